@@ -1,6 +1,7 @@
 // The calls, and how they are repeated while their outcome is unknown.
 
 import { readResults } from './batch.js';
+import { readCart, readPlacedCart } from './carts.js';
 import { Contract, InvalidInput, OutcomeUnknown } from './errors.js';
 import { readEvent, readItem, readOrder, readPlaced, withTimes } from './models.js';
 import { DEFAULT_RETRY, pauseAfter, sleep } from './retry.js';
@@ -121,6 +122,32 @@ export class Buyer {
     return readOrder(await this.#send('POST', path, { json: { seconds } }), order);
   }
 
+  /**
+   * Places a cart, and repeats the request with the same key while the outcome is unknown. All lines
+   * are held, or none: `error.problem.item` of the `Refused` names the item then.
+   */
+  async placeCart(cart) {
+    const headers = { 'idempotency-key': cart.key };
+    const json = { lines: cart.lines };
+    return readPlacedCart(cart, await this.#send('POST', '/v1/carts', { headers, json }));
+  }
+
+  /** Reads one of the buyer's carts from the ledger. */
+  async cart(cart) {
+    return readCart(await this.#send('GET', cartPath(cart)), cart);
+  }
+
+  /** Cancels a held cart. The units of all lines can be bought again. */
+  async cancelCart(cart) {
+    return readCart(await this.#send('DELETE', cartPath(cart)), cart);
+  }
+
+  /** Has the holds of all lines last `seconds` from the creation of the first order. */
+  async extendCart(cart, seconds) {
+    const path = cartPath(cart, '/hold');
+    return readCart(await this.#send('POST', path, { json: { seconds } }), cart);
+  }
+
   /** All recorded orders of the buyer, page by page. */
   orders() {
     return pages(this.#client, this.#token, '/v1/orders');
@@ -147,8 +174,20 @@ export class PaymentProvider {
    */
   async report(payment) {
     const path = orderPath(payment.order, '/payment');
-    const request = { method: 'POST', path, json: payment, paymentSecret: this.#secret };
-    return readOrder(await this.#client.send(request), payment.order);
+    return readOrder(await this.#report(path, payment), payment.order);
+  }
+
+  /**
+   * Reports `{payment, cart, amount}`; returns the cart as it is now. Check its state: `refund_due`
+   * means that the cart had expired.
+   */
+  async reportCart(payment) {
+    const path = cartPath(payment.cart, '/payment');
+    return readCart(await this.#report(path, payment), payment.cart);
+  }
+
+  #report(path, payment) {
+    return this.#client.send({ method: 'POST', path, json: payment, paymentSecret: this.#secret });
   }
 }
 
@@ -306,6 +345,10 @@ function query(parameters) {
 
 function itemPath(item, rest = '') {
   return `/v1/items/${encodeURIComponent(item)}${rest}`;
+}
+
+function cartPath(cart, rest = '') {
+  return `/v1/carts/${encodeURIComponent(cart)}${rest}`;
 }
 
 function orderPath(order, rest = '') {

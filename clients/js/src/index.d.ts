@@ -48,6 +48,54 @@ export interface Placed {
 
 export type ListedOrder = Omit<Order, 'price'>;
 
+export type CartState = 'placing' | 'failed' | Exclude<OrderState, 'rejected'>;
+
+/** A cart to be placed: the same value is always the same cart. */
+export interface NewCart {
+  readonly lines: readonly { readonly item: string; readonly quantity: number }[];
+  readonly key: string;
+}
+export function newCart(lines: { item: string; quantity?: number }[], key?: string): NewCart;
+
+/** The order for one item, which the cart alone changes. */
+export interface CartLine {
+  item: string;
+  order: string;
+  quantity: number;
+}
+
+export interface Cart {
+  id: string;
+  state: CartState;
+  lines: CartLine[];
+  /** The price of all lines, in the currency's smallest unit. */
+  amount: number;
+  currency: string;
+  /** When the holds of a held cart end. */
+  expires_at: Date;
+  /** The provider's id of the payment. */
+  payment?: string;
+  /** Why it is `failed`. */
+  code?: string;
+  /** The item because of which it is `failed`. */
+  item?: string;
+}
+
+export interface PlacedCart {
+  /** The cart as it is now. After a replay it may have moved on. */
+  cart: Cart;
+  /** Whether an earlier request with this key had placed it. */
+  replayed: boolean;
+}
+
+export interface CartPayment {
+  /** The provider's id: every repeat has the same one. */
+  payment: string;
+  cart: string;
+  /** What was paid. A cart with a price needs it. */
+  amount?: number;
+}
+
 export interface NewItem {
   id: string;
   stock: number;
@@ -112,6 +160,8 @@ export interface RefundDue {
   /** The key for the provider's refund: with it, a repeat returns the money once. */
   idempotency_key: string;
   reported_at: Date | null;
+  /** The cart that the order is a line of, or that was paid. */
+  cart: string | null;
 }
 
 export interface Event {
@@ -141,6 +191,8 @@ export interface Problem {
   code: string;
   detail: string;
   field?: string;
+  /** The item because of which a cart was refused. */
+  item?: string;
   /** Seconds that the service asks to wait before a repeat. */
   retryAfter?: number;
 }
@@ -197,12 +249,17 @@ export class Buyer {
   order(order: string): Promise<Order>;
   cancel(order: string): Promise<Order>;
   extendHold(order: string, seconds: number): Promise<Order>;
+  placeCart(cart: NewCart): Promise<PlacedCart>;
+  cart(cart: string): Promise<Cart>;
+  cancelCart(cart: string): Promise<Cart>;
+  extendCart(cart: string, seconds: number): Promise<Cart>;
   orders(): AsyncGenerator<ListedOrder>;
 }
 
 export class PaymentProvider {
   private constructor();
   report(payment: Payment): Promise<Order>;
+  reportCart(payment: CartPayment): Promise<Cart>;
 }
 
 export interface BuyerOrder {

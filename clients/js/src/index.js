@@ -2,6 +2,7 @@
 // and later. The README has the three rules.
 
 export { OrderBatcher } from './batch.js';
+export { newCart } from './carts.js';
 export { Admin, Buyer, Client, PaymentProvider } from './client.js';
 export { Contract, InvalidInput, OutcomeUnknown, Refused, StockadeError } from './errors.js';
 export { newOrder } from './models.js';

@@ -34,15 +34,20 @@ export function checkKey(key) {
   return key;
 }
 
-/** Reads an order; what is missing violates the contract. */
-export function readOrder(response, id) {
-  const body = response.json();
-  const { status } = response;
-  for (const [field, type] of Object.entries(ORDER)) {
+/** Checks that an object has these fields; what is missing violates the contract. */
+export function checkFields(body, fields, status) {
+  for (const [field, type] of Object.entries(fields)) {
     const value = body?.[field];
     const fits = type === 'time' ? !Number.isNaN(Date.parse(value)) : typeof value === type;
     if (!fits) throw new Contract(status, `${field}: ${JSON.stringify(value)} is no ${type}`);
   }
+}
+
+/** Reads an order; what is missing violates the contract. */
+export function readOrder(response, id) {
+  const body = response.json();
+  const { status } = response;
+  checkFields(body, ORDER, status);
   if (id !== undefined && body.id !== id) {
     throw new Contract(status, `expected the order ${id}, found ${body.id}`);
   }

@@ -28,8 +28,8 @@ export class Response {
     } catch {
       // The answer of a proxy.
     }
-    const { code = '', detail = '', field } = body ?? {};
-    return { status: this.status, code, detail, field, retryAfter: this.retryAfter };
+    const { code = '', detail = '', field, item } = body ?? {};
+    return { status: this.status, code, detail, field, item, retryAfter: this.retryAfter };
   }
 
   /**

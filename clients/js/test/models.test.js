@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
+import { CART, LINE } from '../src/carts.js';
 import { ORDER } from '../src/models.js';
 
 const description = new URL('../../../docs/openapi.json', import.meta.url);
@@ -14,7 +15,16 @@ test('every order has what the client checks', () => {
   for (const field of Object.keys(ORDER)) assert.ok(schemas.OrderBody.required.includes(field), field);
 });
 
+test('every cart and line has what the client checks', () => {
+  for (const [checked, schema] of [[{ ...CART, lines: 'array' }, 'CartBody'], [LINE, 'LineBody']]) {
+    for (const field of Object.keys(checked)) assert.ok(schemas[schema].required.includes(field), field);
+  }
+});
+
 for (const [model, schema] of Object.entries({
+  Cart: 'CartBody',
+  CartLine: 'LineBody',
+  CartPayment: 'NewCartPayment',
   Event: 'CloudEvent',
   Item: 'ItemBody',
   NewItem: 'NewItem',

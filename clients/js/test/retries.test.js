@@ -11,6 +11,7 @@ import {
   OrderBatcher,
   OutcomeUnknown,
   Refused,
+  newCart,
   newOrder,
 } from '../src/index.js';
 import { pauseAfter } from '../src/retry.js';
@@ -26,6 +27,17 @@ const HELD = {
   version: 1,
   expires_at: '2026-11-23T15:04:05.123456789Z',
   a_later_field: true,
+};
+const CART = {
+  id: '2d0f5c0b-53dc-8690-8a2b-6181b5fbc615',
+  state: 'held',
+  lines: [
+    { item: 'vase', order: HELD.id, quantity: 3 },
+    { item: 'bowl', order: HELD.id, quantity: 1 },
+  ],
+  amount: 950,
+  currency: 'EUR',
+  expires_at: HELD.expires_at,
 };
 const FAST = { deadline: 5000, pause: 1, pauseMax: 10 };
 
@@ -52,15 +64,27 @@ async function serve(script, use) {
   }
 }
 
-/** Places an order; returns what came of it, and the number of attempts. */
-function place(script, retry = FAST) {
+/** Sends what has a key; returns what came of it, and the number of attempts. */
+function attempt(script, wanted, send, retry) {
   return serve(script, async (url, seen) => {
-    const order = newOrder('vase', 1);
     const buyer = new Client(url, { retry }).buyer('token');
-    const [result] = await Promise.allSettled([buyer.place(order)]);
-    for (const { key } of seen) assert.equal(key, order.key, 'every attempt has the same key');
-    return { placed: result.value, error: result.reason, attempts: seen.length };
+    const [result] = await Promise.allSettled([send(buyer)]);
+    for (const { key } of seen) assert.equal(key, wanted.key, 'every attempt has the same key');
+    const bodies = seen.map(({ body }) => body);
+    return { placed: result.value, error: result.reason, attempts: seen.length, bodies };
   });
+}
+
+function place(script, retry = FAST) {
+  const order = newOrder('vase', 1);
+  return attempt(script, order, (buyer) => buyer.place(order), retry);
+}
+
+const LINES = [{ item: 'vase', quantity: 2 }, { item: 'bowl', quantity: 1 }, { item: 'vase', quantity: 1 }];
+
+function placeCart(script) {
+  const cart = newCart(LINES);
+  return attempt(script, cart, (buyer) => buyer.placeCart(cart), FAST);
 }
 
 test('an unknown outcome is repeated with the same key', async () => {
@@ -96,6 +120,29 @@ for (const [answer, kind] of [
     assert.equal(attempts, 1);
     assert.equal(error.isCode('sold_out'), kind === Refused);
     assert.equal(error.isOutcomeUnknown, kind === OutcomeUnknown);
+  });
+}
+
+test('an unknown outcome of a cart is repeated with the same key and lines', async () => {
+  const script = [[503, { code: 'outcome_unknown' }], [502, "a proxy's page"], '', [201, CART]];
+  const { placed, attempts, bodies } = await placeCart(script);
+  assert.deepEqual([placed.cart.state, placed.cart.lines[0].quantity, attempts], ['held', 3, 4]);
+  for (const body of bodies) assert.deepEqual(body, { lines: LINES });
+});
+
+for (const [answer, kind] of [
+  [[409, { code: 'sold_out', item: 'bowl' }], Refused],
+  [[500, { code: 'internal' }], OutcomeUnknown],
+  [[201, { ...CART, lines: CART.lines.slice(0, 1) }], Contract],
+  [[201, { ...CART, lines: CART.lines.map((line) => ({ ...line, quantity: 2 })) }], Contract],
+  [[201, { ...CART, lines: null }], Contract],
+  [[201, []], Contract],
+]) {
+  test(`a cart is not repeated: ${JSON.stringify(answer).slice(0, 160)}`, async () => {
+    const { error, attempts } = await placeCart([answer]);
+    assert.ok(error instanceof kind, String(error));
+    assert.equal(attempts, 1);
+    if (kind === Refused) assert.equal(error.problem.item, 'bowl');
   });
 }
 

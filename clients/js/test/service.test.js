@@ -7,8 +7,9 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { test } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
 
-import { Client, OrderBatcher, mintBuyer, newOrder } from '../src/index.js';
+import { Client, OrderBatcher, Refused, mintBuyer, newCart, newOrder } from '../src/index.js';
 
 const {
   STOCKADE_URL: url,
@@ -29,7 +30,8 @@ const item = `js-${randomUUID().slice(0, 8)}`;
 test('each intent ends as exactly one order', { skip }, async () => {
   const client = new Client(url, { retry, attemptTimeout: 500 });
   const admin = new Client(directUrl, { retry }).admin(adminToken);
-  await admin.createItem({ id: item, stock: 10_000, price: 500, limit_per_buyer: 1 });
+  const terms = { price: 500, limit_per_buyer: 1, max_hold_seconds: 1800 };
+  await admin.createItem({ id: item, stock: 10_000, ...terms });
 
   const placed = await placeAll(client);
   const replays = [...placed.values()].filter(({ replayed }) => replayed).length;
@@ -48,6 +50,77 @@ test('each intent ends as exactly one order', { skip }, async () => {
   await payAndCancel(client, admin, orders);
   await readEvents(client.admin(adminToken), orders, orders.slice(0, 20));
 });
+
+test('each intent ends as exactly one cart', { skip }, async () => {
+  const client = new Client(url, { retry, attemptTimeout: 500 });
+  const admin = new Client(directUrl, { retry }).admin(adminToken);
+  const items = [`${item}-vase`, `${item}-bowl`];
+  await admin.createItem({ id: items[0], stock: 10_000, price: 500, limit_per_buyer: 1, max_hold_seconds: 1800 });
+  await admin.createItem({ id: items[1], stock: 10_000, price: 50, max_hold_seconds: 1800 });
+
+  const bought = [];
+  for (let number = 0; number < WAVES_MAX; number += 1) {
+    const places = Array.from({ length: 40 }, (_, place) => 40 * number + place);
+    bought.push(...(await Promise.all(places.map((place) => buyCart(client, items, place)))));
+    if (bought.some(({ replayed }) => replayed)) break;
+  }
+  const replays = bought.filter(({ replayed }) => replayed).length;
+  assert.ok(replays > 0, 'the proxy has dropped no answer');
+  for (const [place, id] of items.entries()) {
+    const expected = new Map(bought.map(({ cart }) => [cart.lines[place].order, cart.state]));
+    const found = await ordersWithUnitsOrOf(admin, id, expected);
+    const sorted = (map) => [...map].sort(([one], [other]) => (one < other ? -1 : 1));
+    assert.deepEqual(sorted(found), sorted(expected), 'one order for each line, in its state');
+    const { drift, oversold } = await admin.audit(id);
+    assert.deepEqual({ drift, oversold }, { drift: 0, oversold: 0 });
+  }
+  console.log(`js: ${bought.length} carts, ${replays} replays`);
+});
+
+/**
+ * The states of the orders that are expected, and of the others that have units. A cart that was not
+ * placed in time has none: what it had taken is released at once, or by a reconciler.
+ */
+async function ordersWithUnitsOrOf(admin, id, expected) {
+  const until = Date.now() + 30_000;
+  for (;;) {
+    const found = new Map();
+    for await (const { id: order, state } of admin.itemOrders(id)) {
+      const hasUnits = state === 'held' || state === 'confirmed';
+      if (hasUnits || expected.has(order)) found.set(order, state);
+    }
+    if (found.size === expected.size || Date.now() > until) return found;
+    await setTimeout(100);
+  }
+}
+
+/** Places a cart and extends it; half of them are paid, half are cancelled. */
+async function buyCart(client, items, place) {
+  const { buyer, placed } = await placeCart(client, items, place);
+  const { cart, replayed } = placed;
+  assert.equal((await buyer.extendCart(cart.id, 1800)).state, 'held');
+  const payment = { payment: `pay-${cart.id}`, cart: cart.id, amount: 600 };
+  const ended =
+    place % 2 === 0
+      ? await client.paymentProvider(paymentSecret).reportCart(payment)
+      : await buyer.cancelCart(cart.id);
+  assert.equal(ended.state, place % 2 === 0 ? 'confirmed' : 'cancelled');
+  assert.deepEqual(await buyer.cart(cart.id), ended);
+  return { cart: ended, replayed };
+}
+
+/** Places a cart. One that a busy machine could not place in time is final: the next has a new key. */
+async function placeCart(client, [vase, bowl], place) {
+  for (let attempt = 0; ; attempt += 1) {
+    const buyer = client.buyer(mintBuyer(jwtSecret, `cart-buyer-${place}-${attempt}`));
+    try {
+      const cart = newCart([{ item: vase }, { item: bowl, quantity: 2 }]);
+      return { buyer, placed: await buyer.placeCart(cart) };
+    } catch (error) {
+      if (!(error instanceof Refused && error.isCode('cart_timed_out')) || attempt === 9) throw error;
+    }
+  }
+}
 
 /** Waves of orders, until a replay is the proof that an answer was lost, and its order was not. */
 async function placeAll(client) {

@@ -9,13 +9,15 @@ places the orders of many buyers, and a `Webhook` verifies what Stockade sends.
     placed = buyer.place(NewOrder("maotai", 1))
     print(placed.order.id, placed.order.state)
 
-Rule 1: the same key until the outcome is known. A `NewOrder` contains its key: create it once,
-store `order.key`, and place that same value again. Rule 2: `OutcomeUnknown` is never a refusal; only
+Rule 1: the same key until the outcome is known. A `NewOrder` or a `NewCart` contains its key:
+create it once, store `order.key`, and place that same value again. Rule 2: `OutcomeUnknown` is never a refusal; only
 `Refused` is. Rule 3: verify before you trust: look at `order.state`, at `placed.recorded`, and at
 the signature of a webhook.
 """
 
-from .batch import BuyerOrder, OrderBatcher
+from .batch import BuyerOrder
+from .batcher import OrderBatcher
+from .carts import Cart, CartLine, CartPayment, NewCart, PlacedCart
 from .client import Admin, Buyer, Client, PaymentProvider
 from .errors import Contract, Error, InvalidInput, OutcomeUnknown, Problem, Refused
 from .models import Event, EventPage, Item, ListedOrder, NewOrder, Order, Payment, Placed, RefundDue
@@ -26,6 +28,9 @@ __all__ = [
     "Admin",
     "Buyer",
     "BuyerOrder",
+    "Cart",
+    "CartLine",
+    "CartPayment",
     "Client",
     "Contract",
     "Error",
@@ -35,6 +40,7 @@ __all__ = [
     "InvalidSignature",
     "Item",
     "ListedOrder",
+    "NewCart",
     "NewOrder",
     "Order",
     "OrderBatcher",
@@ -42,6 +48,7 @@ __all__ = [
     "Payment",
     "PaymentProvider",
     "Placed",
+    "PlacedCart",
     "Problem",
     "RefundDue",
     "Refused",

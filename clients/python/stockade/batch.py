@@ -1,33 +1,14 @@
-"""Orders of several buyers in one request.
-
-HTTP is the narrowest part of a sale: a request costs the service more than the order in it. An
-`OrderBatcher` therefore collects the orders that arrive while its requests are under way, and sends
-them together when one returns. There is no timer: a lone order leaves at once, and under load the
-batches grow by themselves.
-"""
+"""Orders of several buyers in one request, and the results of each."""
 
 from __future__ import annotations
 
 import json
-import threading
-import time
-from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from .errors import Contract, Error, OutcomeUnknown
+from .errors import Contract, Error
 from .models import NewOrder, Placed, check_key, read_placed
 from .transport import Response
-
-if TYPE_CHECKING:
-    from .client import Admin
-
-#: Orders of one request, at most.
-ORDERS_MAX = 512
-#: Requests that are under way at the same time.
-FLIGHTS = 2
 
 
 @dataclass(frozen=True)
@@ -42,94 +23,6 @@ class BuyerOrder:
 
     def __post_init__(self) -> None:
         check_key(self.key)
-
-
-@dataclass
-class _Waiting:
-    order: BuyerOrder
-    deadline: float
-    attempts: int = 0
-    future: Future[Placed] = field(default_factory=Future)
-
-
-class OrderBatcher:
-    """Places the orders of many buyers for one item, as a shop's backend does.
-
-    Create one for the item; all threads of the shop share it. An order whose outcome is unknown is
-    sent again with the same key, for as long as the client's `RetryPolicy` allows.
-    """
-
-    def __init__(self, admin: Admin, item: str, *, flights: int = FLIGHTS) -> None:
-        self._admin, self._item, self._flights_max = admin, item, flights
-        self._lock = threading.Lock()
-        self._waiting: deque[_Waiting] = deque()
-        self._flights = 0
-
-    def order(self, buyer: str, quantity: int, key: str) -> Placed:
-        """Places an order, and waits until its outcome is known or the deadline has passed."""
-        return self.submit(buyer, quantity, key).result()
-
-    def submit(self, buyer: str, quantity: int, key: str) -> Future[Placed]:
-        """The same without waiting. Do not forget the key, whatever becomes of the future."""
-        deadline = time.monotonic() + self._admin.retry.deadline
-        waiting = _Waiting(BuyerOrder(buyer, quantity, key), deadline)
-        waiting.future.set_running_or_notify_cancel()  # It cannot be called back.
-        self._enqueue([waiting])
-        return waiting.future
-
-    def _enqueue(self, orders: Sequence[_Waiting]) -> None:
-        """Leaves the orders to a request that is under way, or begins one."""
-        with self._lock:
-            self._waiting.extend(orders)
-            if self._flights == self._flights_max:
-                return
-            self._flights += 1
-        threading.Thread(target=self._fly, daemon=True).start()
-
-    def _fly(self) -> None:
-        """Sends what waits, request by request, until nothing waits."""
-        while batch := self._next_batch():
-            results = self._send([waiting.order for waiting in batch])
-            again = [
-                (waiting, pause)
-                for waiting, result in zip(batch, results, strict=True)
-                if (pause := self._settle(waiting, result)) is not None
-            ]
-            if again:
-                pause = max(pause for _, pause in again)
-                timer = threading.Timer(pause, self._enqueue, [[waiting for waiting, _ in again]])
-                timer.daemon = True
-                timer.start()
-
-    def _next_batch(self) -> list[_Waiting]:
-        with self._lock:
-            count = min(len(self._waiting), ORDERS_MAX)
-            if count == 0:
-                self._flights -= 1
-            return [self._waiting.popleft() for _ in range(count)]
-
-    def _send(self, orders: Sequence[BuyerOrder]) -> Sequence[Placed | Error]:
-        try:
-            return self._admin.place_batch_once(self._item, orders)
-        except Error as error:
-            return [error] * len(orders)
-        except Exception as error:  # The callers must learn of a defect too.
-            return [OutcomeUnknown(error)] * len(orders)
-
-    def _settle(self, waiting: _Waiting, result: Placed | Error) -> float | None:
-        """Answers the order, or returns the pause before it is sent again."""
-        waiting.attempts += 1
-        if isinstance(result, Placed):
-            waiting.future.set_result(result)
-            return None
-        retry = self._admin.retry
-        pause = retry.pause_after(waiting.attempts, result.retry_after)
-        if result.is_retryable and time.monotonic() + pause <= waiting.deadline:
-            return pause
-        if isinstance(result, OutcomeUnknown):
-            result = OutcomeUnknown(result.cause, waiting.attempts)
-        waiting.future.set_exception(result)
-        return None
 
 
 def read_results(

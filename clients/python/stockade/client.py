@@ -7,10 +7,11 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
-from . import batch
+from .batch import BuyerOrder, read_results
+from .carts import Cart, CartPayment, NewCart, PlacedCart, read_cart, read_placed_cart
 from .errors import Contract, Error, InvalidInput, OutcomeUnknown
 from .models import (
     Event,
@@ -28,9 +29,6 @@ from .models import (
 from .retry import RetryPolicy
 from .signatures import sign_payment
 from .transport import Instance, Response
-
-if TYPE_CHECKING:
-    from .batch import BuyerOrder
 
 T = TypeVar("T")
 
@@ -160,6 +158,28 @@ class Buyer:
         path, body = _order_path(order, "/hold"), {"seconds": seconds}
         return _order(order, self._client.send(Request("POST", path, self._token, json=body)))
 
+    def place_cart(self, cart: NewCart) -> PlacedCart:
+        """Places a cart, and repeats the request with the same key while the outcome is unknown.
+
+        All lines are held, or none: `error.problem.item` of the `Refused` names the item then.
+        """
+        key = {"Idempotency-Key": cart.key}
+        request = Request("POST", "/v1/carts", self._token, key, cart.body())
+        return read_placed_cart(cart, self._client.send(request))
+
+    def cart(self, cart: str) -> Cart:
+        """Reads one of the buyer's carts from the ledger."""
+        return read_cart(self._client.send(Request("GET", _cart_path(cart), self._token)), cart)
+
+    def cancel_cart(self, cart: str) -> Cart:
+        """Cancels a held cart. The units of all lines can be bought again."""
+        return read_cart(self._client.send(Request("DELETE", _cart_path(cart), self._token)), cart)
+
+    def extend_cart(self, cart: str, seconds: int) -> Cart:
+        """Has the holds of all lines last `seconds` from the creation of the first order."""
+        path, body = _cart_path(cart, "/hold"), {"seconds": seconds}
+        return read_cart(self._client.send(Request("POST", path, self._token, json=body)), cart)
+
     def orders(self) -> Iterator[ListedOrder]:
         """All recorded orders of the buyer, page by page."""
         return _pages(self._client, "/v1/orders", self._token, ListedOrder)
@@ -176,10 +196,21 @@ class PaymentProvider:
 
         Check `state`: `refund_due` means that the order had expired and no units were left.
         """
+        response = self._report(payment, _order_path(payment.order, "/payment"))
+        return _order(payment.order, response)
+
+    def report_cart(self, payment: CartPayment) -> Cart:
+        """Reports a payment of a cart; returns the cart as it is now.
+
+        Check `state`: `refund_due` means that the cart had expired.
+        """
+        response = self._report(payment, _cart_path(payment.cart, "/payment"))
+        return read_cart(response, payment.cart)
+
+    def _report(self, payment: Payment | CartPayment, path: str) -> Response:
         body = {name: value for name, value in asdict(payment).items() if value is not None}
-        path = _order_path(payment.order, "/payment")
         request = Request("POST", path, json=body, payment_secret=self._secret)
-        return _order(payment.order, self._client.send(request))
+        return self._client.send(request)
 
 
 class Admin:
@@ -224,6 +255,14 @@ class Admin:
         """Notes that the money of an order was returned."""
         return _order(order, self._send("POST", _order_path(order, "/refund")))
 
+    def cart(self, cart: str) -> Cart:
+        """Reads any buyer's cart from the ledger."""
+        return read_cart(self._send("GET", _cart_path(cart)), cart)
+
+    def refund_cart(self, cart: str) -> Cart:
+        """Notes that the money of a cart was returned."""
+        return read_cart(self._send("POST", _cart_path(cart, "/refund")), cart)
+
     def item_orders(self, item: str, state: str | None = None) -> Iterator[ListedOrder]:
         """All recorded orders of an item, those in one state or all, page by page."""
         path = _item_path(item, "/orders")
@@ -245,12 +284,12 @@ class Admin:
         outcome is: `OrderBatcher` does that.
         """
         response = self._client.send(self._batch(item, orders))
-        return batch.read_results(item, orders, response)
+        return read_results(item, orders, response)
 
     def place_batch_once(self, item: str, orders: Sequence[BuyerOrder]) -> list[Placed | Error]:
         """`place_batch` without a repeat of the request."""
         response = self._client.send_once(self._batch(item, orders))
-        return batch.read_results(item, orders, response)
+        return read_results(item, orders, response)
 
     def event_page(self, after: str | None = None, *, wait: int = 0, limit: int = 100) -> EventPage:
         """The events after a cursor, or from the oldest; waits so many seconds for the first.
@@ -332,6 +371,10 @@ def _query(**parameters: str | int | None) -> str:
 
 def _item_path(item: str, rest: str = "") -> str:
     return f"/v1/items/{quote(item, safe='')}{rest}"
+
+
+def _cart_path(cart: str, rest: str = "") -> str:
+    return f"/v1/carts/{quote(cart, safe='')}{rest}"
 
 
 def _order_path(order: str, rest: str = "") -> str:

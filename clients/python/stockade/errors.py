@@ -16,6 +16,8 @@ class Problem:
     detail: str = ""
     #: The field or header of the request that was refused.
     field: str | None = None
+    #: The item because of which a cart was refused.
+    item: str | None = None
     #: Seconds that the service asks to wait before a repeat.
     retry_after: int | None = None
 

@@ -133,6 +133,8 @@ class ListedOrder:
     created_at: datetime | None = None
     #: Only admins see it.
     buyer: str | None = None
+    #: The cart that it is a line of, which alone changes it.
+    cart: str | None = None
 
 
 @dataclass(frozen=True)
@@ -190,6 +192,8 @@ class RefundDue:
     payment: str | None = None
     amount: int | None = None
     reported_at: datetime | None = None
+    #: The cart that the order is a line of, or that was paid.
+    cart: str | None = None
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ class Response:
             code=str(known.get("code", "")),
             detail=str(known.get("detail", "")),
             field=known.get("field"),
+            item=known.get("item"),
             retry_after=self.retry_after,
         )
 

@@ -5,11 +5,14 @@ import unittest
 from dataclasses import MISSING, fields
 from pathlib import Path
 
-from stockade import Event, Item, ListedOrder, Order, Payment, RefundDue
+from stockade import Cart, CartLine, CartPayment, Event, Item, ListedOrder, Order, Payment, RefundDue
 
 DESCRIPTION = Path(__file__).parents[3] / "docs" / "openapi.json"
 #: The schema of each model.
 MODELS = {
+    Cart: "CartBody",
+    CartLine: "LineBody",
+    CartPayment: "NewCartPayment",
     Event: "CloudEvent",
     Item: "ItemBody",
     ListedOrder: "OrderRow",

@@ -9,6 +9,7 @@ from stockade import (
     Client,
     Contract,
     InvalidInput,
+    NewCart,
     NewOrder,
     OrderBatcher,
     OutcomeUnknown,
@@ -27,6 +28,17 @@ HELD = {
     "version": 1,
     "expires_at": "2026-11-23T15:04:05.123456789Z",
     "a_later_field": True,
+}
+CART = {
+    "id": "2d0f5c0b-53dc-8690-8a2b-6181b5fbc615",
+    "state": "held",
+    "lines": [
+        {"item": "vase", "order": HELD["id"], "quantity": 3},
+        {"item": "bowl", "order": HELD["id"], "quantity": 1},
+    ],
+    "amount": 950,
+    "currency": "EUR",
+    "expires_at": HELD["expires_at"],
 }
 FAST = RetryPolicy(deadline=5, pause=0.001, pause_max=0.01)
 
@@ -139,6 +151,45 @@ class Retries(unittest.TestCase):
                 NewOrder("vase", 1, key)
         with self.assertRaises(InvalidInput):
             Client("127.0.0.1:8080")
+
+
+class Carts(unittest.TestCase):
+    def place(self, *script):
+        with Server(*script) as server, Client(server.url, retry=FAST) as client:
+            cart = NewCart([("vase", 2), ("bowl", 1), ("vase", 1)])
+            try:
+                return client.buyer("token").place_cart(cart)
+            finally:
+                self.seen = server.seen
+                self.assertEqual({key for key, _ in self.seen}, {cart.key})
+
+    def test_an_unknown_outcome_is_repeated_with_the_same_key_and_lines(self) -> None:
+        script = [(503, {"code": "outcome_unknown"}), (502, "a proxy's page"), b"", (201, CART)]
+        placed = self.place(*script)
+        self.assertEqual((placed.cart.state, placed.cart.lines[0].quantity), ("held", 3))
+        self.assertEqual(len(self.seen), len(script))
+        lines = [("vase", 2), ("bowl", 1), ("vase", 1)]
+        body = {"lines": [{"item": item, "quantity": units} for item, units in lines]}
+        self.assertTrue(all(sent == body for _, sent in self.seen))
+
+    def test_a_refusal_and_another_cart_are_not_repeated(self) -> None:
+        def with_lines(*units):
+            pairs = zip(CART["lines"], units, strict=False)
+            return {**CART, "lines": [{**line, "quantity": count} for line, count in pairs]}
+
+        for answer, error in [
+            ((409, {"code": "sold_out", "item": "bowl"}), Refused),
+            ((500, {"code": "internal"}), OutcomeUnknown),
+            ((201, with_lines(3, 2)), Contract),
+            ((201, with_lines(3)), Contract),
+            ((201, {**CART, "lines": None}), Contract),
+            ((201, []), Contract),
+        ]:
+            with self.subTest(answer), self.assertRaises(error) as raised:
+                self.place(answer)
+            self.assertEqual(len(self.seen), 1)
+            if error is Refused:
+                self.assertEqual(raised.exception.problem.item, "bowl")
 
 
 class Batches(unittest.TestCase):

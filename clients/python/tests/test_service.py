@@ -6,11 +6,25 @@ are skipped.
 """
 
 import os
+import time
 import unittest
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
-from stockade import Client, NewOrder, Order, OrderBatcher, Payment, RetryPolicy, mint_buyer
+from stockade import (
+    Buyer,
+    CartPayment,
+    Client,
+    NewCart,
+    NewOrder,
+    Order,
+    OrderBatcher,
+    Payment,
+    PlacedCart,
+    Refused,
+    RetryPolicy,
+    mint_buyer,
+)
 
 #: Intents of a wave. Half of them are orders of their own, half travel in batches.
 WAVE = 100
@@ -29,7 +43,9 @@ class Service(unittest.TestCase):
             client.admin(os.environ["STOCKADE_ADMIN_TOKEN"]) for client in (direct, self.client)
         )
         self.item = f"python-{uuid.uuid4().hex[:8]}"
-        self.admin.create_item(self.item, 10_000, price=500, limit_per_buyer=1)
+        self.admin.create_item(
+            self.item, 10_000, price=500, limit_per_buyer=1, max_hold_seconds=1800
+        )
 
     def place(self, buyer: str):
         token = mint_buyer(os.environ["STOCKADE_JWT_SECRET"], buyer)
@@ -60,6 +76,70 @@ class Service(unittest.TestCase):
         )
         print(f"python: {len(placed)} intents, {replays} replays, {len(recorded)} orders")
         self.pay_and_cancel([one.order for one in placed.values()])
+
+    def test_each_intent_ends_as_exactly_one_cart(self) -> None:
+        other = f"{self.item}-more"
+        self.admin.create_item(other, 10_000, price=50, max_hold_seconds=1800)
+        provider = self.client.payment_provider(os.environ["STOCKADE_PAYMENT_SECRET"])
+
+        def buy(place: int):
+            buyer, placed = self.place_cart(place, [(self.item, 1), (other, 2)])
+            cart = placed.cart
+            self.assertEqual(buyer.extend_cart(cart.id, 1800).state, "held")
+            if place % 2:
+                ended = buyer.cancel_cart(cart.id)
+            else:
+                ended = provider.report_cart(CartPayment(f"pay-{cart.id}", cart.id, 600))
+            self.assertEqual(ended, buyer.cart(cart.id))
+            return placed.replayed, ended
+
+        carts, replays = [], 0
+        with ThreadPoolExecutor(8) as pool:
+            for number in range(WAVES_MAX):
+                for replayed, cart in pool.map(buy, range(40 * number, 40 * (number + 1))):
+                    replays += replayed
+                    carts.append(cart)
+                if replays:
+                    break
+        self.assertGreater(replays, 0, "the proxy has dropped no answer")
+        half = len(carts) // 2
+        for place, item in enumerate((self.item, other)):
+            expected = {cart.lines[place].order: cart.state for cart in carts}
+            found = self.orders_with_units_or_of(item, expected)
+            self.assertEqual(found, expected, "one order for each line, in the cart's state")
+            self.assertEqual(list(found.values()).count("confirmed"), half)
+            audit = self.admin.audit(item)
+            self.assertEqual((audit["drift"], audit["oversold"]), (0, 0), audit)
+        print(f"python: {len(carts)} carts, {replays} replays")
+
+    def place_cart(self, place: int, lines: list[tuple[str, int]]) -> tuple[Buyer, PlacedCart]:
+        """A cart that a busy machine could not place in time is final: the next has a new key."""
+        for attempt in range(10):
+            name = f"{self.item}-{place}-{attempt}"
+            buyer = self.client.buyer(mint_buyer(os.environ["STOCKADE_JWT_SECRET"], name))
+            try:
+                return buyer, buyer.place_cart(NewCart(lines))
+            except Refused as error:
+                if not error.is_code("cart_timed_out"):
+                    raise
+        raise AssertionError("ten carts were not placed in time")
+
+    def orders_with_units_or_of(self, item: str, expected: dict[str, str]) -> dict[str, str]:
+        """The states of the orders that are expected, and of the others that have units.
+
+        A cart that was not placed in time has none: what it had taken is released at once, or by a
+        reconciler.
+        """
+        until = time.monotonic() + 30
+        while True:
+            found = {
+                order.id: order.state
+                for order in self.admin.item_orders(item)
+                if order.state in ("held", "confirmed") or order.id in expected
+            }
+            if len(found) == len(expected) or time.monotonic() > until:
+                return found
+            time.sleep(0.1)
 
     def pay_and_cancel(self, orders: list[Order]) -> None:
         provider = self.client.payment_provider(os.environ["STOCKADE_PAYMENT_SECRET"])

@@ -4,7 +4,7 @@ use futures::Stream;
 use uuid::Uuid;
 
 use crate::{
-    Audit, BuyerOrder, Client, Error, Item, ItemPatch, ItemState, JournalEntry, ListedItem,
+    Audit, BuyerOrder, Cart, Client, Error, Item, ItemPatch, ItemState, JournalEntry, ListedItem,
     ListedOrder, NewItem, Order, OrderState, Page, PageRequest, Placed, RefundDue, Request,
     Response, RetryPolicy, StockChange, StockChanged, Token, batch, list,
 };
@@ -129,6 +129,19 @@ impl Admin {
     /// Notes that the money of an order was returned. Units that it still has can be bought again.
     pub async fn refund(&self, id: Uuid) -> Result<Order, Error> {
         Order::read(&self.send(&Request::refund(&self.token, id)).await?, id)
+    }
+
+    /// Reads any buyer's cart.
+    pub async fn cart(&self, id: Uuid) -> Result<Cart, Error> {
+        Cart::read(&self.send(&Request::cart(&self.token, id)).await?, id)
+    }
+
+    /// Notes that the money of a cart was returned. Its units can be bought again.
+    pub async fn refund_cart(&self, id: Uuid) -> Result<Cart, Error> {
+        Cart::read(
+            &self.send(&Request::refund_cart(&self.token, id)).await?,
+            id,
+        )
     }
 
     /// Places orders of several buyers, at most 512, and returns a result for each, in this order.

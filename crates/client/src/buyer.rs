@@ -60,6 +60,13 @@ impl Buyer {
         Cart::read(&self.client.send(&request).await.result?, id)
     }
 
+    /// Has the holds of all lines of a cart last `seconds` from the creation of its first order, or
+    /// longer if they do already. No item of the cart may have a smaller `max_hold_seconds`.
+    pub async fn extend_cart(&self, id: Uuid, seconds: u32) -> Result<Cart, Error> {
+        let request = Request::extend_cart(&self.token, id, seconds);
+        Cart::read(&self.client.send(&request).await.result?, id)
+    }
+
     /// Cancels a held cart. The units of all lines can be bought again.
     pub async fn cancel_cart(&self, id: Uuid) -> Result<Cart, Error> {
         let request = Request::cancel_cart(&self.token, id);

@@ -1,5 +1,7 @@
 //! Carts: orders of several items that a buyer gets all or none of.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -131,13 +133,32 @@ impl NewCart {
         CartBody { lines: &self.lines }
     }
 
-    /// Reads the response to this cart.
+    /// Reads the response to this cart, and verifies that it is about this cart.
     pub fn read(&self, response: &Response) -> Result<PlacedCart, Error> {
+        let cart: Cart = response.json()?;
+        let wanted = self.lines.iter().map(|line| (&*line.item, line.quantity));
+        let found = cart.lines.iter().map(|line| (&*line.item, line.quantity));
+        let (wanted, found) = (units(wanted), units(found));
+        if wanted != found || cart.lines.len() != wanted.len() {
+            return Err(Error::Contract {
+                status: response.status,
+                violation: format!("expected a cart of {wanted:?}, found one of {found:?}"),
+            });
+        }
         Ok(PlacedCart {
-            cart: response.json()?,
+            cart,
             replayed: response.replayed,
         })
     }
+}
+
+/// The units of each item: the service sums lines of the same item.
+fn units<'a>(lines: impl Iterator<Item = (&'a str, u32)>) -> BTreeMap<&'a str, u64> {
+    let mut units = BTreeMap::new();
+    for (item, quantity) in lines {
+        *units.entry(item).or_default() += u64::from(quantity);
+    }
+    units
 }
 
 impl Cart {

@@ -27,7 +27,8 @@
 //! A request can succeed while its response is lost. The service therefore identifies an order by
 //! the buyer, the item and the idempotency key: however often a request arrives, it places at most
 //! one order. A [`NewOrder`] contains its key, so **create it once and place that same value
-//! again** until the outcome is known. A new `NewOrder` has a new key, and is a second order.
+//! again** until the outcome is known. A new `NewOrder` has a new key, and is a second order. The same
+//! holds for a [`NewCart`].
 //!
 //! ```
 //! use client::NewOrder;

@@ -96,6 +96,9 @@ pub struct ListedOrder {
     pub expires_at: Timestamp,
     /// Rises with every transition.
     pub version: u64,
+    /// The cart that it is a line of, which alone changes it.
+    #[serde(default)]
+    pub cart: Option<Uuid>,
 }
 
 /// Money that must be returned.
@@ -125,6 +128,9 @@ pub struct RefundDue {
     pub reported_at: Option<Timestamp>,
     /// The idempotency key for the provider's refund: with it, a repeat returns the money once.
     pub idempotency_key: String,
+    /// The cart that the order is a line of, or that was paid.
+    #[serde(default)]
+    pub cart: Option<Uuid>,
 }
 
 /// Why money must be returned.

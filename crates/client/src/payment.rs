@@ -56,6 +56,7 @@ impl PaymentProvider {
         let request = Request::pay(&self.key, payment.order, payment);
         Order::read(&self.client.send(&request).await.result?, payment.order)
     }
+
     /// Reports a payment of a cart; returns the cart as it is now.
     pub async fn report_cart(&self, payment: &CartPayment) -> Result<Cart, Error> {
         let request = Request::pay_cart(&self.key, payment);

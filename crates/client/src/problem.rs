@@ -119,6 +119,8 @@ codes! {
     CartNotPayable = "cart_not_payable",
     /// The cart is being placed, is paid, or has ended otherwise.
     CartNotCancellable = "cart_not_cancellable",
+    /// The cart is being placed, is paid, or has ended otherwise: it has no holds to extend.
+    CartNotExtendable = "cart_not_extendable",
     /// The cart is not paid.
     CartNotRefundable = "cart_not_refundable",
     /// The body of the payment names another cart than the path.

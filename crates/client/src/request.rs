@@ -115,6 +115,14 @@ impl Request {
         Self::new(Method::GET, format!("/v1/carts/{cart}")).bearer(token)
     }
 
+    /// `POST /v1/carts/{cart}/hold`: has the holds of a cart last `seconds` from the creation of its
+    /// first order.
+    pub fn extend_cart(token: &Token, cart: Uuid, seconds: u32) -> Self {
+        Self::new(Method::POST, format!("/v1/carts/{cart}/hold"))
+            .bearer(token)
+            .json(&serde_json::json!({ "seconds": seconds }))
+    }
+
     /// `DELETE /v1/carts/{cart}`: cancels all lines of a held cart.
     pub fn cancel_cart(token: &Token, cart: Uuid) -> Self {
         Self::new(Method::DELETE, format!("/v1/carts/{cart}")).bearer(token)

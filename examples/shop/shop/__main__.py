@@ -10,14 +10,14 @@ from pathlib import Path
 from stockade import Admin, Client, RetryPolicy, Webhook
 
 from .catalogue import create_items
-from .checkout import STATES
+from .checkout import EVENTS
 from .database import Database
 from .server import Shop
 from .settings import Settings
 
 #: Seconds between two looks at what is unfinished.
 SETTLE_PAUSE = 0.3
-#: Seconds between two questions about orders whose payment is on its way.
+#: Seconds between two questions about carts whose payment is on its way.
 ASK_PAUSE = 2
 
 
@@ -55,8 +55,8 @@ def repeat(stop: threading.Event, pause: float, work: Callable[[], None]) -> Non
 
 
 def refund(shop: Shop) -> None:
-    for line in shop.checkouts.to_refund():
-        shop.stripe.refund(line["stockade_order"], line["amount"])
+    for row in shop.checkouts.to_refund():
+        shop.stripe.refund(row["cart"], row["amount"])
 
 
 def webhook(admin: Admin, database: Database, url: str) -> Webhook:
@@ -68,7 +68,7 @@ def webhook(admin: Admin, database: Database, url: str) -> Webhook:
         # Of an earlier start that has crashed before it stored the secret.
         if one["url"] == url:
             admin.remove_webhook(one["id"])
-    created = admin.create_webhook(url, list(STATES))
+    created = admin.create_webhook(url, EVENTS)
     sql = "INSERT OR REPLACE INTO settings VALUES (?, ?)"
     database.run(sql, f"secret of {url}", created["secret"])
     return Webhook(created["secret"])

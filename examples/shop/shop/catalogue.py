@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from stockade import Admin
 
 CURRENCY = "USD"
+#: A session of Stripe Checkout lives so long at least, and the hold must outlive it.
+PAYMENT_PAGE_SECONDS = 1800
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ def create_items(admin: Admin) -> None:
             price=product.price,
             currency=CURRENCY,
             limit_per_buyer=2,
+            max_hold_seconds=PAYMENT_PAGE_SECONDS,
         )
 
 

@@ -1,8 +1,8 @@
-"""A purchase: lines of a cart become orders at Stockade, and Stockade's webhooks end it.
+"""A purchase: the shop's cart becomes a cart at Stockade, and Stockade's webhooks end it.
 
-A checkout is written to the database before the first request leaves, and each line has a key that
-derives from it. So a crash of the shop or of Stockade at any moment is followed by the same
-requests with the same keys, and never by a second order.
+A checkout is written to the database before the first request leaves, and its id is the key of its
+cart. So a crash of the shop or of Stockade at any moment is followed by the same request with the
+same key, and never by a second order.
 """
 
 from __future__ import annotations
@@ -10,39 +10,29 @@ from __future__ import annotations
 import logging
 import sqlite3
 
-from stockade import (
-    Buyer,
-    Client,
-    Error,
-    Event,
-    NewOrder,
-    Order,
-    Refused,
-    RetryPolicy,
-    mint_buyer,
-)
+from stockade import Buyer, Cart, Client, Error, Event, NewCart, Refused, RetryPolicy, mint_buyer
 
-from .catalogue import PRODUCTS
+from .catalogue import PAYMENT_PAGE_SECONDS, PRODUCTS
 from .database import Database
 from .settings import Settings
 
 #: A page waits so long for Stockade. `settle` goes on in the background.
 PATIENCE = RetryPolicy(deadline=3, pause=0.05, pause_max=0.5)
-#: A session of Stripe Checkout lives so long at least.
-PAYMENT_PAGE_SECONDS = 1800
 #: A token is used at once, and is worth little if it leaks.
 TOKEN_SECONDS = 60
 
-#: What tells the shop that an order has moved, and where to.
+#: What a cart at Stockade means for its checkout, in the order of its life.
 STATES = {
-    "order.confirmed": "confirmed",
-    "order.cancelled": "cancelled",
-    "order.expired": "expired",
-    "order.rejected": "rejected",
-    "order.refund_due": "refund_due",
-    "order.refunded": "refunded",
+    "held": "held",
+    "expired": "released",
+    "cancelled": "released",
+    "confirmed": "paid",
+    "refund_due": "refund_due",
+    "refunded": "refunded",
 }
-ENDED = ("cancelled", "expired", "rejected", "refunded")
+IN_TURN = list(STATES.values())
+#: What tells the shop that a cart has moved, or that its hold ends later.
+EVENTS = [f"cart.{state}" for state in STATES if state != "held"] + ["cart.extended"]
 
 
 class Checkouts:
@@ -70,26 +60,20 @@ class Checkouts:
             sql.execute("DELETE FROM cart_lines WHERE buyer = ?", [buyer])
 
     def place(self, checkout: str) -> None:
-        """Orders every line, or none: if one is refused, the others are cancelled."""
+        """Gets the units of all lines, or of none."""
         row = self._database.one(
             "SELECT * FROM checkouts WHERE id = ? AND state = 'placing'", checkout
         )
         if row is None:
             return
-        buyer = self._buyer(row["buyer"])
-        placed: list[Order] = []
+        lines = self._database.all("SELECT * FROM lines WHERE checkout = ?", checkout)
+        # Rule 1: the key is in the database, so every attempt is the same cart.
+        cart = NewCart([(line["item"], line["quantity"]) for line in lines], key=checkout)
         try:
-            for line in self._database.all("SELECT * FROM lines WHERE checkout = ?", checkout):
-                # Rule 1: the key is in the database, so every attempt is the same order.
-                key = f"{checkout}:{line['item']}"
-                placed.append(buyer.place(NewOrder(line["item"], line["quantity"], key)).order)
+            placed = self._buyer(row["buyer"]).place_cart(cart).cart
         except Refused as error:
             if error.problem.status in (401, 429):
                 raise  # nothing is decided: a later attempt goes on
-            for order in placed:
-                # After a crash, the hold of a line may be over.
-                if order.state == "held":
-                    buyer.cancel(order.id)
             self._refuse(checkout, error)
         else:
             self._hold(checkout, placed)
@@ -105,21 +89,16 @@ class Checkouts:
             checkout,
         )
 
-    def _hold(self, checkout: str, orders: list[Order]) -> None:
+    def _hold(self, checkout: str, cart: Cart) -> None:
         with self._database.transaction() as sql:
             held = sql.execute(
-                "UPDATE checkouts SET state = 'held' WHERE id = ? AND state = 'placing'", [checkout]
+                "UPDATE checkouts SET state = 'held', stockade_cart = ?, expires_at = ? "
+                "WHERE id = ? AND state = 'placing'",
+                [cart.id, cart.expires_at.isoformat(), checkout],
             )
-            if held.rowcount == 0:
-                return  # Another thread was faster, with the same orders.
-            for order in orders:
-                sql.execute(
-                    "UPDATE lines SET stockade_order = ?, expires_at = ? "
-                    "WHERE checkout = ? AND item = ?",
-                    [order.id, order.expires_at.isoformat(), checkout, order.item],
-                )
+            if held.rowcount:  # Otherwise another thread was faster, with the same cart.
                 # After a long outage the hold may be over already.
-                _move(sql, order.id, order.state)
+                _move(sql, cart.id, cart.state)
 
     def settle(self) -> None:
         """Goes on with checkouts whose outcome is unknown, also those of a shop that crashed."""
@@ -131,35 +110,35 @@ class Checkouts:
                 logging.warning("checkout %s: %s", row["id"], error)
 
     def extend(self, checkout: str, buyer: str) -> None:
-        """Has the holds outlive the payment page."""
-        sql = "SELECT stockade_order AS id FROM lines WHERE checkout = ?"
-        for line in self._database.all(sql, checkout):
-            self._buyer(buyer).extend_hold(line["id"], PAYMENT_PAGE_SECONDS)
+        """Has the hold outlive the payment page."""
+        row = self._database.one("SELECT stockade_cart FROM checkouts WHERE id = ?", checkout)
+        if row is not None:
+            self._buyer(buyer).extend_cart(row["stockade_cart"], PAYMENT_PAGE_SECONDS)
 
     def ask(self) -> None:
-        """Reads orders whose payment is on its way, for buyers who look at the page.
+        """Reads carts whose payment is on its way, for buyers who look at the page.
 
         A webhook is faster. But the one of a Stockade that was killed waits until its lease ends.
         """
         for row in self._database.all(
-            "SELECT lines.stockade_order AS id, checkouts.buyer FROM checkouts "
+            "SELECT checkouts.stockade_cart AS id, checkouts.buyer FROM checkouts "
             "JOIN stripe_sessions ON stripe_sessions.checkout = checkouts.id "
-            "JOIN lines ON lines.checkout = checkouts.id "
             "WHERE checkouts.state = 'held' AND stripe_sessions.state = 'paid'"
         ):
             try:
-                order = self._buyer(row["buyer"]).order(row["id"])
+                cart = self._buyer(row["buyer"]).cart(row["id"])
             except Error as error:
-                logging.warning("order %s: %s", row["id"], error)
+                logging.warning("cart %s: %s", row["id"], error)
                 continue
             with self._database.transaction() as sql:
-                _move(sql, order.id, order.state)
+                _move(sql, cart.id, cart.state)
 
     def to_refund(self) -> list[sqlite3.Row]:
-        """Lines whose money goes back: all of a checkout, also if only one could not be had."""
+        """Carts whose money goes back: they were paid after their hold had ended."""
         return self._database.all(
-            "SELECT lines.* FROM lines JOIN checkouts ON checkouts.id = lines.checkout "
-            "WHERE checkouts.state = 'refunded' AND lines.state IN ('refund_due', 'confirmed')"
+            "SELECT stockade_cart AS cart, "
+            "(SELECT sum(amount) FROM lines WHERE checkout = checkouts.id) AS amount "
+            "FROM checkouts WHERE state = 'refund_due'"
         )
 
     def handle(self, event: Event) -> None:
@@ -168,29 +147,26 @@ class Checkouts:
             inserted = sql.execute(
                 "INSERT OR IGNORE INTO handled_webhooks (id) VALUES (?)", [event.id]
             )
-            if inserted.rowcount and event.kind in STATES:
-                for order in event.orders:
-                    _move(sql, order, STATES[event.kind])
+            if not inserted.rowcount or event.kind not in EVENTS:
+                return
+            cart = event.data["cart"]
+            if event.kind == "cart.extended":
+                sql.execute(
+                    "UPDATE checkouts SET expires_at = ? WHERE stockade_cart = ?",
+                    [event.data["expires_at"], cart],
+                )
+            else:
+                _move(sql, cart, event.kind.removeprefix("cart."))
 
 
-def _move(sql: sqlite3.Connection, order: str, state: str) -> None:
-    """Notes the state of an order at Stockade, and what it means for the checkout."""
-    row = sql.execute("SELECT checkout FROM lines WHERE stockade_order = ?", [order]).fetchone()
+def _move(sql: sqlite3.Connection, cart: str, state: str) -> None:
+    """Notes the state of a cart at Stockade. An old one changes nothing: `ask` overtakes webhooks."""
+    row = sql.execute("SELECT * FROM checkouts WHERE stockade_cart = ?", [cart]).fetchone()
     if row is None:
-        return  # Another program sells at this Stockade too, or `place` has cancelled the order.
-    checkout = row["checkout"]
-    sql.execute("UPDATE lines SET state = ? WHERE stockade_order = ?", [state, order])
-    states = [
-        line["state"]
-        for line in sql.execute("SELECT state FROM lines WHERE checkout = ?", [checkout])
-    ]
-    if all(one == "confirmed" for one in states):
-        sql.execute("INSERT OR IGNORE INTO orders (checkout) VALUES (?)", [checkout])
-        result = "paid"
-    elif "refund_due" in states or "refunded" in states:
-        result = "refunded"
-    elif all(one in ENDED for one in states):
-        result = "released"
-    else:
+        return  # Another program sells at this Stockade too.
+    result = STATES[state]
+    if IN_TURN.index(result) <= IN_TURN.index(row["state"]):
         return
-    sql.execute("UPDATE checkouts SET state = ? WHERE id = ?", [result, checkout])
+    sql.execute("UPDATE checkouts SET state = ? WHERE id = ?", [result, row["id"]])
+    if result == "paid":
+        sql.execute("INSERT OR IGNORE INTO orders (checkout) VALUES (?)", [row["id"]])

@@ -16,15 +16,15 @@ CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)
 CREATE TABLE IF NOT EXISTS sessions (id TEXT PRIMARY KEY, buyer TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS cart_lines (
     buyer TEXT NOT NULL, item TEXT NOT NULL, quantity INTEGER NOT NULL, PRIMARY KEY (buyer, item));
--- `placing`, `held`, `paid`, `refused`, `released` or `refunded`.
+-- `state` is `placing`, `refused`, `held`, `released`, `paid`, `refund_due` or `refunded`. The cart at
+-- Stockade is null until its outcome is known.
 CREATE TABLE IF NOT EXISTS checkouts (
     id TEXT PRIMARY KEY, buyer TEXT NOT NULL, state TEXT NOT NULL, reason TEXT,
+    stockade_cart TEXT UNIQUE, expires_at TEXT,
     created_at TEXT NOT NULL DEFAULT (datetime('now')));
--- `state` is the one of the order at Stockade; null until its outcome is known.
 CREATE TABLE IF NOT EXISTS lines (
     checkout TEXT NOT NULL REFERENCES checkouts (id), item TEXT NOT NULL, quantity INTEGER NOT NULL,
-    amount INTEGER NOT NULL, stockade_order TEXT UNIQUE, state TEXT, expires_at TEXT,
-    PRIMARY KEY (checkout, item));
+    amount INTEGER NOT NULL, PRIMARY KEY (checkout, item));
 -- What the warehouse ships: one for a checkout that is paid.
 CREATE TABLE IF NOT EXISTS orders (
     number INTEGER PRIMARY KEY, checkout TEXT NOT NULL UNIQUE REFERENCES checkouts (id),

@@ -13,6 +13,7 @@ from .catalogue import PRODUCTS, money
 REASONS = {
     "sold_out": "Sold out. Nothing was reserved, and you pay nothing.",
     "buyer_limit_reached": "You have reached the limit for one buyer. Nothing was reserved.",
+    "cart_timed_out": "That took too long. Nothing was reserved; please order again.",
     "not_open": "This item is not on sale now. Nothing was reserved.",
 }
 STATES = {
@@ -20,6 +21,7 @@ STATES = {
     "held": ("", "Reserved for you. Pay before the reservation ends."),
     "paid": ("good", "Paid. We ship it tomorrow."),
     "released": ("bad", "The reservation has ended. Nothing was charged."),
+    "refund_due": ("bad", "Your payment came too late. You get your money back."),
     "refunded": ("bad", "We could not keep the units for you. Your money is on its way back."),
 }
 

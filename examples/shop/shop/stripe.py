@@ -39,7 +39,7 @@ class Stripe:
         return str(row["id"])
 
     def pay(self, session: str) -> None:
-        """The buyer has confirmed. Each line is a PaymentIntent that names its order."""
+        """The buyer has confirmed. The PaymentIntent names the cart at Stockade."""
         with self._database.transaction() as sql:
             changed = sql.execute(
                 "UPDATE stripe_sessions SET state = 'paid' WHERE id = ? AND state = 'open'",
@@ -47,22 +47,22 @@ class Stripe:
             )
             if changed.rowcount == 0:
                 return
-            lines = sql.execute(
-                "SELECT lines.* FROM lines JOIN stripe_sessions USING (checkout) "
+            paid = sql.execute(
+                "SELECT stockade_cart AS cart, sum(amount) AS amount FROM checkouts "
+                "JOIN lines ON lines.checkout = checkouts.id "
+                "JOIN stripe_sessions ON stripe_sessions.checkout = checkouts.id "
                 "WHERE stripe_sessions.id = ?",
                 [session],
-            ).fetchall()
-            for line in lines:
-                order, amount = line["stockade_order"], line["amount"]
-                intent = _intent(order, amount_received=amount, status="succeeded")
-                _emit(sql, "payment_intent.succeeded", intent)
+            ).fetchone()
+            intent = _intent(paid["cart"], amount_received=paid["amount"], status="succeeded")
+            _emit(sql, "payment_intent.succeeded", intent)
 
-    def refund(self, order: str, amount: int) -> None:
-        """Returns the money of a line. The id of the event is its idempotency key."""
-        charge = _intent(order, amount=amount, refunded=True)
-        charge |= {"id": f"ch_{order}", "payment_intent": f"pi_{order}"}
+    def refund(self, cart: str, amount: int) -> None:
+        """Returns the money of a cart. The id of the event is its idempotency key."""
+        charge = _intent(cart, amount=amount, refunded=True)
+        charge |= {"id": f"ch_{cart}", "payment_intent": f"pi_{cart}"}
         with self._database.transaction() as sql:
-            _emit(sql, "charge.refunded", charge, event=f"evt_refund_{order}")
+            _emit(sql, "charge.refunded", charge, event=f"evt_refund_{cart}")
 
     def deliver(self) -> None:
         """Sends events that Stockade has not answered with 2xx. The real one does it for 3 days."""
@@ -85,10 +85,10 @@ class Stripe:
         return f"t={now},v1={tag.hex()}"
 
 
-def _intent(order: str, **fields: object) -> dict[str, object]:
-    """The PaymentIntent of an order. The shop set its metadata when it created the session."""
-    metadata = {"stockade_order": order}
-    return {"id": f"pi_{order}", "currency": CURRENCY.lower(), "metadata": metadata, **fields}
+def _intent(cart: str, **fields: object) -> dict[str, object]:
+    """The PaymentIntent of a cart. The shop set its metadata when it created the session."""
+    metadata = {"stockade_cart": cart}
+    return {"id": f"pi_{cart}", "currency": CURRENCY.lower(), "metadata": metadata, **fields}
 
 
 def _emit(

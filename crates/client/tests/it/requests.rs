@@ -3,8 +3,8 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use client::{
-    Client, IdempotencyKey, ItemPatch, ItemState, NewItem, NewOrder, Payment, PaymentKey, Request,
-    StockChange, Token,
+    Client, IdempotencyKey, ItemPatch, ItemState, NewCart, NewItem, NewOrder, Payment, PaymentKey,
+    Request, StockChange, Token,
 };
 use uuid::Uuid;
 
@@ -25,6 +25,11 @@ fn requests(token: &Token) -> Vec<(Request, &'static str, &'static str)> {
     let order = NewOrder::new("vase", 3).with_key(key());
     let add = StockChange::add(5).with_key(key());
     let patch = ItemPatch::default().limit_per_buyer(None);
+    let cart = NewCart::new().with("vase", 1).with("bowl", 2);
+    let cart = cart.with_key(key());
+    let on_cart = |method: &str, rest: &str| -> &'static str {
+        format!("{method} /v1/carts/{id}{rest}").leak()
+    };
     let order_path = "/v1/orders/00000000-0000-0000-0000-000000000001";
     let on_order = |method: &str, rest: &str| -> &'static str {
         format!("{method} {order_path}{rest}").leak()
@@ -38,6 +43,23 @@ fn requests(token: &Token) -> Vec<(Request, &'static str, &'static str)> {
         (Request::order(token, id), on_order("GET", ""), ""),
         (Request::cancel(token, id), on_order("DELETE", ""), ""),
         (Request::refund(token, id), on_order("POST", "/refund"), ""),
+        (
+            Request::place_cart(token, &cart),
+            "POST /v1/carts",
+            r#"{"lines":[{"item":"vase","quantity":1},{"item":"bowl","quantity":2}]}"#,
+        ),
+        (Request::cart(token, id), on_cart("GET", ""), ""),
+        (
+            Request::extend_cart(token, id, 1800),
+            on_cart("POST", "/hold"),
+            r#"{"seconds":1800}"#,
+        ),
+        (Request::cancel_cart(token, id), on_cart("DELETE", ""), ""),
+        (
+            Request::refund_cart(token, id),
+            on_cart("POST", "/refund"),
+            "",
+        ),
         (
             Request::create_item(token, &NewItem::new("vase", 9)),
             "POST /v1/items",
@@ -89,7 +111,8 @@ async fn each_call_is_the_documented_request() {
         let conditional = ["PATCH", "PUT"].contains(&received.method.as_str());
         let version = conditional.then_some("\"4\"");
         assert_eq!(received.header("if-match"), version, "{line}");
-        let keyed = line.ends_with("/orders") || line == "POST /v1/items/vase/stock";
+        let keyed = line.ends_with("/orders")
+            || ["POST /v1/carts", "POST /v1/items/vase/stock"].contains(&line);
         let key = keyed.then_some(KEY);
         assert_eq!(received.header("idempotency-key"), key, "{line}");
     }

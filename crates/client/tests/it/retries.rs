@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::{Buyer, Client, Error, NewOrder, ProblemCode, Request, RetryPolicy, Token};
+use client::{Buyer, Client, Error, NewCart, NewOrder, ProblemCode, Request, RetryPolicy, Token};
 
 use crate::server::{Scripted, Server, order, problem};
 
@@ -45,6 +45,48 @@ async fn every_attempt_sends_the_same_key_and_the_same_body() {
         assert_eq!(key, Some(new.key().as_str()));
         assert_eq!(request.body, r#"{"quantity":1}"#);
     }
+}
+
+/// The response to a cart of so many vases and one bowl.
+fn cart(vases: u32) -> Scripted {
+    let line = |item: &str, quantity: u32| serde_json::json!({ "item": item, "order": crate::server::ID, "quantity": quantity });
+    let body = serde_json::json!({
+        "id": "2d0f5c0b-53dc-8690-8a2b-6181b5fbc615", "state": "held", "amount": 950, "currency": "EUR",
+        "lines": [line("vase", vases), line("bowl", 1)], "expires_at": "2026-01-01T00:00:00Z",
+    });
+    Scripted::new(201, body.to_string())
+}
+
+#[tokio::test]
+async fn every_attempt_at_a_cart_sends_the_same_key_and_the_same_lines() {
+    let script = [
+        problem(503, "outcome_unknown"),
+        Scripted::new(502, "<html>"),
+        cart(3),
+    ];
+    let server = Server::start(script).await;
+    let new = NewCart::new()
+        .with("vase", 2)
+        .with("bowl", 1)
+        .with("vase", 1);
+    let placed = buyer(&server, eager()).place_cart(&new).await.unwrap();
+    assert_eq!((placed.cart.lines[0].quantity, placed.replayed), (3, false));
+    let received = server.received();
+    assert_eq!(received.len(), 3);
+    for request in &received {
+        let key = request.header("idempotency-key");
+        assert_eq!(key, Some(new.key().as_str()));
+        assert_eq!(request.body, received[0].body);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_about_other_lines_is_no_success() {
+    let server = Server::start([cart(2)]).await;
+    let new = NewCart::new().with("vase", 3).with("bowl", 1);
+    let error = buyer(&server, eager()).place_cart(&new).await.unwrap_err();
+    assert!(matches!(error, Error::Contract { .. }), "{error:?}");
+    assert_eq!(server.received().len(), 1);
 }
 
 #[tokio::test]

@@ -1,0 +1,60 @@
+// Carts: orders of several items that a buyer gets all or none of.
+
+import { randomUUID } from 'node:crypto';
+
+import { Contract } from './errors.js';
+import { checkFields, checkKey, withTimes } from './models.js';
+
+/** What every cart has, besides its lines. */
+export const CART = {
+  id: 'string',
+  state: 'string',
+  amount: 'number',
+  currency: 'string',
+  expires_at: 'time',
+};
+/** What every line of a cart has. */
+export const LINE = { item: 'string', order: 'string', quantity: 'number' };
+
+/**
+ * A cart to be placed, of lines `{item, quantity}`, at most 20. The same value is always the same cart:
+ * create it once, and store `key` before you send the request if the cart must survive a crash of your
+ * process.
+ */
+export function newCart(lines, key = randomUUID().replaceAll('-', '')) {
+  const copies = lines.map(({ item, quantity = 1 }) => Object.freeze({ item, quantity }));
+  return Object.freeze({ lines: Object.freeze(copies), key: checkKey(key) });
+}
+
+/** Reads a cart; what is missing violates the contract. */
+export function readCart(response, id) {
+  const body = response.json();
+  const { status } = response;
+  checkFields(body, CART, status);
+  if (!Array.isArray(body.lines)) throw new Contract(status, 'lines are missing');
+  for (const line of body.lines) checkFields(line, LINE, status);
+  if (id !== undefined && body.id !== id) {
+    throw new Contract(status, `expected the cart ${id}, found ${body.id}`);
+  }
+  return withTimes(body);
+}
+
+/** Reads the response to `cart`, and verifies that it is about this cart. */
+export function readPlacedCart(cart, response) {
+  const found = readCart(response);
+  const [expected, got] = [units(cart.lines), units(found.lines)];
+  const isSame = [...expected].every(([item, quantity]) => got.get(item) === quantity);
+  if (!isSame || found.lines.length !== expected.size) {
+    const text = (lines) => JSON.stringify(Object.fromEntries(lines));
+    const violation = `expected a cart of ${text(expected)}, found one of ${text(got)}`;
+    throw new Contract(response.status, violation);
+  }
+  return { cart: found, replayed: response.replayed };
+}
+
+/** The units of each item: the service sums lines of the same item. */
+function units(lines) {
+  const sums = new Map();
+  for (const { item, quantity } of lines) sums.set(item, (sums.get(item) ?? 0) + quantity);
+  return sums;
+}

@@ -1,0 +1,119 @@
+"""Carts: orders of several items that a buyer gets all or none of."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from .errors import Contract
+from .models import check_key, read
+from .transport import Response
+
+#: Where a cart is in its life.
+CART_STATES = (
+    "placing",
+    "held",
+    "confirmed",
+    "cancelled",
+    "expired",
+    "refund_due",
+    "refunded",
+    "failed",
+)
+
+
+@dataclass(frozen=True)
+class NewCart:
+    """A cart to be placed. The same value is always the same cart: create it once."""
+
+    #: Pairs of an item and a quantity, at most 20.
+    lines: Iterable[tuple[str, int]]
+    #: Store it before you send the request, if the cart must survive a crash of your process.
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __post_init__(self) -> None:
+        check_key(self.key)
+        object.__setattr__(self, "lines", tuple((item, units) for item, units in self.lines))
+
+    def body(self) -> dict[str, object]:
+        return {"lines": [{"item": item, "quantity": units} for item, units in self.lines]}
+
+
+@dataclass(frozen=True)
+class CartLine:
+    """A line of a cart: the order for one item, which the cart alone changes."""
+
+    item: str
+    order: str
+    quantity: int
+
+
+@dataclass(frozen=True)
+class Cart:
+    """A cart, as the service reports it. Amounts are in the currency's smallest unit."""
+
+    id: str
+    state: str
+    lines: list[CartLine]
+    amount: int
+    currency: str
+    #: When the holds of a held cart end.
+    expires_at: datetime
+    #: The provider's id of the payment.
+    payment: str | None = None
+    #: Why it is `failed`, and because of which item.
+    code: str | None = None
+    item: str | None = None
+
+    @property
+    def has_units(self) -> bool:
+        """Whether the units of all lines belong to the buyer."""
+        return self.state in ("held", "confirmed")
+
+
+@dataclass(frozen=True)
+class PlacedCart:
+    """A cart that was placed, now or by an earlier request with the same key."""
+
+    #: The cart as it is now. After a replay it may have moved on.
+    cart: Cart
+    #: Whether an earlier request with this key had placed it.
+    replayed: bool
+
+
+@dataclass(frozen=True)
+class CartPayment:
+    """A payment of a cart. The provider chooses the id, and every repeat has the same one."""
+
+    payment: str
+    cart: str
+    #: What was paid. A cart with a price needs it.
+    amount: int | None = None
+
+
+def read_cart(response: Response, cart: str | None = None) -> Cart:
+    """Reads a cart, and verifies that it is this one."""
+    body = response.json()
+    lines = body.get("lines") if isinstance(body, dict) else None
+    if not isinstance(lines, list):
+        raise Contract(response.status, "lines are missing")
+    read_lines = [read(CartLine, line, response.status) for line in lines]
+    found = read(Cart, body, response.status, lines=read_lines)
+    if cart is not None and found.id != cart:
+        raise Contract(response.status, f"expected the cart {cart}, found {found.id}")
+    return found
+
+
+def read_placed_cart(cart: NewCart, response: Response) -> PlacedCart:
+    """Reads the response to `cart`, and verifies that it is about this cart."""
+    found = read_cart(response)
+    wanted: Counter[str] = Counter()
+    for item, units in cart.lines:
+        wanted[item] += units
+    got = {line.item: line.quantity for line in found.lines}
+    if got != wanted or len(got) != len(found.lines):
+        raise Contract(response.status, f"expected a cart of {dict(wanted)}, found one of {got}")
+    return PlacedCart(found, response.replayed)

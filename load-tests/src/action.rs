@@ -3,6 +3,8 @@
 use client::NewOrder;
 use uuid::Uuid;
 
+use crate::cart::{CartCall, CartRef, CartStep};
+
 /// An order that was placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OrderRef {
@@ -32,22 +34,27 @@ pub enum Action {
     Cancel(OrderRef),
     /// Notes, as an admin, that the money was returned.
     Refund(OrderRef),
+    /// Places a cart.
+    Cart(CartCall),
+    /// Shows or changes a cart.
+    Step(CartRef, CartStep),
 }
 
 impl Action {
     /// The HTTP method, for the report.
     pub fn method(&self) -> &'static str {
         match self {
-            Self::Order(_) | Self::Pay { .. } | Self::Refund(_) => "POST",
+            Self::Order(_) | Self::Pay { .. } | Self::Refund(_) | Self::Cart(_) => "POST",
             Self::Browse | Self::Show(_) => "GET",
             Self::Cancel(_) => "DELETE",
+            Self::Step(_, step) => step.method(),
         }
     }
 
     /// The placed order that the action is about, if there is one.
     pub fn order(&self) -> Option<OrderRef> {
         match self {
-            Self::Order(_) | Self::Browse => None,
+            Self::Order(_) | Self::Browse | Self::Cart(_) | Self::Step(..) => None,
             Self::Show(order)
             | Self::Pay { order, .. }
             | Self::Cancel(order)
@@ -55,14 +62,15 @@ impl Action {
         }
     }
 
-    /// The refusals that the API declares for the action, except those of placing an order.
+    /// The refusals that the API declares for the action, except those of placing an order or a cart.
     pub fn refusals(&self) -> &'static [&'static str] {
         match self {
-            Self::Order(_) | Self::Browse => &[],
+            Self::Order(_) | Self::Browse | Self::Cart(_) => &[],
             Self::Show(_) => &["order_not_found"],
-            Self::Pay { .. } => &["order_not_payable", "already_paid"],
-            Self::Cancel(_) => &["order_not_cancellable"],
-            Self::Refund(_) => &["order_not_refundable"],
+            Self::Pay { .. } => &["order_not_payable", "already_paid", "order_in_cart"],
+            Self::Cancel(_) => &["order_not_cancellable", "order_in_cart"],
+            Self::Refund(_) => &["order_not_refundable", "order_in_cart"],
+            Self::Step(_, step) => step.refusals(),
         }
     }
 }
@@ -72,7 +80,7 @@ impl Action {
 pub struct Call {
     /// The number of the buyer.
     pub buyer: usize,
-    /// The number of the item.
+    /// The number of the item; of a cart, that of its first line.
     pub item: usize,
     /// What is requested.
     pub action: Action,

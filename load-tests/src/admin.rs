@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use client::{Audit, Client, Error, NewItem, ProblemCode, RetryPolicy, Token};
+use client::{Audit, Cart, Client, Error, ListedOrder, NewItem, ProblemCode, RetryPolicy, Token};
+use futures::TryStreamExt;
 use tokio::time::{Instant, sleep};
+use uuid::Uuid;
 
 use crate::target::Target;
 
@@ -75,6 +77,25 @@ impl Admin {
                 return Ok(audit);
             }
             sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// Every recorded order of an item.
+    pub async fn orders(&self, item: &str) -> Result<Vec<ListedOrder>> {
+        let orders = self.admin.all_item_orders(item, None).try_collect().await;
+        let orders = orders.map_err(|error| self.explain(error));
+        orders.with_context(|| format!("GET /v1/items/{item}/orders"))
+    }
+
+    /// A cart, if the ledger has it.
+    pub async fn cart(&self, id: Uuid) -> Result<Option<Cart>> {
+        match self.admin.cart(id).await {
+            Err(error) if error.is(ProblemCode::CartNotFound) => Ok(None),
+            cart => {
+                let cart = cart.map_err(|error| self.explain(error));
+                cart.map(Some)
+                    .with_context(|| format!("GET /v1/carts/{id}"))
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod browser;
 mod cancels;
+mod carts;
 mod concurrent_orders;
 mod expires;
 mod greedy;
@@ -24,11 +25,11 @@ mod two_units;
 use futures::future::BoxFuture;
 
 pub use self::{
-    browser::BROWSER, cancels::CANCELS, concurrent_orders::CONCURRENT_ORDERS, expires::EXPIRES,
-    greedy::GREEDY, impatient::IMPATIENT, keeps::KEEPS, looks_and_buys::LOOKS_AND_BUYS,
-    one_unit::ONE_UNIT, over_the_limit::OVER_THE_LIMIT, pays::PAYS, pays_late::PAYS_LATE,
-    refunded::REFUNDED, repeats::REPEATS, retries_when_sold_out::RETRIES_WHEN_SOLD_OUT,
-    stubborn::STUBBORN, two_units::TWO_UNITS,
+    browser::BROWSER, cancels::CANCELS, carts::*, concurrent_orders::CONCURRENT_ORDERS,
+    expires::EXPIRES, greedy::GREEDY, impatient::IMPATIENT, keeps::KEEPS,
+    looks_and_buys::LOOKS_AND_BUYS, one_unit::ONE_UNIT, over_the_limit::OVER_THE_LIMIT, pays::PAYS,
+    pays_late::PAYS_LATE, refunded::REFUNDED, repeats::REPEATS,
+    retries_when_sold_out::RETRIES_WHEN_SOLD_OUT, stubborn::STUBBORN, two_units::TWO_UNITS,
 };
 use crate::session::{Session, Step};
 

@@ -47,6 +47,12 @@ impl Claims {
         self.changes.push((since, quantity.into()));
     }
 
+    /// Notes a request that may have taken units, which have come back by `until`.
+    pub fn may_have_taken_until(&mut self, since: Duration, until: Duration, quantity: u32) {
+        self.changes.push((since, quantity.into()));
+        self.changes.push((until, -i64::from(quantity)));
+    }
+
     /// Notes a request whose order has its units. Several may be repeats of one order.
     pub fn took(&mut self, id: Uuid, since: Duration, quantity: u32) {
         let units = i64::from(quantity);

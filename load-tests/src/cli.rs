@@ -37,6 +37,8 @@ enum Command {
     WholeLife(Options),
     /// Units that return after the item has sold out, and are bought by others.
     Returns(Options),
+    /// Carts of several items, some of them scarce: all lines or none.
+    Carts(Options),
     /// Several scenarios concurrently.
     Run {
         /// The scenarios with their weights: rush=60,retry-storm=20,returns=20.
@@ -61,6 +63,7 @@ impl Command {
             Self::WindowShoppers(options) => (Mix::of(&scenarios::WINDOW_SHOPPERS), options),
             Self::WholeLife(options) => (Mix::of(&scenarios::WHOLE_LIFE), options),
             Self::Returns(options) => (Mix::of(&scenarios::RETURNS), options),
+            Self::Carts(options) => (Mix::of(&scenarios::CARTS), options),
             Self::Run { mix, options } => (mix, options),
             Self::Capacity(options) => return capacity::run(&options).await,
             Self::Hostile(options) => return hostile::compare(&options).await,

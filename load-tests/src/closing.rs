@@ -21,7 +21,6 @@ use crate::{
     history::{AcknowledgedOrder, History},
     items::SaleItem,
     outcome::Outcome,
-    return_policy::ReturnPolicy,
     sale::Sale,
 };
 
@@ -108,13 +107,15 @@ async fn wait_for_holds(
             .audit_when(&sale_item.id, timeout, is_repaired)
             .await?;
     }
-    if sale_item.policy != ReturnPolicy::Expiring {
+    if !sale_item.policy.expires() {
         return admin.audit(&sale_item.id, SETTLE_TIMEOUT).await;
     }
     let audit = admin
-        .audit_when(&sale_item.id, sale_item.hold + SETTLE_TIMEOUT, |audit| {
-            audit.held == 0
-        })
+        .audit_when(
+            &sale_item.id,
+            sale_item.longest_hold() + SETTLE_TIMEOUT,
+            |audit| audit.held == 0,
+        )
         .await?;
     if audit.held == 0 {
         sale.history().expire_holds(item);

@@ -1,5 +1,7 @@
 //! The history of all requests: what the service promised to which buyer.
 
+mod carts;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
     time::Duration,
@@ -10,7 +12,8 @@ use client::{NewOrder, OrderState};
 use hdrhistogram::Histogram;
 use uuid::Uuid;
 
-use crate::{action::Action, claims::Claims, outcome::Outcome};
+pub use self::carts::AcknowledgedCart;
+use crate::{action::Action, cart::CartStep, claims::Claims, outcome::Outcome};
 
 /// Longer latencies are recorded as this one.
 const LATENCY_MAX: Duration = Duration::from_secs(120);
@@ -52,7 +55,8 @@ pub struct Observation<'a> {
 }
 
 /// Counts of all requests and the orders that they placed. Each request is in exactly one of held,
-/// sold out, limited, replayed, reads, payments, ends, declined, given up and errors.
+/// sold out, limited, carts, carts refused, extended, replayed, reads, payments, ends, declined, given
+/// up and errors.
 pub struct History {
     /// Settled requests, and those that were given up.
     pub requested: u64,
@@ -62,7 +66,13 @@ pub struct History {
     pub sold_out: u64,
     /// Orders that were refused because of the buyer's limit.
     pub limited: u64,
-    /// Repeats of placed orders with the same outcome.
+    /// Carts that were placed.
+    pub carts_held: u64,
+    /// Carts that were refused.
+    pub carts_refused: u64,
+    /// Carts whose holds were extended.
+    pub carts_extended: u64,
+    /// Repeats of placed orders and carts with the same outcome.
     pub replayed: u64,
     /// Items and orders that were shown, or correctly not shown.
     pub reads: u64,
@@ -78,10 +88,14 @@ pub struct History {
     pub unknown_first: u64,
     /// Units of orders among these that were refused in the end.
     pub refused_units: u64,
+    /// Carts among these that were refused in the end.
+    pub carts_refused_after_unknown: u64,
     /// Number of errors of each kind.
     pub errors: BTreeMap<String, u64>,
     /// Every acknowledged order, even if the response violated another promise.
     pub orders: HashMap<Uuid, AcknowledgedOrder>,
+    /// Every acknowledged cart. Its lines are among the orders.
+    pub carts: HashMap<Uuid, AcknowledgedCart>,
     /// By item: when orders may have had units, and when others were refused.
     claims: HashMap<usize, Claims>,
     /// Units of orders that were cancelled, refunded or expired.
@@ -107,6 +121,9 @@ impl History {
             held: 0,
             sold_out: 0,
             limited: 0,
+            carts_held: 0,
+            carts_refused: 0,
+            carts_extended: 0,
             replayed: 0,
             reads: 0,
             payments: 0,
@@ -115,8 +132,10 @@ impl History {
             given_up: 0,
             unknown_first: 0,
             refused_units: 0,
+            carts_refused_after_unknown: 0,
             errors: BTreeMap::new(),
             orders: HashMap::new(),
+            carts: HashMap::new(),
             claims: HashMap::new(),
             units_returned: 0,
             reported_sold_out: BTreeSet::new(),
@@ -156,6 +175,9 @@ impl History {
         {
             self.refused_units += u64::from(order.quantity());
         }
+        if let Outcome::CartRefused(_) = observation.outcome {
+            self.carts_refused_after_unknown += 1;
+        }
     }
 
     fn count(&mut self, observation: &Observation<'_>, is_new: bool) {
@@ -175,11 +197,15 @@ impl History {
             }
             Outcome::GivenUp => self.given_up += 1,
             Outcome::Item => self.reads += 1,
-            Outcome::InState(_) | Outcome::Refused(_)
-                if matches!(observation.action, Action::Show(_)) =>
+            Outcome::CartHeld { .. } if is_new => self.carts_held += 1,
+            Outcome::CartHeld { .. } | Outcome::CartMovedOn { .. } => self.replayed += 1,
+            Outcome::CartRefused(_) => self.carts_refused += 1,
+            Outcome::InState(_) | Outcome::CartInState { .. } | Outcome::Refused(_)
+                if is_read(observation.action) =>
             {
                 self.reads += 1
             }
+            Outcome::CartInState { .. } => self.count_step(observation.action),
             Outcome::Refused(_) => self.declined += 1,
             Outcome::InState(_) if matches!(observation.action, Action::Pay { .. }) => {
                 self.payments += 1
@@ -209,6 +235,13 @@ impl History {
                 }
                 false
             }
+            (Action::Cart(_), Outcome::CartHeld { cart, .. }) => {
+                self.record_cart(observation.buyer, cart)
+            }
+            (Action::Step(cart, _), Outcome::CartInState { state, .. }) => {
+                self.set_cart_state(cart, *state);
+                false
+            }
             _ => false,
         }
     }
@@ -216,6 +249,9 @@ impl History {
     /// Records when an order may have had units, or was refused.
     fn record_claim(&mut self, observation: &Observation<'_>) {
         let (begun, until) = (observation.begun, observation.begun + observation.took);
+        if matches!(observation.action, Action::Cart(_) | Action::Step(..)) {
+            return self.record_claims_of_cart(observation);
+        }
         let claims = self.claims.entry(observation.item).or_default();
         let name = |order: &NewOrder| format!("{}:{}", observation.buyer, order.key());
         if let Action::Order(order) = observation.action {
@@ -317,6 +353,10 @@ impl History {
             .filter(|units| **units > u64::from(limit))
             .count() as u64
     }
+}
+
+fn is_read(action: &Action) -> bool {
+    matches!(action, Action::Show(_) | Action::Step(_, CartStep::Show))
 }
 
 /// The duration in whole microseconds.

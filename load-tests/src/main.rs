@@ -14,6 +14,7 @@ mod behaviors;
 mod budget;
 mod buyers;
 mod capacity;
+mod cart;
 mod claims;
 mod cli;
 mod closing;

@@ -231,7 +231,7 @@ mod tests {
         for (text, expected) in [
             (
                 "hush=1",
-                "expected a scenario (rush, retry-storm, limit-abusers, window-shoppers, whole-life, returns), found \"hush\"",
+                "expected a scenario (rush, retry-storm, limit-abusers, window-shoppers, whole-life, returns, carts), found \"hush\"",
             ),
             (
                 "rush=many",

@@ -23,10 +23,10 @@ pub struct Options {
     /// Duration of the run in seconds, instead of a number of requests.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: Option<u64>,
-    /// Units of each item.
+    /// Units of each item; of scarce ones of `carts`, a twentieth.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub stock: u64,
-    /// Number of items; in a mix, for each return policy.
+    /// Number of items; in a mix, for each return policy. `carts` has eight at least.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub items: u32,
     /// How much more popular some items are than others: the exponent of Zipf's law, from 0 (none)
@@ -50,7 +50,7 @@ pub struct Options {
     /// Number of concurrent virtual users, each with a connection.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=16_384))]
     pub users: u32,
-    /// Seconds for which an order of `whole-life` holds its units.
+    /// Seconds for which an order of `whole-life` or `carts` holds its units.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(2..=3_600))]
     hold_seconds: u64,
     /// File for the HTML report. Default: target/SCENARIO/report.html.
@@ -113,7 +113,7 @@ impl Options {
         self.buyers.unwrap_or(default)
     }
 
-    /// How long an order of `whole-life` holds its units.
+    /// How long an order of `whole-life` or `carts` holds its units.
     pub fn hold(&self) -> Duration {
         Duration::from_secs(self.hold_seconds)
     }

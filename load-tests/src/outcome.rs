@@ -1,10 +1,14 @@
 //! What a response says, judged by the API alone.
 
-use client::{Order, OrderState, Response};
+use client::{Cart, CartState, Order, OrderState, Response};
+use jiff::Timestamp;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use crate::action::{Action, OrderRef};
+use crate::{
+    action::{Action, OrderRef},
+    cart::{CartCall, CartRef, CartRefusal},
+};
 
 /// The outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +33,29 @@ pub enum Outcome {
     Limited,
     /// The order that the request is about is in this state.
     InState(OrderState),
+    /// All lines of the cart are held.
+    CartHeld {
+        /// The cart.
+        cart: CartRef,
+        /// Whether an earlier request had placed it.
+        replayed: bool,
+    },
+    /// An earlier request had placed the cart, which is no longer held.
+    CartMovedOn {
+        /// The name of the cart.
+        id: Uuid,
+        /// Its state now.
+        state: CartState,
+    },
+    /// The cart was refused, and no line has units.
+    CartRefused(CartRefusal),
+    /// The cart that the request is about is in this state.
+    CartInState {
+        /// The state.
+        state: CartState,
+        /// When its holds end.
+        expires_at: Timestamp,
+    },
     /// The item was shown, with consistent numbers.
     Item,
     /// The request about an order was refused with a code that the API declares.
@@ -69,6 +96,8 @@ impl Outcome {
             (200..=299, Action::Order(order)) => {
                 Self::acknowledged(response, expected, order.quantity())
             }
+            (201, Action::Cart(cart)) => Self::placed_cart(response, cart),
+            (200, Action::Step(cart, _)) => Self::cart_in_state(response, cart),
             (200, Action::Browse) => Self::item(response, expected),
             (200, action) => action.order().map_or_else(
                 || wrong_status(200),
@@ -110,6 +139,29 @@ impl Outcome {
         }
     }
 
+    fn placed_cart(response: &Response, cart: &CartCall) -> Self {
+        let replayed = response.replayed;
+        match cart.read(response) {
+            Ok((cart, CartState::Held)) => Self::CartHeld { cart, replayed },
+            Ok((CartRef { id, .. }, state)) if replayed && has_been_held(state) => {
+                Self::CartMovedOn { id, state }
+            }
+            Ok((_, state)) => Self::Wrong(format!("201 with a cart that is {state:?}")),
+            Err(error) => Self::Wrong(format!("201 with another cart than was placed: {error}")),
+        }
+    }
+
+    fn cart_in_state(response: &Response, requested: &CartRef) -> Self {
+        match response.json::<Cart>() {
+            Ok(cart) if requested.is_shown_by(&cart) => Self::CartInState {
+                state: cart.state,
+                expires_at: cart.expires_at,
+            },
+            Ok(_) => Self::Wrong("200 with another cart than was requested".into()),
+            Err(_) => Self::Wrong("200 without a cart".into()),
+        }
+    }
+
     fn item(response: &Response, expected: Expected<'_>) -> Self {
         let Ok(item) = serde_json::from_slice::<ShownItem<'_>>(&response.body) else {
             return Self::Wrong("200 without an item".into());
@@ -126,6 +178,11 @@ impl Outcome {
     fn refused(response: &Response, action: &Action) -> Self {
         let (status, problem) = (response.status, response.problem());
         let code = problem.code.as_str();
+        if let (409, Action::Cart(cart)) = (status, action)
+            && let Some(refusal) = cart.read_refusal(&problem)
+        {
+            return Self::CartRefused(refusal);
+        }
         let declared = action.refusals().iter().find(|declared| **declared == code);
         match (status, code, action, declared) {
             (409, "sold_out", Action::Order(_), _) => Self::SoldOut,
@@ -150,6 +207,11 @@ impl Outcome {
 fn order(response: &Response) -> Option<Order> {
     let order: Order = response.json().ok()?;
     (order.state != OrderState::Rejected).then_some(order)
+}
+
+/// A cart that was never held must not be acknowledged.
+fn has_been_held(state: CartState) -> bool {
+    !matches!(state, CartState::Placing | CartState::Failed)
 }
 
 fn wrong_status(status: u16) -> Outcome {

@@ -9,6 +9,7 @@ use crate::{
     admin::Admin,
     attack,
     buyers::Buyers,
+    cart::ledger::{CartsReport, LedgerCarts, Promised},
     closing,
     crowd::Crowd,
     hostile::HostileClients,
@@ -52,8 +53,21 @@ pub async fn run(mix: &Mix, options: &Options) -> Result<bool> {
         sale.history().forget_claims();
     }
     let mut verdict = Verdict::new(name, &sale.history(), &closed, expectations);
+    verdict.add_carts(judge_carts(&sale, &admin).await?);
     verdict.add_hostile(hostile);
     report(&verdict, name, options)
+}
+
+/// Compares the acknowledged carts with those of the ledger.
+async fn judge_carts(sale: &Sale, admin: &Admin) -> Result<CartsReport> {
+    let ledger = LedgerCarts::read(sale, admin).await?;
+    let history = sale.history();
+    Ok(ledger.judge(&Promised {
+        carts: &history.carts,
+        items: sale.items.iter().map(|(_, item)| item.id.clone()).collect(),
+        limit: sale.limit,
+        may_be_unacknowledged: history.carts_refused_after_unknown,
+    }))
 }
 
 fn announce(mix: &Mix, sale: &Sale, target: &Target, options: &Options) {

@@ -6,13 +6,14 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use client::{Client, Error, Payment, PaymentKey, Request, Token};
+use client::{CartPayment, Client, Error, Payment, PaymentKey, Request, Token};
 use tokio::time::sleep;
 
 use crate::{
     action::{Action, Call},
     budget::Budget,
     buyers::Buyers,
+    cart::{CartRef, CartStep},
     history::History,
     items::Items,
     options::Options,
@@ -206,11 +207,28 @@ impl Sale {
             Action::Cancel(order) => Request::cancel(&token(), order.id),
             Action::Refund(order) => Request::refund(&self.admin, order.id),
             Action::Pay { order, payment } => {
-                let key = self.payment_key.as_ref();
-                let key = key.context("a scenario pays, but there is no payment secret")?;
-                Request::pay(key, order.id, &Payment::new(payment, order.id))
+                Request::pay(self.key()?, order.id, &Payment::new(payment, order.id))
+            }
+            Action::Cart(cart) => Request::place_cart(&token(), &cart.cart),
+            Action::Step(cart, step) => self.request_of_cart(&token(), cart, step)?,
+        })
+    }
+
+    fn request_of_cart(&self, token: &Token, cart: &CartRef, step: &CartStep) -> Result<Request> {
+        Ok(match step {
+            CartStep::Show => Request::cart(token, cart.id),
+            CartStep::Extend(seconds) => Request::extend_cart(token, cart.id, *seconds),
+            CartStep::Cancel => Request::cancel_cart(token, cart.id),
+            CartStep::Refund => Request::refund_cart(&self.admin, cart.id),
+            CartStep::Pay(payment) => {
+                Request::pay_cart(self.key()?, &CartPayment::new(payment, cart.id))
             }
         })
+    }
+
+    fn key(&self) -> Result<&PaymentKey> {
+        let key = self.payment_key.as_ref();
+        key.context("a scenario pays, but there is no payment secret")
     }
 }
 

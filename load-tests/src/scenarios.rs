@@ -1,5 +1,6 @@
 //! The scenarios, a file each.
 
+mod carts;
 mod limit_abusers;
 mod retry_storm;
 mod returns;
@@ -8,19 +9,20 @@ mod whole_life;
 mod window_shoppers;
 
 pub use self::{
-    limit_abusers::LIMIT_ABUSERS, retry_storm::RETRY_STORM, returns::RETURNS, rush::RUSH,
-    whole_life::WHOLE_LIFE, window_shoppers::WINDOW_SHOPPERS,
+    carts::CARTS, limit_abusers::LIMIT_ABUSERS, retry_storm::RETRY_STORM, returns::RETURNS,
+    rush::RUSH, whole_life::WHOLE_LIFE, window_shoppers::WINDOW_SHOPPERS,
 };
 use crate::scenario::Scenario;
 
 /// All scenarios.
-pub static ALL: [&Scenario; 6] = [
+pub static ALL: [&Scenario; 7] = [
     &RUSH,
     &RETRY_STORM,
     &LIMIT_ABUSERS,
     &WINDOW_SHOPPERS,
     &WHOLE_LIFE,
     &RETURNS,
+    &CARTS,
 ];
 
 /// The scenario with this name.

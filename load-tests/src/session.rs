@@ -3,7 +3,10 @@
 //! Every request is judged, recorded in the history and reported to goose here, so a behavior
 //! cannot omit it.
 
+mod carts;
+
 use std::{
+    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -66,6 +69,8 @@ pub struct Session<'a> {
     virtual_user: VirtualUser,
     /// Units that the buyer got in this session.
     held: u32,
+    /// The same in carts, by item.
+    held_in_carts: HashMap<usize, u32>,
     /// Number of orders in this session.
     orders: u32,
 }
@@ -78,6 +83,7 @@ impl<'a> Session<'a> {
             user,
             virtual_user,
             held: 0,
+            held_in_carts: HashMap::new(),
             orders: 0,
         }
     }
@@ -417,16 +423,21 @@ impl<'a> Session<'a> {
     }
 
     fn next_order(&mut self, quantity: u32) -> Call {
+        let key = self.next_key();
         let item = self.virtual_user.item;
         let id = &self.sale.items.get(item).id;
-        // Unique within the run: a session has far fewer orders than 2^16.
-        let key = self.virtual_user.session << 16 | u64::from(self.orders);
-        self.orders += 1;
         Call {
             buyer: self.virtual_user.buyer,
             item,
             action: Action::Order(NewOrder::new(id, quantity).with_key(IdempotencyKey::from(key))),
         }
+    }
+
+    /// Unique within the run: a session has far fewer orders than 2^16.
+    fn next_key(&mut self) -> u64 {
+        let key = self.virtual_user.session << 16 | u64::from(self.orders);
+        self.orders += 1;
+        key
     }
 
     fn holdings(&self) -> Holdings {
@@ -444,7 +455,8 @@ impl<'a> Session<'a> {
         settled: Settled,
         violation: Option<Violation>,
     ) -> Result<PlacedCall, Box<TransactionError>> {
-        let violation = violation.filter(|it| !(self.sale.outages && judge::is_about_marks(it)));
+        let violation =
+            violation.filter(|it| !(self.sale.outages && judge::says_little_in_outages(it)));
         let started = Instant::now()
             .checked_sub(settled.took)
             .unwrap_or_else(Instant::now);

@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::{
+    cart::ledger::CartsReport,
     closing::Closed,
     history::History,
     hostile::{Answers, Report},
@@ -68,6 +69,18 @@ pub struct Verdict {
     pub sold_out: u64,
     /// Orders that were refused because of the buyer's limit.
     pub limited: u64,
+    /// Carts that were placed.
+    pub carts: u64,
+    /// Carts that were refused.
+    pub carts_refused: u64,
+    /// Carts whose holds were extended.
+    pub carts_extended: u64,
+    /// Carts that the ledger has, those included that failed after a line had taken its units.
+    pub carts_recorded: u64,
+    /// Carts whose lines do not agree, in the ledger. Must be 0.
+    pub carts_half_sold: u64,
+    /// Acknowledged carts that the ledger lacks, or has in another state. Must be 0.
+    pub carts_lost: u64,
     /// Repeats with the outcome of the first request.
     pub replayed: u64,
     /// Items and orders that were shown, or correctly not shown.
@@ -254,6 +267,12 @@ impl Verdict {
             held: history.held,
             sold_out: history.sold_out,
             limited: history.limited,
+            carts: history.carts_held,
+            carts_refused: history.carts_refused,
+            carts_extended: history.carts_extended,
+            carts_recorded: 0,
+            carts_half_sold: 0,
+            carts_lost: 0,
             replayed: history.replayed,
             reads: history.reads,
             payments: history.payments,
@@ -291,6 +310,15 @@ impl Verdict {
         verdict.findings = verdict.find(expectations);
         verdict.good = verdict.findings.is_empty();
         verdict
+    }
+
+    /// Adds what the ledger has of the carts.
+    pub fn add_carts(&mut self, report: CartsReport) {
+        self.carts_recorded = report.recorded;
+        self.carts_half_sold = report.half_sold;
+        self.carts_lost = report.lost;
+        self.findings.extend(report.findings);
+        self.good = self.findings.is_empty();
     }
 
     /// Adds what hostile clients got during the run.
@@ -341,12 +369,15 @@ impl Verdict {
         findings
     }
 
-    fn rows(&self) -> [(&'static str, String); 28] {
+    fn rows(&self) -> [(&'static str, String); 34] {
         [
             ("requested", self.requested.to_string()),
             ("held", self.held.to_string()),
             ("sold out", self.sold_out.to_string()),
             ("limited", self.limited.to_string()),
+            ("carts", self.carts.to_string()),
+            ("carts refused", self.carts_refused.to_string()),
+            ("carts extended", self.carts_extended.to_string()),
             ("replayed", self.replayed.to_string()),
             ("reads", self.reads.to_string()),
             ("payments", self.payments.to_string()),
@@ -363,6 +394,9 @@ impl Verdict {
             ("lost", self.lost.to_string()),
             ("stranded", self.stranded.to_string()),
             ("wrongly sold out", self.wrongly_sold_out.to_string()),
+            ("carts in the ledger", self.carts_recorded.to_string()),
+            ("carts half sold", self.carts_half_sold.to_string()),
+            ("carts lost", self.carts_lost.to_string()),
             ("drift", self.drift.to_string()),
             ("oversold", self.oversold.to_string()),
             (
@@ -398,7 +432,11 @@ impl Verdict {
 }
 
 /// Rows that are left out if they are 0, because a scenario need not have any.
-const OPTIONAL_ROWS: [&str; 9] = [
+const OPTIONAL_ROWS: [&str; 13] = [
+    "carts",
+    "carts refused",
+    "carts extended",
+    "carts in the ledger",
     "reads",
     "payments",
     "cancelled, refunded",
@@ -417,7 +455,9 @@ impl fmt::Display for Verdict {
             .load_style(UTF8_FULL_CONDENSED)
             .set_header([&self.scenario, &self.describe_items()]);
         for (name, value) in self.rows() {
-            if value != "0" || !OPTIONAL_ROWS.contains(&name) {
+            let is_about_carts = name.starts_with("carts") && self.carts_recorded == 0;
+            let is_optional = OPTIONAL_ROWS.contains(&name) || is_about_carts;
+            if value != "0" || !is_optional {
                 table.add_row([name.to_owned(), value]);
             }
         }
@@ -488,6 +528,7 @@ mod tests {
     use super::{Expectations, Verdict};
     use crate::{
         action::{Action, OrderRef},
+        cart::ledger::CartsReport,
         closing::Closed,
         history::{History, Observation},
         items::SaleItem,
@@ -555,6 +596,7 @@ mod tests {
             id: "vase".into(),
             policy: ReturnPolicy::Final,
             stock: audit.stock,
+            is_scarce: false,
             hold: Duration::from_secs(1),
         };
         Closed {
@@ -769,6 +811,41 @@ mod tests {
             "1 orders were refused as sold out while units were free",
         );
         assert!(judge(&[held(1), held(2), SOLD_OUT], &audit(2, 2)).good);
+    }
+
+    #[test]
+    fn a_cart_that_is_half_sold_or_lost_makes_the_verdict_bad() {
+        let with = |report| {
+            let mut verdict = judge(&[held(1)], &audit(5, 1));
+            verdict.add_carts(report);
+            verdict
+        };
+        assert!(
+            with(CartsReport {
+                recorded: 3,
+                ..CartsReport::default()
+            })
+            .good
+        );
+        let bad = with(CartsReport {
+            recorded: 3,
+            half_sold: 1,
+            lost: 2,
+            findings: vec!["carts, half sold: cart 1".into()],
+        });
+        finds(&bad, "carts, half sold: cart 1");
+        let shown = bad.to_string();
+        assert!(
+            shown.contains("carts half sold") && shown.contains("carts lost"),
+            "{shown}"
+        );
+        let json = serde_json::to_value(&bad).unwrap();
+        assert_eq!(
+            (&json["carts_half_sold"], &json["carts_lost"]),
+            (&1.into(), &2.into())
+        );
+        let without = judge(&[held(1)], &audit(5, 1)).to_string();
+        assert!(!without.contains("carts"), "{without}");
     }
 
     #[test]

@@ -13,8 +13,8 @@ use crate::{
     buyers::{CROWD, Crowd},
     cpu,
     options::Options,
-    sale::{Terms, sell},
-    test_env::TestEnv,
+    sale::{Begun, Terms, sell},
+    test_env::{SEGMENTS, TestEnv},
     wrk::{Load, load},
 };
 
@@ -75,6 +75,7 @@ pub async fn measure(options: &Options, machine: String) -> Result<Option<Costs>
     } = *options;
     let terms = |item, durability, status, seconds| Terms {
         item,
+        segments: SEGMENTS,
         durability,
         status,
         connections,
@@ -134,11 +135,14 @@ impl Parts {
     }
 }
 
-/// Cost per order over a whole sale, from its opening until every order is recorded.
+/// Cost per order from the first request of the load to the last answer. The audits of the bench
+/// come before and after, because they sum all orders in PostgreSQL.
 async fn of_orders(env: &TestEnv, crowd: &Crowd, terms: Terms<'_>) -> Result<Parts> {
+    let begun = Begun::begin(env, crowd, terms).await?;
     let before = Parts::read(env)?;
-    sell(env, crowd, terms).await?;
-    let (after, orders) = (Parts::read(env)?, env.audit(terms.item).await?.held as f64);
+    let answered = begun.load(env, crowd).await?;
+    let after = Parts::read(env)?;
+    let orders = begun.settle(env, &answered).await?.accepted as f64;
     Ok(Parts {
         service: (after.service - before.service) / orders,
         recorder: (after.recorder - before.recorder) / orders,

@@ -32,6 +32,8 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(200);
 pub struct Terms<'a> {
     /// A new item.
     pub item: &'a str,
+    /// Number of its segments.
+    pub segments: u16,
     /// When an order is acknowledged: `recorded` or `accepted`.
     pub durability: Durability,
     /// Status of an acknowledged order.
@@ -88,37 +90,69 @@ impl History {
 
 /// Sells from a new item with plenty of stock.
 pub async fn sell(env: &TestEnv, crowd: &Crowd, terms: Terms<'_>) -> Result<(Answered, Sample)> {
-    let Terms {
-        item,
-        durability,
-        status,
-        connections,
-        seconds,
-    } = terms;
-    env.open(item, PLENTY, durability).await?;
-    let first = env.order(item, "probe").await?;
-    ensure!(
-        first == status,
-        "an order of {item} was answered {first}, not {status}"
-    );
-    let order = Load::warm(&env.url, item, crowd.tokens(), connections, WARM_SECONDS);
-    let warm = load(order).await?;
-    ensure!(
-        warm.statuses.keys().eq([&status]),
-        "orders of {item} were answered {:?}, not all {status}",
-        warm.statuses
-    );
-    let before = History::read(env, item).await?;
-    let answered = load(Load {
-        run: "run",
-        seconds,
-        statuses: false,
-        ..order
-    })
-    .await?;
-    let after = History::read(env, item).await?;
-    let sample = settle(Expected::Held, connections, &answered, &before, &after)?;
+    let begun = Begun::begin(env, crowd, terms).await?;
+    let answered = begun.load(env, crowd).await?;
+    let sample = begun.settle(env, &answered).await?;
     Ok((answered, sample))
+}
+
+/// A sale that is warm, and whose history so far has been read.
+pub struct Begun<'a> {
+    terms: Terms<'a>,
+    before: History,
+}
+
+impl<'a> Begun<'a> {
+    /// Opens the item, and sells from it for a moment.
+    pub async fn begin(env: &TestEnv, crowd: &Crowd, terms: Terms<'a>) -> Result<Self> {
+        let Terms {
+            item,
+            segments,
+            durability,
+            status,
+            connections,
+            ..
+        } = terms;
+        env.open_in(segments, item, PLENTY, durability).await?;
+        let first = env.order(item, "probe").await?;
+        ensure!(
+            first == status,
+            "an order of {item} was answered {first}, not {status}"
+        );
+        let order = Load::warm(&env.url, item, crowd.tokens(), connections, WARM_SECONDS);
+        let warm = load(order).await?;
+        ensure!(
+            warm.statuses.keys().eq([&status]),
+            "orders of {item} were answered {:?}, not all {status}",
+            warm.statuses
+        );
+        let before = History::read(env, item).await?;
+        Ok(Self { terms, before })
+    }
+
+    /// Sells. Nothing is audited meanwhile.
+    pub async fn load(&self, env: &TestEnv, crowd: &Crowd) -> Result<Answered> {
+        let Terms {
+            item,
+            connections,
+            seconds,
+            ..
+        } = self.terms;
+        load(Load {
+            run: "run",
+            seconds,
+            statuses: false,
+            ..Load::warm(&env.url, item, crowd.tokens(), connections, seconds)
+        })
+        .await
+    }
+
+    /// Compares the answers with the history, once everything is recorded.
+    pub async fn settle(&self, env: &TestEnv, answered: &Answered) -> Result<Sample> {
+        let after = History::read(env, self.terms.item).await?;
+        let connections = self.terms.connections;
+        settle(Expected::Held, connections, answered, &self.before, &after)
+    }
 }
 
 /// Compares the answers with the history. Returns the sample, without figure and baseline.

@@ -22,8 +22,8 @@ use crate::{
 /// Token of the admins.
 pub const ADMIN_TOKEN: &str = "a token of the admins of the bench";
 
-/// Segments of every item, as the goals define it.
-pub const SEGMENTS: u16 = 8;
+/// Segments of an item: one for each master, as an operator would choose.
+pub const SEGMENTS: u16 = 1;
 
 /// More than any buyer orders: the service counts towards the limit, and no buyer reaches it.
 const LIMIT: u32 = 1_000_000;
@@ -106,6 +106,11 @@ impl TestEnv {
         Ok(())
     }
 
+    /// Ends the process that [`TestEnv::start_recorder`] started. What it leaves is in the outboxes.
+    pub fn stop_recorder(&mut self) {
+        self.recorder = None;
+    }
+
     /// Process id of the order service.
     pub fn service_pid(&self) -> u32 {
         self.service.pid()
@@ -116,10 +121,21 @@ impl TestEnv {
         self.recorder.as_ref().map(Daemon::pid)
     }
 
-    /// Creates and opens an item with this durability.
+    /// Creates and opens an item with this durability, in one segment for each master.
     pub async fn open(&self, item: &str, stock: u64, durability: Durability) -> Result<()> {
+        self.open_in(SEGMENTS, item, stock, durability).await
+    }
+
+    /// The same in any number of segments.
+    pub async fn open_in(
+        &self,
+        segments: u16,
+        item: &str,
+        stock: u64,
+        durability: Durability,
+    ) -> Result<()> {
         let item = NewItem {
-            segments: Some(SEGMENTS),
+            segments: Some(segments),
             limit_per_buyer: Some(LIMIT),
             hold_seconds: Some(86_400),
             durability: Some(durability),

@@ -31,24 +31,36 @@ pub struct Api {
     pub provider: PaymentProvider,
     /// Sends requests, each to the next instance.
     pub client: Client,
+    urls: Vec<String>,
     secrets: Secrets,
 }
 
 impl Api {
     /// Clients of the service that has an instance at each of `urls`. They send each request once.
     pub fn new(urls: Vec<String>, secrets: Secrets) -> Result<Self> {
-        let client = Client::builder(urls)
+        let client = Client::builder(urls.clone())
             .attempt_timeout(ATTEMPT_TIMEOUT)
             .retry(RetryPolicy::never())
             .build()?;
-        Self::of(client, secrets)
+        Self::of(client, urls, secrets)
     }
 
-    fn of(client: Client, secrets: Secrets) -> Result<Self> {
+    /// The same clients for some of the instances, with connections of their own.
+    pub fn at(&self, urls: Vec<String>) -> Result<Self> {
+        Self::new(urls, self.secrets.clone())
+    }
+
+    /// The same clients with new connections.
+    pub fn reconnected(&self) -> Result<Self> {
+        self.at(self.urls.clone())
+    }
+
+    fn of(client: Client, urls: Vec<String>, secrets: Secrets) -> Result<Self> {
         Ok(Self {
             admin: client.admin(Token::bearer(&secrets.admin)?),
             provider: client.payment_provider(PaymentKey::new(&secrets.payment)),
             client,
+            urls,
             secrets,
         })
     }
@@ -56,7 +68,11 @@ impl Api {
     /// The same clients, which repeat requests until the outcome is known or `deadline` has passed.
     pub fn retrying_for(&self, deadline: Duration) -> Result<Self> {
         let retry = RetryPolicy::every(RETRY_PAUSE, deadline);
-        Self::of(self.client.with_retry(retry), self.secrets.clone())
+        Self::of(
+            self.client.with_retry(retry),
+            self.urls.clone(),
+            self.secrets.clone(),
+        )
     }
 
     /// A token for the buyer `name`.

@@ -34,6 +34,8 @@ pub struct TestEnv {
     pub processes: Vec<Process>,
     /// The Redis servers of the stock.
     pub redis: StockServers,
+    /// The clock of the Redis server of the stock, if there is only one and it can jump.
+    pub redis_clock: Option<Clock>,
     /// The SQL database.
     pub ledger: LedgerServer,
     /// The Redis servers of the locks.
@@ -54,7 +56,7 @@ pub struct EnvConfig {
     pub out: PathBuf,
     /// Whether the ledger gets a disk that can be filled.
     pub small_disk: bool,
-    /// Whether the lock nodes get clocks that can jump.
+    /// Whether servers and processes get clocks that can jump.
     pub clocks: bool,
 }
 
@@ -68,7 +70,10 @@ impl EnvConfig {
             .map_err(|error| missing.push(format!("{}: {error}", Fault::LedgerDiskFull)))
             .is_ok();
         let clocks = clock
-            .map_err(|error| missing.push(format!("{}: {error}", Fault::LockClockJump)))
+            .map_err(|error| {
+                let jumps = Fault::ALL.into_iter().filter(|fault| fault.needs_clock());
+                missing.extend(jumps.map(|fault| format!("{fault}: {error}")));
+            })
             .is_ok();
         (
             Self {
@@ -85,8 +90,7 @@ impl EnvConfig {
     pub fn faults(&self) -> Vec<Fault> {
         let is_possible = |fault: &Fault| match fault {
             Fault::LedgerDiskFull => self.small_disk,
-            Fault::LockClockJump => self.clocks,
-            _ => true,
+            _ => self.clocks || !fault.needs_clock(),
         };
         Fault::ALL.into_iter().filter(is_possible).collect()
     }
@@ -98,8 +102,13 @@ impl TestEnv {
     pub async fn start(topology: Topology, name: &str, config: &EnvConfig) -> Result<Self> {
         let dir = config.out.join(name);
         std::fs::create_dir_all(&dir)?;
-        let redis = StockServers::start(topology).await?;
-        let ledger = LedgerServer::start(topology, config.small_disk).await?;
+        let redis_clock = if topology.has_one_redis() {
+            servers::clock(config.clocks).await?
+        } else {
+            None
+        };
+        let redis = StockServers::start(topology, redis_clock.as_ref()).await?;
+        let ledger = LedgerServer::start(topology, config).await?;
         let locks = servers::start_lock_nodes(config.clocks).await?;
         let secrets = secrets();
         let processes =
@@ -112,6 +121,7 @@ impl TestEnv {
             processes,
             ledger_view: ledger.view()?,
             redis,
+            redis_clock,
             ledger,
             locks,
             api: Api::new(urls, secrets)?,

@@ -19,6 +19,13 @@ pub enum Topology {
     Embedded,
 }
 
+impl Topology {
+    /// Whether one Redis server has all of the stock.
+    pub fn has_one_redis(self) -> bool {
+        matches!(self, Self::Server | Self::Embedded)
+    }
+}
+
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -51,11 +58,23 @@ pub enum Fault {
     RedisOutOfMemory,
     /// The clock of a lock node jumps.
     LockClockJump,
+    /// Clients send requests to an order service, and read no answer.
+    SlowReader,
+    /// Hundreds of connections to an order service send nothing.
+    ConnectionFlood,
+    /// Slots with stock move, key by key, to a master that joins the cluster.
+    SlotMigration,
+    /// The clock of a process of Stockade jumps.
+    ProcessClockJump,
+    /// The clock of the Redis server jumps.
+    RedisClockJump,
+    /// The clock of PostgreSQL jumps.
+    LedgerClockJump,
 }
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 20] = [
         Self::OrderServiceKilled,
         Self::RecorderKilled,
         Self::ReconcilerKilled,
@@ -70,6 +89,12 @@ impl Fault {
         Self::LedgerDiskFull,
         Self::RedisOutOfMemory,
         Self::LockClockJump,
+        Self::SlowReader,
+        Self::ConnectionFlood,
+        Self::SlotMigration,
+        Self::ProcessClockJump,
+        Self::RedisClockJump,
+        Self::LedgerClockJump,
     ];
 
     /// The topologies in which the fault can be injected.
@@ -79,16 +104,32 @@ impl Fault {
             Self::OrderServiceKilled | Self::RecorderKilled | Self::ReconcilerKilled => {
                 &[Server, Sentinel, Cluster]
             }
-            Self::EverythingKilled | Self::RedisOutOfMemory | Self::LockClockJump => {
-                &[Server, Sentinel, Cluster, Embedded]
-            }
+            Self::EverythingKilled
+            | Self::RedisOutOfMemory
+            | Self::LockClockJump
+            | Self::ProcessClockJump
+            | Self::SlowReader
+            | Self::ConnectionFlood => &[Server, Sentinel, Cluster, Embedded],
             Self::ReconcilerStopped => &[Server, Cluster],
-            Self::RedisKilled | Self::RedisCut => &[Server, Embedded],
-            Self::PostgresKilled | Self::LedgerCut => &[Server, Sentinel, Cluster],
+            Self::RedisKilled | Self::RedisCut | Self::RedisClockJump => &[Server, Embedded],
+            Self::PostgresKilled | Self::LedgerCut | Self::LedgerClockJump => {
+                &[Server, Sentinel, Cluster]
+            }
             Self::LedgerDiskFull => &[Server, Embedded],
             Self::SentinelFailover => &[Sentinel],
-            Self::ClusterMasterKilled => &[Cluster],
+            Self::ClusterMasterKilled | Self::SlotMigration => &[Cluster],
         }
+    }
+
+    /// Whether it needs a clock that jumps.
+    pub fn needs_clock(self) -> bool {
+        matches!(
+            self,
+            Self::LockClockJump
+                | Self::ProcessClockJump
+                | Self::RedisClockJump
+                | Self::LedgerClockJump
+        )
     }
 
     /// Whether Redis may lose acknowledged writes. Orders that are acknowledged before the ledger

@@ -2,10 +2,23 @@
 //!
 //! The judge compares this history with the ledger.
 
+mod carts;
+
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use client::{Durability, OrderState};
 use uuid::Uuid;
+
+pub use self::carts::{CartHistory, CartPlacement, is_paid};
+
+/// What clients were promised in a round.
+#[derive(Clone, Debug, Default)]
+pub struct Histories {
+    /// Every order that was placed by itself.
+    pub orders: Vec<OrderHistory>,
+    /// Every cart.
+    pub carts: Vec<CartHistory>,
+}
 
 /// An item that the workload buys.
 #[derive(Clone, Debug)]
@@ -22,6 +35,13 @@ pub struct SaleItem {
     pub segments: u16,
     /// Seconds for which an order holds its units.
     pub hold_seconds: u32,
+}
+
+impl SaleItem {
+    /// Seconds to which a buyer may have a hold extended.
+    pub fn max_hold_seconds(&self) -> u32 {
+        self.hold_seconds * 2
+    }
 }
 
 /// The outcome of placing an order, as its buyer observed it.

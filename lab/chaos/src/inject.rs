@@ -1,7 +1,10 @@
 //! Injects faults, and ends them as an operator would. The system must recover on its own.
 
+mod clients;
+mod clocks;
 mod cuts;
 mod failovers;
+mod growth;
 mod kills;
 mod stops;
 
@@ -9,7 +12,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rand::{RngExt, rngs::StdRng};
-use testbed::Clock;
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -27,6 +29,8 @@ pub struct Injected {
     pub description: String,
     /// The killed master that must be restarted as a replica while the system heals.
     pub killed_master: Option<usize>,
+    /// What was wrong during the fault.
+    pub findings: Vec<String>,
 }
 
 impl Injected {
@@ -35,6 +39,7 @@ impl Injected {
             ended: Instant::now(),
             description: description.into(),
             killed_master: None,
+            findings: Vec::new(),
         }
     }
 }
@@ -55,7 +60,12 @@ pub async fn inject(env: &mut TestEnv, round: &Round) -> Result<Injected> {
         Fault::RedisCut | Fault::LedgerCut => cuts::cut(env, round, &mut rng).await,
         Fault::LedgerDiskFull => disk_full(env, round).await,
         Fault::RedisOutOfMemory => out_of_memory(env, round, &mut rng).await,
-        Fault::LockClockJump => clock_jump(env, round, &mut rng).await,
+        Fault::LockClockJump => clocks::lock_node(env, round, &mut rng).await,
+        Fault::ProcessClockJump | Fault::RedisClockJump | Fault::LedgerClockJump => {
+            clocks::jump(env, round, &mut rng).await
+        }
+        Fault::SlotMigration => growth::migration(env, round, &mut rng).await,
+        Fault::SlowReader | Fault::ConnectionFlood => clients::inject(env, round, &mut rng).await,
     }
 }
 
@@ -106,22 +116,6 @@ async fn out_of_memory(env: &mut TestEnv, round: &Round, rng: &mut StdRng) -> Re
     Ok(Injected::now(format!(
         "the Redis server on port {} was out of memory for {:?}",
         server.port(),
-        round.lasts
-    )))
-}
-
-async fn clock_jump(env: &mut TestEnv, round: &Round, rng: &mut StdRng) -> Result<Injected> {
-    let node = rng.random_range(0..env.locks.len());
-    let clock: &Clock = env.locks[node]
-        .clock
-        .as_ref()
-        .context("this environment has no clocks that jump")?;
-    let by_ms = rng.random_range(1_000..3_600_000_i64) * if rng.random_bool(0.5) { 1 } else { -1 };
-    clock.set(by_ms)?;
-    sleep(round.lasts).await;
-    clock.set(0)?;
-    Ok(Injected::now(format!(
-        "the clock of lock node {node} was {by_ms} ms off for {:?}",
         round.lasts
     )))
 }

@@ -1,20 +1,27 @@
 //! Compares what was acknowledged with the ledger, after every hold has ended.
 
+mod carts;
 mod history;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
-use client::{Audit, NewOrder};
+use anyhow::Result;
+use client::{Audit, CartState, NewOrder};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},
 };
+use uuid::Uuid;
 
 use crate::{
     api::{Api, is_quiet},
     env::TestEnv,
-    history::{OrderHistory, Placement, SaleItem},
-    ledger_view::ItemTotals,
+    history::{CartHistory, OrderHistory, Placement, SaleItem},
+    ledger_view::{CartRow, ItemTotals, OrderRow},
     verdict::Verdict,
     workload::StockChanges,
 };
@@ -34,6 +41,8 @@ pub struct Judge<'a> {
     pub items: &'a [Arc<SaleItem>],
     /// The history of every order.
     pub histories: &'a [OrderHistory],
+    /// The history of every cart.
+    pub carts: &'a [CartHistory],
     /// The history of the first item's stock.
     pub stock_changes: &'a StockChanges,
     /// Whether Redis may have lost acknowledged writes.
@@ -59,8 +68,67 @@ impl Judge<'_> {
                     .map(|contradiction| format!("{}: {about}: {contradiction}", order.item.id)),
             );
         }
+        self.add_carts(verdict);
         for item in self.items {
             self.judge_item(item, verdict).await;
+        }
+        self.judge_divided_lines(verdict).await;
+        match self.settled_carts().await {
+            Ok((carts, orders)) => carts::judge(self.carts, &carts, &orders, verdict),
+            Err(error) => {
+                let finding = format!("the carts of the ledger could not be read: {error:#}");
+                verdict.findings.push(finding);
+            }
+        }
+    }
+
+    /// What the monitor asks during the round. It ignores errors, because the database may be down.
+    async fn judge_divided_lines(&self, verdict: &mut Verdict) {
+        for item in self.items {
+            match self.env.ledger_view.divided_lines(&item.id).await {
+                Ok(0) => {}
+                Ok(lines) => {
+                    let finding = format!("{}: {lines} lines differ from their carts", item.id);
+                    verdict.findings.push(finding);
+                }
+                Err(error) => {
+                    let finding = format!("{}: lines could not be read: {error:#}", item.id);
+                    verdict.findings.push(finding);
+                }
+            }
+        }
+    }
+
+    fn add_carts(&self, verdict: &mut Verdict) {
+        for cart in self.carts {
+            verdict.acknowledged += cart.acknowledged.len();
+            verdict.carts += usize::from(!cart.acknowledged.is_empty());
+            let contradictions = cart.contradictions.iter();
+            verdict.findings.extend(contradictions.map(|contradiction| {
+                let about = (&cart.buyer, &cart.key, &cart.placement);
+                format!("a cart, {about:?}: {contradiction}")
+            }));
+        }
+    }
+
+    /// The carts and orders of all items, as soon as no cart is being placed. A reconciler ends those
+    /// whose placing was abandoned.
+    async fn settled_carts(&self) -> Result<(HashMap<Uuid, CartRow>, HashMap<Uuid, OrderRow>)> {
+        let deadline = Instant::now() + QUIET_TIMEOUT;
+        let ledger = &self.env.ledger_view;
+        loop {
+            let (mut carts, mut orders) = (HashMap::new(), HashMap::new());
+            for item in self.items {
+                carts.extend(ledger.carts(&item.id).await?);
+            }
+            for item in self.items {
+                orders.extend(ledger.orders(&item.id).await?);
+            }
+            let is_open = |cart: &CartRow| cart.state == CartState::Placing;
+            if !carts.values().any(is_open) || Instant::now() > deadline {
+                return Ok((carts, orders));
+            }
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -68,12 +136,13 @@ impl Judge<'_> {
         // Units that a failover loses may be hidden until the repair.
         if !self.redis_may_lose {
             let stock_min = self.stock_min(item);
-            history::judge_sold_out(item, self.histories, stock_min, verdict);
+            history::judge_sold_out(item, self.histories, self.carts, stock_min, verdict);
         }
         let quiet = self.wait_until_quiet(item).await;
-        match self.env.ledger_view.orders(&item.id).await {
-            Ok(rows) => {
-                history::judge(item, self.histories, &rows, self.redis_may_lose, verdict);
+        match self.rows_of(item).await {
+            Ok((rows, lines)) => {
+                let redis_may_lose = self.redis_may_lose;
+                history::judge(item, self.histories, &rows, &lines, redis_may_lose, verdict);
             }
             Err(error) => {
                 let finding = format!("{}: the ledger could not be read: {error:#}", item.id);
@@ -84,6 +153,17 @@ impl Judge<'_> {
             Ok((totals, audit)) => self.judge_units(item, totals, &audit, verdict).await,
             Err(not_quiet) => self.judge_not_quiet(item, &not_quiet, verdict).await,
         }
+    }
+
+    /// The orders of an item, and which of them are lines of carts.
+    async fn rows_of(&self, item: &SaleItem) -> Result<(HashMap<Uuid, OrderRow>, HashSet<Uuid>)> {
+        let ledger = &self.env.ledger_view;
+        let (rows, carts) = (
+            ledger.orders(&item.id).await?,
+            ledger.carts(&item.id).await?,
+        );
+        let lines = carts.values().flat_map(|cart| &cart.lines);
+        Ok((rows, lines.map(|line| line.order).collect()))
     }
 
     /// The fewest units that the item had at any time.

@@ -1,9 +1,13 @@
 //! Reads the ledger's tables directly, so that a defect of the service cannot hide itself.
 
-use std::{collections::HashMap, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::Path,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
-use client::OrderState;
+use client::{CartState, OrderState};
 use sqlx::{
     PgPool, SqlitePool,
     postgres::PgPoolOptions,
@@ -24,6 +28,38 @@ pub struct OrderRow {
     pub state: OrderState,
     /// The payment that paid the order.
     pub payment: Option<String>,
+}
+
+/// A row of the table `carts`, with its lines.
+#[derive(Clone, Debug)]
+pub struct CartRow {
+    /// The name of the buyer.
+    pub buyer: String,
+    /// Where the cart is in its life.
+    pub state: CartState,
+    /// The payment that paid the cart.
+    pub payment: Option<String>,
+    /// Its orders.
+    pub lines: Vec<CartLineRow>,
+}
+
+/// A row of the table `cart_lines`.
+#[derive(Clone, Debug)]
+pub struct CartLineRow {
+    /// The name of the order.
+    pub order: Uuid,
+    /// The name of the item.
+    pub item: String,
+    /// Number of units.
+    pub quantity: u64,
+}
+
+impl CartRow {
+    /// The units of each item.
+    pub fn units(&self) -> BTreeMap<&str, u64> {
+        let lines = self.lines.iter();
+        lines.map(|line| (&*line.item, line.quantity)).collect()
+    }
 }
 
 /// The numbers of an item, in one snapshot.
@@ -51,6 +87,17 @@ pub enum LedgerView {
 }
 
 const ORDERS: &str = "SELECT id, buyer, quantity, state, payment FROM orders WHERE item = $1";
+/// The carts that have a line of the item, with all their lines.
+const CARTS: &str = "SELECT c.id, c.buyer, c.state, c.payment, l.order_id, l.item, l.quantity \
+    FROM carts c JOIN cart_lines l ON l.cart = c.id \
+    WHERE c.id IN (SELECT cart FROM cart_lines WHERE item = $1)";
+/// Lines of the item whose order does not agree with the cart, in one snapshot. A cart and its orders
+/// have the same names of states.
+const DIVIDED: &str = "SELECT count(*) \
+    FROM cart_lines l JOIN carts c ON c.id = l.cart LEFT JOIN orders o ON o.id = l.order_id \
+    WHERE l.item = $1 AND CASE WHEN c.state IN ('placing', 'failed') \
+        THEN o.state IN ('confirmed', 'refund_due', 'refunded') \
+        ELSE o.state IS NULL OR o.state <> c.state END";
 /// A single statement, so all numbers belong to one snapshot.
 const TOTALS: &str = "SELECT stock, \
     (SELECT CAST(coalesce(sum(quantity), 0) AS bigint) FROM orders \
@@ -72,6 +119,7 @@ const OPEN_TRANSACTIONS: &str = "SELECT format('pid %s, %s, waits for %s %s, ope
     WHERE a.xact_start < now() - interval '1 second' AND a.pid <> pg_backend_pid()";
 
 type OrderColumns = (Uuid, String, i64, String, Option<String>);
+type CartColumns = (Uuid, String, String, Option<String>, Uuid, String, i64);
 type TotalsColumns = (i64, i64, i64, i64, i64);
 
 impl LedgerView {
@@ -104,6 +152,48 @@ impl LedgerView {
             Self::Sqlite(pool) => sqlx::query_as(ORDERS).bind(item).fetch_all(pool).await?,
         };
         rows.into_iter().map(read_order).collect()
+    }
+
+    /// Every cart that has a line of an item.
+    pub async fn carts(&self, item: &str) -> Result<HashMap<Uuid, CartRow>> {
+        let rows: Vec<CartColumns> = match self {
+            Self::Postgres(pool) => sqlx::query_as(CARTS).bind(item).fetch_all(pool).await?,
+            Self::Sqlite(pool) => sqlx::query_as(CARTS).bind(item).fetch_all(pool).await?,
+        };
+        let mut carts = HashMap::new();
+        for (id, buyer, state, payment, order, item, quantity) in rows {
+            let cart = CartRow {
+                buyer,
+                state: serde_json::from_value(state.into())?,
+                payment,
+                lines: Vec::new(),
+            };
+            let cart = carts.entry(id).or_insert(cart);
+            cart.lines.push(CartLineRow {
+                order,
+                item,
+                quantity: quantity.try_into()?,
+            });
+        }
+        Ok(carts)
+    }
+
+    /// Number of lines of an item whose order is in another state than the cart.
+    pub async fn divided_lines(&self, item: &str) -> Result<i64> {
+        Ok(match self {
+            Self::Postgres(pool) => {
+                sqlx::query_scalar(DIVIDED)
+                    .bind(item)
+                    .fetch_one(pool)
+                    .await?
+            }
+            Self::Sqlite(pool) => {
+                sqlx::query_scalar(DIVIDED)
+                    .bind(item)
+                    .fetch_one(pool)
+                    .await?
+            }
+        })
     }
 
     /// The numbers of an item.

@@ -1,4 +1,5 @@
-//! Reads the ledger throughout a round: units must not be oversold, not even temporarily.
+//! Reads the ledger throughout a round: units must not be oversold and carts must not be divided, not
+//! even temporarily.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,10 +10,19 @@ use crate::{history::SaleItem, ledger_view::LedgerView};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
+/// What was wrong for some time.
+#[derive(Debug, Default)]
+pub struct Temporary {
+    /// Items that were oversold.
+    pub oversold: Vec<String>,
+    /// Items with lines of divided carts.
+    pub divided: Vec<String>,
+}
+
 /// A task that polls the totals of all items.
 pub struct OversellMonitor {
     stop: CancellationToken,
-    task: JoinHandle<Vec<String>>,
+    task: JoinHandle<Temporary>,
 }
 
 impl OversellMonitor {
@@ -27,21 +37,26 @@ impl OversellMonitor {
     }
 
     /// Stops, and returns the findings.
-    pub async fn stop(self) -> Vec<String> {
+    pub async fn stop(self) -> Temporary {
         self.stop.cancel();
         self.task.await.unwrap_or_default()
     }
 }
 
 /// Skips polls that fail, because the database itself may be down.
-async fn poll(ledger: LedgerView, items: Vec<String>, stop: CancellationToken) -> Vec<String> {
-    let mut findings = Vec::new();
+async fn poll(ledger: LedgerView, items: Vec<String>, stop: CancellationToken) -> Temporary {
+    let mut findings = Temporary::default();
     while !stop.is_cancelled() {
         for item in &items {
+            if let Ok(lines @ 1..) = ledger.divided_lines(item).await {
+                findings.divided.push(format!(
+                    "{item}: {lines} lines were in another state than their carts temporarily"
+                ));
+            }
             if let Ok(totals) = ledger.totals(item).await
                 && totals.sold > totals.stock
             {
-                findings.push(format!(
+                findings.oversold.push(format!(
                     "{item}: {} of {} units were sold temporarily",
                     totals.sold, totals.stock
                 ));
@@ -49,6 +64,7 @@ async fn poll(ledger: LedgerView, items: Vec<String>, stop: CancellationToken) -
         }
         sleep(POLL_INTERVAL).await;
     }
-    findings.dedup();
+    findings.oversold.dedup();
+    findings.divided.dedup();
     findings
 }

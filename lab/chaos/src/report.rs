@@ -38,6 +38,8 @@ pub struct Report {
 struct Sums {
     faults: usize,
     acknowledged: usize,
+    carts: usize,
+    half_sold: usize,
     lost: usize,
     lost_by_level: usize,
     oversold: u64,
@@ -63,6 +65,7 @@ struct RoundSummary {
     fault: Fault,
     story: String,
     acknowledged: usize,
+    carts: usize,
     heal_seconds: Option<f64>,
     findings: Vec<String>,
 }
@@ -151,6 +154,8 @@ impl Report {
             let verdict = &report.verdict;
             sums.faults += 1;
             sums.acknowledged += verdict.acknowledged;
+            sums.carts += verdict.carts;
+            sums.half_sold += verdict.half_sold;
             sums.lost += verdict.lost;
             sums.lost_by_level += verdict.lost_by_level;
             sums.oversold += verdict.oversold;
@@ -173,6 +178,7 @@ impl RoundSummary {
             fault: report.fault,
             story: report.description.clone(),
             acknowledged: report.verdict.acknowledged,
+            carts: report.verdict.carts,
             heal_seconds: report.verdict.healed_after.as_ref().map(seconds),
             findings: report.verdict.findings.clone(),
         }
@@ -191,6 +197,8 @@ impl fmt::Display for Report {
             "fault",
             "times",
             "acknowledged",
+            "carts",
+            "half sold",
             "lost",
             "oversold",
             "stranded",
@@ -232,6 +240,8 @@ fn row(name: &str, sums: &Sums) -> Vec<String> {
         name.to_owned(),
         sums.faults.to_string(),
         sums.acknowledged.to_string(),
+        sums.carts.to_string(),
+        sums.half_sold.to_string(),
         sums.lost.to_string(),
         sums.oversold.to_string(),
         sums.stranded.to_string(),

@@ -149,7 +149,10 @@ async fn run_round(
     let restart = restart_killed_master(env, injected.killed_master);
     let (healed, restarted) = tokio::join!(healing, restart);
     restarted.context("the killed server could not be restarted")?;
-    let mut verdict = Verdict::default();
+    let mut verdict = Verdict {
+        findings: injected.findings,
+        ..Verdict::default()
+    };
     match healed {
         Ok(after) => verdict.healed_after = Some(after),
         Err(reason) => verdict.findings.push(reason),
@@ -159,15 +162,17 @@ async fn run_round(
     let judge = Judge {
         env,
         items: &items,
-        histories: &histories,
+        histories: &histories.orders,
+        carts: &histories.carts,
         stock_changes: &stock_changes,
         redis_may_lose: round.fault.may_lose_redis_writes(),
     };
     judge.judge(&mut verdict).await;
-    for finding in monitor.stop().await {
-        verdict.oversold += 1;
-        verdict.findings.push(finding);
-    }
+    let temporary = monitor.stop().await;
+    verdict.oversold += temporary.oversold.len() as u64;
+    verdict.half_sold += temporary.divided.len();
+    verdict.findings.extend(temporary.oversold);
+    verdict.findings.extend(temporary.divided);
     Ok((items, injected.description, verdict))
 }
 
@@ -189,7 +194,7 @@ async fn create_items(env: &TestEnv, round: &Round) -> Result<Vec<Arc<SaleItem>>
     let mut items = Vec::new();
     for (name, durability) in [("main", Durability::Recorded), ("fast", fast)] {
         let item = SaleItem {
-            id: format!("{name}-{}", round.number),
+            id: round.item(name),
             durability,
             stock: rng.random_range(150..600),
             limit: rng.random_range(3..8),
@@ -200,6 +205,7 @@ async fn create_items(env: &TestEnv, round: &Round) -> Result<Vec<Arc<SaleItem>>
             limit_per_buyer: Some(item.limit),
             segments: Some(item.segments),
             hold_seconds: Some(item.hold_seconds),
+            max_hold_seconds: Some(item.max_hold_seconds()),
             durability: Some(durability),
             ..NewItem::new(&item.id, item.stock)
         };

@@ -5,8 +5,12 @@ use std::time::Duration;
 /// The result of judging a round.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
-    /// Number of acknowledgements: orders placed, paid, cancelled, refunded.
+    /// Number of acknowledgements: orders and carts placed, paid, cancelled, refunded.
     pub acknowledged: usize,
+    /// Number of acknowledged carts.
+    pub carts: usize,
+    /// Number of carts whose lines did not agree with them, at the end or temporarily.
+    pub half_sold: usize,
     /// Number of acknowledgements that the ledger contradicts.
     pub lost: usize,
     /// Number of orders that Redis lost before the ledger had them. Their durability allows it.
@@ -27,6 +31,6 @@ impl Verdict {
     /// Whether nothing is wrong.
     pub fn is_good(&self) -> bool {
         let wrong = self.oversold + self.stranded + self.wrongly_sold_out;
-        self.findings.is_empty() && self.lost == 0 && wrong == 0
+        self.findings.is_empty() && self.lost + self.half_sold == 0 && wrong == 0
     }
 }

@@ -3,6 +3,7 @@
 //! Every request whose outcome is unknown is repeated with the same key, as a shop's client and a
 //! payment provider do.
 
+mod carts;
 mod session;
 
 use std::{
@@ -21,24 +22,29 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::Api,
-    history::{OrderHistory, SaleItem},
+    history::{CartHistory, Histories, OrderHistory, SaleItem},
     plan::Round,
-    workload::session::{Buyers, Session},
+    workload::{
+        carts::CartSession,
+        session::{Buyers, Session},
+    },
 };
 
-/// Number of orders that are being placed concurrently.
+/// Number of orders and carts that are being placed concurrently.
 const WORKERS: usize = 16;
 /// Time for which a request is repeated. No fault lasts as long.
 const RETRY_DEADLINE: Duration = Duration::from_secs(45);
 /// Pause of a worker after a refusal. Refusals are fast, and would crowd out all orders.
 const PAUSE_AFTER_REFUSAL_MS: std::ops::Range<u64> = 20..80;
+/// One of so many sessions has a cart.
+const CART_ONE_OF: u32 = 6;
 const PAUSE_AFTER_ORDER_MS: std::ops::Range<u64> = 2..25;
 
 /// A running workload.
 pub struct Workload {
     stop: CancellationToken,
     acknowledged: Arc<AtomicUsize>,
-    workers: JoinSet<Vec<OrderHistory>>,
+    workers: JoinSet<Histories>,
     admin: JoinSet<StockChanges>,
 }
 
@@ -51,6 +57,13 @@ pub struct StockChanges {
     pub possibly_added: u64,
     /// Units that were to be withdrawn. Only unsold units were, so this is a maximum.
     pub withdrawn_max: u64,
+}
+
+/// Orders and carts that were placed, and live on.
+#[derive(Default)]
+struct Lives {
+    orders: JoinSet<OrderHistory>,
+    carts: JoinSet<CartHistory>,
 }
 
 /// What all sessions share.
@@ -87,44 +100,87 @@ impl Workload {
         })
     }
 
-    /// Number of orders that have been acknowledged so far.
+    /// Number of orders and carts that have been acknowledged so far.
     pub fn acknowledged(&self) -> usize {
         self.acknowledged.load(Ordering::Relaxed)
     }
 
     /// Starts no further session, and returns the histories once every session has ended.
-    pub async fn stop(self) -> (Vec<OrderHistory>, StockChanges) {
+    pub async fn stop(self) -> (Histories, StockChanges) {
         self.stop.cancel();
         let changes = self.admin.join_all().await.into_iter().next();
-        let histories = self.workers.join_all().await;
-        (
-            histories.into_iter().flatten().collect(),
-            changes.unwrap_or_default(),
-        )
+        let mut histories = Histories::default();
+        for of_worker in self.workers.join_all().await {
+            histories.orders.extend(of_worker.orders);
+            histories.carts.extend(of_worker.carts);
+        }
+        (histories, changes.unwrap_or_default())
     }
 }
 
 impl Shared {
-    /// Places one order after the other. The later life of each order runs concurrently.
-    async fn work(self, mut rng: StdRng) -> Vec<OrderHistory> {
-        let (mut lives, mut histories) = (JoinSet::new(), Vec::new());
+    /// Places one order or cart after the other. The later life of each runs concurrently.
+    async fn work(self, mut rng: StdRng) -> Histories {
+        let mut lives = Lives::default();
+        let mut histories = Histories::default();
         while !self.stop.is_cancelled() {
-            let session = Session::new(&self.api, &self.items, &self.buyers, &mut rng);
-            let pause = match session.place(&mut rng).await {
-                Ok((session, order)) => {
-                    self.acknowledged.fetch_add(1, Ordering::Relaxed);
-                    lives.spawn(session.live(order.id, StdRng::seed_from_u64(rng.random())));
-                    rng.random_range(PAUSE_AFTER_ORDER_MS)
-                }
-                Err(history) => {
-                    histories.push(*history);
-                    rng.random_range(PAUSE_AFTER_REFUSAL_MS)
-                }
+            let is_placed = match rng.random_ratio(1, CART_ONE_OF) {
+                true => self.place_cart(&mut rng, &mut lives, &mut histories).await,
+                false => self.place_order(&mut rng, &mut lives, &mut histories).await,
+            };
+            let pause = match is_placed {
+                true => rng.random_range(PAUSE_AFTER_ORDER_MS),
+                false => rng.random_range(PAUSE_AFTER_REFUSAL_MS),
             };
             sleep(Duration::from_millis(pause)).await;
         }
-        histories.extend(lives.join_all().await);
+        histories.orders.extend(lives.orders.join_all().await);
+        histories.carts.extend(lives.carts.join_all().await);
         histories
+    }
+
+    /// Returns whether the order was acknowledged.
+    async fn place_order(
+        &self,
+        rng: &mut StdRng,
+        lives: &mut Lives,
+        histories: &mut Histories,
+    ) -> bool {
+        let session = Session::new(&self.api, &self.items, &self.buyers, rng);
+        match session.place(rng).await {
+            Ok((session, order)) => {
+                self.acknowledged.fetch_add(1, Ordering::Relaxed);
+                let rng = StdRng::seed_from_u64(rng.random());
+                lives.orders.spawn(session.live(order.id, rng));
+                true
+            }
+            Err(history) => {
+                histories.orders.push(*history);
+                false
+            }
+        }
+    }
+
+    /// Returns whether the cart was acknowledged.
+    async fn place_cart(
+        &self,
+        rng: &mut StdRng,
+        lives: &mut Lives,
+        histories: &mut Histories,
+    ) -> bool {
+        let session = CartSession::new(&self.api, &self.items, &self.buyers, rng);
+        match session.place(rng).await {
+            Ok((session, cart)) => {
+                self.acknowledged.fetch_add(1, Ordering::Relaxed);
+                let rng = StdRng::seed_from_u64(rng.random());
+                lives.carts.spawn(session.live(cart, rng));
+                true
+            }
+            Err(history) => {
+                histories.carts.push(*history);
+                false
+            }
+        }
     }
 
     /// Adds units in half of the rounds, and withdraws units in half of them.

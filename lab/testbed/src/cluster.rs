@@ -5,11 +5,17 @@
 //! yet received anything. [`RedisCluster::start`] returns when all of these states have passed.
 
 mod failover;
+mod growth;
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use redis::{InfoDict, aio::MultiplexedConnection, cmd};
 use tokio::time::sleep;
+
+pub use growth::Migration;
 
 use crate::{Redis, Result, TestbedError, replication::confirmed_write};
 
@@ -22,6 +28,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub struct RedisCluster {
     nodes: Vec<Redis>,
     masters: usize,
+    replicas_per_master: usize,
+    /// Number of masters that joined later. Each has its replicas behind it.
+    grown: usize,
+    /// Slots that another shard serves than at first.
+    moved: BTreeSet<u16>,
 }
 
 impl RedisCluster {
@@ -40,6 +51,9 @@ impl RedisCluster {
         let mut cluster = Self {
             nodes: Vec::new(),
             masters,
+            replicas_per_master,
+            grown: 0,
+            moved: BTreeSet::new(),
         };
         for _ in 0..masters * (1 + replicas_per_master) {
             cluster.nodes.push(start_node().await?);
@@ -54,7 +68,7 @@ impl RedisCluster {
         format!("redis+cluster://{}", addresses.join(","))
     }
 
-    /// Number of shards.
+    /// Number of shards at first.
     pub fn masters(&self) -> usize {
         self.masters
     }
@@ -78,6 +92,16 @@ impl RedisCluster {
     }
 
     async fn form(&self) -> Result<()> {
+        let mut members = self.members().await?;
+        self.share_slots(&mut members).await?;
+        introduce(&mut members, 1).await?;
+        self.until_all(&mut members, 0).await?;
+        self.attach_replicas(&mut members).await?;
+        self.until_all(&mut members, self.replicas()).await?;
+        self.until_replicas_follow(&mut members).await
+    }
+
+    async fn members(&self) -> Result<Vec<Member<'_>>> {
         let mut members = Vec::new();
         for node in &self.nodes {
             members.push(Member {
@@ -85,45 +109,28 @@ impl RedisCluster {
                 connection: node.connect().await?,
             });
         }
-        self.share_slots(&mut members).await?;
-        introduce(&mut members).await?;
-        self.until_all(
-            &mut members,
-            Goal {
-                nodes: self.nodes.len(),
-                replicas: 0,
-            },
-        )
-        .await?;
-        self.attach_replicas(&mut members).await?;
-        self.until_all(
-            &mut members,
-            Goal {
-                nodes: self.nodes.len(),
-                replicas: self.replicas(),
-            },
-        )
-        .await?;
-        self.until_replicas_follow(&mut members).await
+        Ok(members)
     }
 
     fn replicas(&self) -> usize {
-        self.nodes.len() - self.masters
+        (self.masters + self.grown) * self.replicas_per_master
+    }
+
+    /// The slots that a shard has at first.
+    fn slots(&self, shard: usize) -> std::ops::Range<usize> {
+        SLOTS * shard / self.masters..SLOTS * (shard + 1) / self.masters
     }
 
     /// Gives each master a distinct epoch, so that no two masters conflict. Redis accepts a new
     /// epoch only from a node that is still alone.
     async fn share_slots(&self, members: &mut [Member<'_>]) -> Result<()> {
         for (index, member) in members[..self.masters].iter_mut().enumerate() {
-            let (first, end) = (
-                SLOTS * index / self.masters,
-                SLOTS * (index + 1) / self.masters,
-            );
+            let std::ops::Range { start, end } = self.slots(index);
             let _: () = member
                 .query(cmd("CLUSTER").arg("SET-CONFIG-EPOCH").arg(index + 1))
                 .await?;
             let _: () = member
-                .query(cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(first).arg(end - 1))
+                .query(cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(start).arg(end - 1))
                 .await?;
         }
         Ok(())
@@ -132,9 +139,7 @@ impl RedisCluster {
     async fn attach_replicas(&self, members: &mut [Member<'_>]) -> Result<()> {
         let (masters, replicas) = members.split_at_mut(self.masters);
         for (index, replica) in replicas.iter_mut().enumerate() {
-            let master: String = masters[index % self.masters]
-                .query(cmd("CLUSTER").arg("MYID"))
-                .await?;
+            let master = masters[index % self.masters].id().await?;
             let _: () = replica
                 .query(cmd("CLUSTER").arg("REPLICATE").arg(master))
                 .await?;
@@ -142,7 +147,12 @@ impl RedisCluster {
         Ok(())
     }
 
-    async fn until_all(&self, members: &mut [Member<'_>], goal: Goal) -> Result<()> {
+    /// Waits until every node reports all nodes, and this number of replicas.
+    async fn until_all(&self, members: &mut [Member<'_>], replicas: usize) -> Result<()> {
+        let goal = Goal {
+            nodes: self.nodes.len(),
+            replicas,
+        };
         let deadline = Instant::now() + COMPLETION_TIMEOUT;
         for member in members {
             while let Err(view) = member.reports(&goal).await? {
@@ -159,7 +169,7 @@ impl RedisCluster {
     /// it nothing. Only a confirmed write proves that it follows.
     async fn until_replicas_follow(&self, members: &mut [Member<'_>]) -> Result<()> {
         let deadline = Instant::now() + COMPLETION_TIMEOUT;
-        let per_master = self.replicas() / self.masters.max(1);
+        let per_master = self.replicas_per_master;
         for master in members[..self.masters]
             .iter_mut()
             .filter(|_| per_master > 0)
@@ -208,6 +218,10 @@ impl Member<'_> {
             .map_err(|source| self.node.refused(source))
     }
 
+    async fn id(&mut self) -> Result<String> {
+        self.query(cmd("CLUSTER").arg("MYID")).await
+    }
+
     /// Checks the state that the node reports. The inner error is that state.
     async fn reports(&mut self, goal: &Goal) -> Result<Result<(), String>> {
         let info: String = self.query(cmd("CLUSTER").arg("INFO")).await?;
@@ -241,9 +255,10 @@ impl Member<'_> {
     }
 }
 
-/// Introduces every node to every other one. If one node met all, gossip would need a second or two.
-async fn introduce(members: &mut [Member<'_>]) -> Result<()> {
-    for later in 1..members.len() {
+/// Introduces the nodes from the index `first` to every earlier one. If one node met all, gossip
+/// would need a second or two.
+async fn introduce(members: &mut [Member<'_>], first: usize) -> Result<()> {
+    for later in first..members.len() {
         let port = members[later].node.port();
         for member in &mut members[..later] {
             let _: () = member

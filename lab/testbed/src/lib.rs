@@ -2,8 +2,8 @@
 //! only servers that it has started.
 //!
 //! This crate contains nothing of Stockade: no key, no table, no type. It starts, checks, pauses,
-//! kills and restarts servers of Redis, Sentinel, Redis Cluster, PostgreSQL, MariaDB, etcd and
-//! ZooKeeper. It builds on `local`, which starts the private servers of `stockade up`.
+//! kills and restarts servers of Redis, Sentinel, Redis Cluster, PostgreSQL, MariaDB, etcd,
+//! ZooKeeper, NATS and RabbitMQ. It builds on `local`, which starts the private servers of `stockade up`.
 //!
 //! Every server is a direct child and leads its own process group (a terminal's Ctrl-C does not
 //! reach it). It does not outlive us: dropping its handle kills and reaps it, and on Linux the
@@ -20,6 +20,8 @@
 //! | [`mariadb`] | one MariaDB server |
 //! | [`etcd`] | one etcd server |
 //! | [`zookeeper`] | one ZooKeeper server |
+//! | [`nats`] | one NATS server with JetStream |
+//! | [`rabbitmq`] | one RabbitMQ server |
 //! | [`proxy`] | a TCP proxy that holds, delays and cuts traffic |
 //! | [`clock`] | a wall clock that jumps |
 //! | [`disk`] | a small disk that can be full |
@@ -44,10 +46,12 @@ pub mod etcd;
 mod folder;
 pub mod mariadb;
 mod mount;
+pub mod nats;
 pub mod postgres;
 mod process;
 mod program;
 pub mod proxy;
+pub mod rabbitmq;
 pub mod redis;
 mod replication;
 pub mod sentinel;
@@ -64,7 +68,9 @@ pub use error::{Result, TestbedError};
 pub use etcd::{Etcd, EtcdBuilder};
 pub use local::{LocalError, free_port, kill_with_parent};
 pub use mariadb::{MariaDb, MariaDbBuilder};
+pub use nats::{Nats, NatsBuilder};
 pub use postgres::{Postgres, PostgresBuilder};
 pub use proxy::{Proxy, Traffic};
+pub use rabbitmq::{RabbitMq, RabbitMqBuilder};
 pub use sentinel::{RedisSentinel, Sentinel};
 pub use zookeeper::{ZooKeeper, ZooKeeperBuilder};

@@ -28,7 +28,12 @@ fn in_target_folder() -> PathBuf {
 /// A command that runs `stockade` in `dir`, without inherited variables that configure it. `serve`
 /// makes the schema of a new ledger.
 pub fn stockade(dir: &Path) -> Command {
-    let mut command = Command::new(path());
+    stockade_at(&path(), dir)
+}
+
+/// The same with another build of the program.
+pub fn stockade_at(program: &Path, dir: &Path) -> Command {
+    let mut command = Command::new(program);
     for (variable, _) in env::vars() {
         if variable.starts_with("STOCKADE_")
             || ["REDIS_URL", "LOCK_URLS", "DATABASE_URL"].contains(&&*variable)

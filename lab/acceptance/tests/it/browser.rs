@@ -111,6 +111,10 @@ impl Browser {
 
     pub async fn screenshot(&self, name: &str) {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/pages");
+        self.screenshot_in(folder, name).await;
+    }
+
+    pub async fn screenshot_in(&self, folder: &str, name: &str) {
         fs::create_dir_all(folder).unwrap();
         let picture = self.client.screenshot_as_png().await.unwrap();
         fs::write(format!("{folder}/{name}.png"), picture).unwrap();

@@ -176,3 +176,37 @@ fn systemd_accepts_the_units() {
         );
     }
 }
+
+/// A manifest with a name that no setting has would be refused, or ignored, on the day of the sale.
+#[test]
+fn what_is_deployed_sets_only_settings_that_exist() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let settings = std::fs::read_to_string(format!("{root}/docs/settings.md")).unwrap();
+    let is_known = |name: &str| {
+        let name = name.strip_suffix("_FILE").unwrap_or(name);
+        settings.contains(&format!("`{name}`"))
+    };
+    let folders = ["kubernetes/base", "kubernetes/monitoring", "systemd"];
+    let mut names = 0;
+    for folder in folders {
+        for file in std::fs::read_dir(format!("{root}/deploy/{folder}")).unwrap() {
+            let path = file.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let uncommented = text.lines().filter(|line| !line.trim().starts_with('#'));
+            for name in uncommented.flat_map(setting_names) {
+                assert!(is_known(name), "{}: {name}", path.display());
+                names += 1;
+            }
+        }
+    }
+    assert!(names > 20, "only {names} settings were found");
+}
+
+/// The words of a line that look like the names of settings.
+fn setting_names(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|letter: char| letter != '_' && !letter.is_ascii_alphanumeric())
+        .filter(|word| {
+            word.starts_with("STOCKADE_")
+                || matches!(*word, "REDIS_URL" | "LOCK_URLS" | "DATABASE_URL")
+        })
+}

@@ -88,6 +88,19 @@ async fn an_admin_changes_an_item_and_the_journal_names_the_admin() {
     let added = act(&mut operator, "add?units=50").await;
     assert_eq!(added.status, 303, "{}", added.text);
     assert_eq!(state(&up, &admin).await["stock"], 10_050);
+    let withdrawn = act(&mut operator, "withdraw?units=60").await;
+    assert_eq!(withdrawn.status, 303, "{}", withdrawn.text);
+    let page = operator.get(&withdrawn.location).await.text;
+    assert!(page.contains("The units have left the sale."), "{page}");
+    assert_eq!(state(&up, &admin).await["stock"], 9_990);
+    let too_many = operator
+        .get("/console/items/demo/withdraw?units=9991")
+        .await;
+    assert_eq!(too_many.status, 400);
+    assert!(too_many.text.contains("from 1 to 9,990"));
+    let early = act(&mut operator, "archive").await;
+    assert_eq!(early.status, 409, "{}", early.text);
+    assert!(early.text.contains("cannot be archived"), "{}", early.text);
     assert_eq!(act(&mut operator, "close").await.status, 303);
 
     let entries = journal(&up, &admin).await;
@@ -96,10 +109,21 @@ async fn an_admin_changes_an_item_and_the_journal_names_the_admin() {
         .filter(|entry| entry["actor"] == "admin")
         .map(|entry| entry["action"].as_str().unwrap())
         .collect();
-    assert_eq!(of_admin, ["state", "top_up", "state", "state"]);
+    assert_eq!(of_admin, ["state", "withdraw", "top_up", "state", "state"]);
     let page = operator.get("/console/items/demo").await.text;
     assert!(page.contains("top_up"), "{page}");
     settled_audit(folder.path(), "demo").await;
+
+    let archived = act(&mut operator, "archive").await;
+    assert_eq!(archived.status, 303, "{}", archived.text);
+    eventually("the item is archived", async || {
+        state(&up, &admin).await["state"] == "archived"
+    })
+    .await;
+    let page = operator.get(&archived.location).await.text;
+    assert!(page.contains("archive"), "{page}");
+    let open = act(&mut operator, "open").await;
+    assert_eq!(open.status, 409, "{}", open.text);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,7 @@ use crate::process::{Serving, create, order, run, settled_audit, stdout, stockad
 /// Price of the demo item's unit.
 const PRICE_CENTS: u64 = 149_900;
 
-async fn pay(url: &str, order: &str, secret: &str, payment: &str, cents: u64) -> Response {
+pub async fn pay(url: &str, order: &str, secret: &str, payment: &str, cents: u64) -> Response {
     let body = json!({ "payment": payment, "order": order, "amount": cents }).to_string();
     let signature =
         PaymentKey::new(secret.as_bytes(), Duration::from_secs(300)).sign(body.as_bytes());

@@ -49,8 +49,8 @@ async fn each_fault_of_a_server_is_named_with_its_remedy() {
     let env = TestEnv::new().await;
     become_fit(&env).await;
     let (code, report) = preflight(&env, &[]);
-    assert_eq!(code, Some(1), "the ledger has no schema: {report:#}");
-    assert_eq!(statuses(&report, "ledger", "schema"), ["fail"]);
+    assert_eq!(code, Some(1), "there is no ledger: {report:#}");
+    assert_eq!(statuses(&report, "ledger", "answers"), ["fail"]);
     assert!(run(stockade(env.dir()).arg("migrate")).status.success());
     let (code, report) = preflight(&env, &[]);
     assert_eq!(code, Some(0), "{report:#}");
@@ -112,6 +112,9 @@ async fn connections_and_lock_nodes_must_suffice() {
     let database = postgres.create_database("shop").await.unwrap();
     let env = TestEnv::with_ledger(tempfile::tempdir().unwrap(), &database).await;
     become_fit(&env).await;
+    let (code, report) = preflight(&env, &[]);
+    assert_eq!(code, Some(1), "the ledger has no schema: {report:#}");
+    assert_eq!(statuses(&report, "ledger", "schema"), ["fail"]);
     // Three processes that start together migrate one after the other.
     let mut migrating: Vec<_> = (0..3)
         .map(|_| stockade(env.dir()).arg("migrate").spawn().unwrap())

@@ -102,7 +102,7 @@ async fn a_purchase_survives_the_death_of_stockade_and_is_one_order() {
     browser.shows("#state", "Paid").await;
     browser.shows("#number", "1").await;
     browser.screenshot("shop-paid").await;
-    // One for each line. `Checkouts.ask` is for the second purchase, whose webhooks wait for a lease.
+    // The cart was extended and confirmed. `Checkouts.ask` is for the second purchase, whose webhooks wait for a lease.
     eventually("the webhooks arrive", async || {
         count(folder, WEBHOOKS).await >= 2
     })
@@ -121,7 +121,7 @@ async fn a_purchase_survives_the_death_of_stockade_and_is_one_order() {
     order(&browser, &shop, ["shop-lamp", "shop-vase"]).await;
     browser.shows("#state", "the limit for one buyer").await;
     browser.screenshot("shop-refused").await;
-    // The cancelled lamp can be bought again.
+    // The lamp can be bought again.
     browser
         .opens_with(&shop.url, "#left-shop-lamp", "1 left")
         .await;

@@ -11,7 +11,7 @@ use crate::{
     open_loop::{Latencies, OpenLoop},
     options::Options,
     sale::{PLENTY, Terms, sell},
-    test_env::TestEnv,
+    test_env::{SEGMENTS, TestEnv},
 };
 
 const ITEM: &str = "p5";
@@ -73,6 +73,7 @@ async fn half_of_the_maximum(options: &Options, env: &TestEnv, crowd: &Crowd) ->
     } = *options;
     let terms = Terms {
         item: "p5-maximum",
+        segments: SEGMENTS,
         durability: Durability::Recorded,
         status: 201,
         connections,

@@ -208,7 +208,7 @@ fn lines(connections: usize, [with_outbox, trimmed, resident]: [Sample; 3]) -> V
         samples: vec![sample],
     };
     let difference = "used_memory of Redis after some orders less before the first, over the orders: one unit each, each by another buyer, limit \
-                      counted, 8 segments";
+                      counted, one segment";
     let fewer = if connections < CONNECTIONS {
         format!("; this machine allows no {CONNECTIONS}, and the bound is scaled down")
     } else {

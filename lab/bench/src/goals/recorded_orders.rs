@@ -10,15 +10,24 @@ use crate::{
     goal::{Bound, Line, Measured, Sample},
     options::Options,
     sale::{Terms, sell},
-    test_env::TestEnv,
+    test_env::{SEGMENTS, TestEnv},
 };
+
+/// Segments on one server, for comparison: each has batches of its own.
+const MANY_SEGMENTS: u16 = 8;
 
 /// Each repeat measures each on new servers, the baselines before and after the figure, and the bare
 /// handler closest to it.
 pub async fn measure(options: &Options) -> Result<Measured> {
     let (crowd, mut lines) = (Crowd::new(CROWD)?, lines(options));
+    let mut many = many_segments(options);
     for _ in 0..options.repeats {
-        let ours = around(Kind::Bare, options, &crowd, recorded(options, &crowd));
+        let ours = around(
+            Kind::Bare,
+            options,
+            &crowd,
+            recorded(options, &crowd, SEGMENTS),
+        );
         let ours = around(Kind::Batches, options, &crowd, ours);
         let (transactions, (batches, (ceiling, (figure, sample)))) =
             around(Kind::Transaction, options, &crowd, ours).await?;
@@ -29,7 +38,15 @@ pub async fn measure(options: &Options) -> Result<Measured> {
                 ..sample
             });
         }
+        let in_many = recorded(options, &crowd, MANY_SEGMENTS);
+        let (ceiling, (figure, sample)) = around(Kind::Bare, options, &crowd, in_many).await?;
+        many.samples.push(Sample {
+            figure,
+            baseline: ceiling,
+            ..sample
+        });
     }
+    lines.push(many);
     Ok(Measured {
         goal: "P1",
         title: "recorded orders (201 after the ledger's commit) over HTTP",
@@ -49,7 +66,7 @@ pub fn load_setting(options: &Options) -> String {
     )
 }
 
-async fn recorded(options: &Options, crowd: &Crowd) -> Result<(f64, Sample)> {
+async fn recorded(options: &Options, crowd: &Crowd, segments: u16) -> Result<(f64, Sample)> {
     let env = TestEnv::start().await?;
     let Options {
         connections,
@@ -61,6 +78,7 @@ async fn recorded(options: &Options, crowd: &Crowd) -> Result<(f64, Sample)> {
         crowd,
         Terms {
             item: "p1",
+            segments,
             durability: Durability::Recorded,
             status: 201,
             connections,
@@ -69,6 +87,27 @@ async fn recorded(options: &Options, crowd: &Crowd) -> Result<(f64, Sample)> {
     )
     .await?;
     Ok((answered.per_second(), sample))
+}
+
+fn roles_and_load(options: &Options) -> String {
+    format!(
+        "every role in one process, PostgreSQL with fsync, Redis with AOF always, all on this machine; {}",
+        load_setting(options)
+    )
+}
+
+fn many_segments(options: &Options) -> Line {
+    Line {
+        figure: format!("recorded orders, {MANY_SEGMENTS} segments"),
+        baseline: "bare axum handler".into(),
+        unit: "orders/s",
+        bound: Bound::None,
+        setting: format!(
+            "{MANY_SEGMENTS} segments on one server, {}",
+            roles_and_load(options)
+        ),
+        samples: Vec::new(),
+    }
 }
 
 fn lines(options: &Options) -> Vec<Line> {
@@ -81,8 +120,8 @@ fn lines(options: &Options) -> Vec<Line> {
         samples: Vec::new(),
     };
     let all = format!(
-        "one item, 8 segments, every role in one process, PostgreSQL with fsync, Redis with AOF always, all on this machine; {}",
-        load_setting(options)
+        "one item, one segment for each master, {}",
+        roles_and_load(options)
     );
     vec![
         line("bare axum handler", Bound::AtLeast(0.6), &all),

@@ -229,17 +229,14 @@ fn command(
         .arg(deadline_ms)
         .arg(0)
         .arg(segment.to_string());
+    let packed: Vec<u8> = reservations.iter().flat_map(packed).collect();
+    // Each order is for one unit.
+    command.arg(1).arg(packed);
     for reservation in reservations {
         command.arg(&reservation.order.as_bytes()[..]);
     }
     for reservation in reservations {
         command.arg(reservation.buyer.as_str());
-    }
-    for reservation in reservations {
-        command.arg(reservation.quantity.get());
-    }
-    for reservation in reservations {
-        command.arg(packed(reservation));
     }
     command
 }
@@ -455,9 +452,10 @@ fn refusals(reply: &Value) -> Result<u64> {
         matches!(parts.first(), Some(Value::BulkString(word)) if word == b"ok"),
         "the script answered {parts:?}"
     );
-    match parts.last() {
-        Some(Value::Array(exceptions)) => Ok(exceptions.len() as u64 / 3),
-        other => anyhow::bail!("the script answered {other:?}"),
+    // Status, time, units, entry, end of the hold; then three values for each refused order.
+    match parts.len().checked_sub(5) {
+        Some(exceptions) => Ok(exceptions as u64 / 3),
+        None => anyhow::bail!("the script answered {parts:?}"),
     }
 }
 

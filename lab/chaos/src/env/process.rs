@@ -7,13 +7,20 @@ use std::{
 };
 
 use anyhow::Result;
-use testbed::{Daemon, Proxy, free_port};
+use testbed::{Clock, Daemon, Proxy, free_port};
 
-use super::{EnvConfig, LedgerServer, LockNode, StockServers};
+use super::{EnvConfig, LedgerServer, LockNode, StockServers, servers};
 use crate::{api::Secrets, fault::Topology};
 
 /// Shorter than the client's timeout, so that clients receive `outcome_unknown` as a response.
 const ORDER_TIMEOUT_MS: u32 = 2000;
+
+/// Open connections of a service. Below what a flood opens, and above what the workload needs.
+const CONNECTIONS_MAX: u32 = 300;
+
+/// Time after which a service closes the connection of a client that does not read. Shorter than the
+/// default, so that it happens within a fault.
+const WRITE_TIMEOUT_MS: u32 = 700;
 
 /// Lease of the item lock. Shorter than the default, so that a test can stop a reconciler for
 /// longer.
@@ -52,6 +59,8 @@ pub struct Process {
     pub daemon: Daemon,
     /// The address of its API, if it serves one.
     pub url: Option<String>,
+    /// Its clock, if it can jump.
+    pub clock: Option<Clock>,
     /// The proxy between the process and Redis.
     pub redis_proxy: Option<Proxy>,
     /// The proxy between the process and SQL.
@@ -129,10 +138,16 @@ impl Launcher<'_> {
         let (database_url, ledger_proxy) = proxy_ledger(self.ledger).await?;
         let serves = matches!(role, Role::Order | Role::All);
         let listen = format!("127.0.0.1:{}", free_port().await);
+        let clock = servers::clock(self.config.clocks).await?;
+        let mut variables = self.variables(redis_url, database_url, listen.clone());
+        if let Some(clock) = &clock {
+            let clock = clock.variables().await?.into_iter();
+            variables.extend(clock.map(|(name, path)| (name, path.display().to_string())));
+        }
         let command = CommandLine {
             program: self.config.program.clone(),
             arguments: self.arguments(role, name),
-            variables: self.variables(redis_url, database_url, listen.clone()),
+            variables,
         };
         let log = self.dir.join(format!("{name}.log"));
         let daemon = Daemon::start("stockade", log, move || command.command()).await?;
@@ -141,6 +156,7 @@ impl Launcher<'_> {
             role,
             daemon,
             url: serves.then(|| format!("http://{listen}")),
+            clock,
             redis_proxy,
             ledger_proxy,
         })
@@ -160,6 +176,8 @@ impl Launcher<'_> {
             ("STOCKADE_ADMIN_TOKEN", self.secrets.admin.clone()),
             ("STOCKADE_PAYMENT_SECRET", self.secrets.payment.clone()),
             ("STOCKADE_ORDER_TIMEOUT_MS", ORDER_TIMEOUT_MS.to_string()),
+            ("STOCKADE_CONNECTIONS_MAX", CONNECTIONS_MAX.to_string()),
+            ("STOCKADE_WRITE_TIMEOUT_MS", WRITE_TIMEOUT_MS.to_string()),
             ("STOCKADE_LOCK_LEASE_MS", LOCK_LEASE_MS.to_string()),
             ("STOCKADE_LISTEN", listen),
             ("STOCKADE_MIGRATE", "on".into()),

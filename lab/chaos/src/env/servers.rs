@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use testbed::{Clock, Disk, Postgres, Redis, RedisCluster, RedisSentinel};
 
+use super::EnvConfig;
 use crate::{fault::Topology, ledger_view::LedgerView};
 
 const LOCK_NODES: usize = 5;
@@ -15,10 +16,6 @@ const POSTGRES_DISK_MB: u32 = 256;
 const SQLITE_DISK_MB: u32 = 64;
 
 /// The Redis servers of the stock.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "an environment has one, so its size does not matter"
-)]
 pub enum StockServers {
     /// One server.
     Server(Redis),
@@ -29,9 +26,9 @@ pub enum StockServers {
 }
 
 impl StockServers {
-    pub(super) async fn start(topology: Topology) -> Result<Self> {
+    pub(super) async fn start(topology: Topology, clock: Option<&Clock>) -> Result<Self> {
         Ok(match topology {
-            Topology::Server | Topology::Embedded => Self::Server(Redis::start().await?),
+            Topology::Server | Topology::Embedded => Self::Server(start_redis(clock).await?),
             Topology::Sentinel => Self::Sentinel(RedisSentinel::start(SENTINEL_REPLICAS).await?),
             Topology::Cluster => Self::Cluster(RedisCluster::start_with(MASTERS, 1).await?),
         })
@@ -88,6 +85,8 @@ pub enum LedgerServer {
         url: String,
         /// The small disk with its files.
         disk: Option<Disk>,
+        /// The clock of the server, if it can jump.
+        clock: Option<Clock>,
     },
     /// An SQLite file, which the processes open themselves.
     Sqlite {
@@ -101,30 +100,38 @@ pub enum LedgerServer {
 }
 
 impl LedgerServer {
-    pub(super) async fn start(topology: Topology, small_disk: bool) -> Result<Self> {
+    pub(super) async fn start(topology: Topology, config: &EnvConfig) -> Result<Self> {
         if topology == Topology::Embedded {
-            Self::sqlite(small_disk).await
+            Self::sqlite(config.small_disk).await
         } else {
-            Self::postgres(small_disk).await
+            Self::postgres(config).await
         }
     }
 
-    async fn postgres(small_disk: bool) -> Result<Self> {
-        let disk = if small_disk {
+    async fn postgres(config: &EnvConfig) -> Result<Self> {
+        let disk = if config.small_disk {
             Some(Disk::mount(POSTGRES_DISK_MB).await?)
         } else {
             None
         };
-        let builder = Postgres::builder()
+        let clock = clock(config.clocks).await?;
+        let mut builder = Postgres::builder()
             .config("shared_buffers", "32MB")
             .config("max_wal_size", "64MB");
-        let builder = match &disk {
-            Some(disk) => builder.dir(disk.path().join("postgres")),
-            None => builder,
-        };
+        if let Some(disk) = &disk {
+            builder = builder.dir(disk.path().join("postgres"));
+        }
+        if let Some(clock) = &clock {
+            builder = builder.clock(clock).await?;
+        }
         let server = builder.start().await?;
         let url = server.create_database("chaos").await?;
-        Ok(Self::Postgres { server, url, disk })
+        Ok(Self::Postgres {
+            server,
+            url,
+            disk,
+            clock,
+        })
     }
 
     async fn sqlite(small_disk: bool) -> Result<Self> {
@@ -152,6 +159,14 @@ impl LedgerServer {
         }
     }
 
+    /// The clock of the server, if there is one that can jump.
+    pub fn clock(&self) -> Option<&Clock> {
+        match self {
+            Self::Postgres { clock, .. } => clock.as_ref(),
+            Self::Sqlite { .. } => None,
+        }
+    }
+
     /// The small disk with the files, if there is one.
     pub fn disk(&self) -> Option<&Disk> {
         match self {
@@ -171,19 +186,28 @@ pub struct LockNode {
 pub(super) async fn start_lock_nodes(clocks: bool) -> Result<Vec<LockNode>> {
     let mut nodes = Vec::new();
     for _ in 0..LOCK_NODES {
-        let clock = if clocks {
-            Some(Clock::new().await?)
-        } else {
-            None
-        };
-        let builder = match &clock {
-            Some(clock) => Redis::builder().clock(clock).await?,
-            None => Redis::builder(),
-        };
+        let clock = clock(clocks).await?;
         nodes.push(LockNode {
-            server: builder.start().await?,
+            server: start_redis(clock.as_ref()).await?,
             clock,
         });
     }
     Ok(nodes)
+}
+
+/// A clock, on a machine where it can jump.
+pub(super) async fn clock(can_jump: bool) -> Result<Option<Clock>> {
+    Ok(if can_jump {
+        Some(Clock::new().await?)
+    } else {
+        None
+    })
+}
+
+async fn start_redis(clock: Option<&Clock>) -> Result<Redis> {
+    let builder = match clock {
+        Some(clock) => Redis::builder().clock(clock).await?,
+        None => Redis::builder(),
+    };
+    Ok(builder.start().await?)
 }

@@ -37,7 +37,7 @@ pub(super) async fn processes(
 }
 
 /// One process with this role, and in one of three cases all of them.
-fn victims(env: &TestEnv, role: Role, rng: &mut StdRng) -> Vec<usize> {
+pub(super) fn victims(env: &TestEnv, role: Role, rng: &mut StdRng) -> Vec<usize> {
     if rng.random_ratio(1, 3) {
         env.with_role(role)
     } else {

@@ -1,7 +1,7 @@
 //! Compares the histories of the buyers with the order rows of the ledger.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     time::{Duration, Instant},
 };
 
@@ -9,17 +9,18 @@ use client::{Durability, OrderState};
 use uuid::Uuid;
 
 use crate::{
-    history::{OrderHistory, Placement, SaleItem},
+    history::{CartHistory, OrderHistory, Placement, SaleItem},
     ledger_view::OrderRow,
     verdict::Verdict,
 };
 
 /// Compares every acknowledgement of an item with its order rows, and these with the limit per
-/// buyer.
+/// buyer. `lines` are orders of carts, which have their own judge.
 pub(super) fn judge(
     item: &SaleItem,
     histories: &[OrderHistory],
     rows: &HashMap<Uuid, OrderRow>,
+    lines: &HashSet<Uuid>,
     redis_may_lose: bool,
     verdict: &mut Verdict,
 ) {
@@ -46,7 +47,8 @@ pub(super) fn judge(
         |state| state == OrderState::Rejected || (redis_may_lose && state == OrderState::Expired);
     let unacknowledged = rows
         .iter()
-        .filter(|(id, row)| !acknowledged_orders.contains_key(id) && !is_allowed(row.state));
+        .filter(|(id, row)| !acknowledged_orders.contains_key(id) && !is_allowed(row.state))
+        .filter(|(id, _)| !lines.contains(id));
     judge_refusals(item, histories, unacknowledged, verdict);
 }
 
@@ -88,6 +90,7 @@ const SOLD_OUT_CACHE_TTL: Duration = Duration::from_millis(100);
 pub(super) fn judge_sold_out(
     item: &SaleItem,
     histories: &[OrderHistory],
+    carts: &[CartHistory],
     stock_min: u64,
     verdict: &mut Verdict,
 ) {
@@ -96,6 +99,12 @@ pub(super) fn judge_sold_out(
         .filter(|order| order.may_have_units())
         .filter_map(|order| Some((order.span?.0, order.quantity.into())))
         .collect();
+    // When the units of a cart that failed are back is not known either.
+    claims.extend(
+        carts
+            .iter()
+            .filter_map(|cart| Some((cart.span?.0, cart.may_have_taken(&item.id)))),
+    );
     claims.sort_unstable();
     for order in of_item().filter(|order| order.is_sold_out()) {
         let Some((begun, answered)) = order.span else {
@@ -190,7 +199,7 @@ fn judge_limit(item: &SaleItem, rows: &HashMap<Uuid, OrderRow>, verdict: &mut Ve
 #[cfg(test)]
 mod tests {
     use std::{
-        collections::{BTreeSet, HashMap},
+        collections::{BTreeSet, HashMap, HashSet},
         sync::Arc,
         time::{Duration, Instant},
     };
@@ -241,7 +250,14 @@ mod tests {
             row.into_iter().collect::<HashMap<_, _>>(),
             Verdict::default(),
         );
-        judge(&item, &[order], &rows, redis_may_lose, &mut verdict);
+        judge(
+            &item,
+            &[order],
+            &rows,
+            &HashSet::new(),
+            redis_may_lose,
+            &mut verdict,
+        );
         verdict
     }
 
@@ -300,7 +316,14 @@ mod tests {
             .map(|(state, id)| (Uuid::from_u128(id), row_of("ann", *state)))
             .collect();
         let mut verdict = Verdict::default();
-        judge(&item, &histories, &rows, redis_may_lose, &mut verdict);
+        judge(
+            &item,
+            &histories,
+            &rows,
+            &HashSet::new(),
+            redis_may_lose,
+            &mut verdict,
+        );
         verdict
     }
 
@@ -364,7 +387,7 @@ mod tests {
             .collect();
         histories.push(order(Placement::Refused("sold_out".into()), 50, wanted));
         let mut verdict = Verdict::default();
-        judge_sold_out(&item, &histories, stock_min, &mut verdict);
+        judge_sold_out(&item, &histories, &[], stock_min, &mut verdict);
         verdict
     }
 
@@ -405,6 +428,7 @@ mod tests {
                 &item,
                 std::slice::from_ref(&order),
                 &HashMap::from([(ID, row)]),
+                &HashSet::new(),
                 false,
                 &mut verdict,
             );

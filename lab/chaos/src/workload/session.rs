@@ -63,6 +63,11 @@ impl Buyers {
         let names = (0..BUYERS).map(name);
         Self(names.map(|name| (name.clone(), api.token(&name))).collect())
     }
+
+    /// A random buyer, with a token.
+    pub(super) fn one(&self, rng: &mut StdRng) -> (String, Token) {
+        self.0[rng.random_range(0..self.0.len())].clone()
+    }
 }
 
 impl Session {
@@ -70,12 +75,12 @@ impl Session {
     pub(super) fn new(
         api: &Api,
         items: &[Arc<SaleItem>],
-        Buyers(buyers): &Buyers,
+        buyers: &Buyers,
         rng: &mut StdRng,
     ) -> Self {
         let other = rng.random_range(0..items.len());
         let item = Arc::clone(&items[if rng.random_bool(0.8) { 0 } else { other }]);
-        let (name, token) = buyers[rng.random_range(0..buyers.len())].clone();
+        let (name, token) = buyers.one(rng);
         let quantity = rng.random_range(1..=item.limit.min(3));
         let key = IdempotencyKey::from(rng.random::<u64>());
         let history = OrderHistory {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redis::{RedisResult, cmd};
 use tokio::time::sleep;
 
-use super::{RedisCluster, SLOTS};
+use super::RedisCluster;
 use crate::{Redis, Result, TestbedError};
 
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(20);
@@ -14,7 +14,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 impl RedisCluster {
     /// Nodes of the shard, in any role.
     pub fn shard(&self, shard: usize) -> Vec<usize> {
-        (shard..self.nodes.len()).step_by(self.masters).collect()
+        let formed = self.masters * (1 + self.replicas_per_master);
+        (shard..formed).step_by(self.masters).collect()
     }
 
     /// Sends SIGKILL to the present master of the shard, waits until its replicas have noticed, and
@@ -53,26 +54,24 @@ impl RedisCluster {
     }
 
     async fn accepts_writes(&self, shard: usize, node: usize) -> bool {
-        let first = SLOTS * shard / self.masters;
-        let end = SLOTS * (shard + 1) / self.masters;
-        write_and_delete(&self.nodes[node], first..end)
-            .await
-            .is_ok()
+        let own = |slot: u16| {
+            self.slots(shard).contains(&usize::from(slot)) && !self.moved.contains(&slot)
+        };
+        write_and_delete(&self.nodes[node], own).await.is_ok()
     }
 }
 
 /// Fails on a replica and on a master of other slots.
-async fn write_and_delete(node: &Redis, slots: std::ops::Range<usize>) -> RedisResult<()> {
+async fn write_and_delete(node: &Redis, own: impl Fn(u16) -> bool) -> RedisResult<()> {
     let client = redis::Client::open(node.url())?;
     let mut connection = client.get_multiplexed_async_connection().await?;
     let mut key = String::from("testbed");
-    while !slots.contains(
-        &cmd("CLUSTER")
-            .arg("KEYSLOT")
-            .arg(&key)
-            .query_async(&mut connection)
-            .await?,
-    ) {
+    while !own(cmd("CLUSTER")
+        .arg("KEYSLOT")
+        .arg(&key)
+        .query_async(&mut connection)
+        .await?)
+    {
         key.push('+');
     }
     redis::pipe()

@@ -134,3 +134,43 @@ async fn a_shard_whose_master_is_killed_is_served_by_its_replica() {
         "writes that the lagging replica had not carried out are lost"
     );
 }
+
+#[tokio::test]
+async fn a_slot_moves_to_a_master_that_has_joined_and_back() {
+    let mut cluster = RedisCluster::start_with(3, 1).await.unwrap();
+    let urls: Vec<_> = cluster.nodes().iter().map(Redis::url).collect();
+    let client = ClusterClient::new(urls).unwrap();
+    let mut connection = client.get_async_connection().await.unwrap();
+    let keys: Vec<_> = (0..10).map(|n| format!("{{b}}{n}")).collect();
+    for key in &keys {
+        let set = cmd("SET").arg(key).arg(1).to_owned();
+        let () = set.query_async(&mut connection).await.unwrap();
+    }
+    let slot = cluster.slot_of(b"b").await.unwrap();
+    let new = cluster.grow().await.unwrap();
+    assert_eq!((cluster.nodes().len(), new), (8, 6));
+    assert_eq!(cluster.first_grown(), Some(new));
+    for to in [new, 0] {
+        let from = cluster.owner_of(slot).await.unwrap();
+        let migration = cluster.begin_migration(slot, to).await.unwrap();
+        let first = &cluster.keys_to_migrate(&migration).await.unwrap()[0];
+        cluster.migrate_key(&migration, first).await.unwrap();
+        let counts = [keys_of(&cluster, to).await, keys_of(&cluster, from).await];
+        assert_eq!(counts, [1, 9]);
+        // Each server has some of these keys.
+        let both = cmd("MGET").arg(&keys).to_owned();
+        let half: Result<Vec<u32>, _> = ask(&cluster.nodes()[from].url(), &both).await;
+        assert_eq!(half.unwrap_err().code(), Some("TRYAGAIN"));
+        cluster.end_migration(migration).await.unwrap();
+        assert_eq!(cluster.owner_of(slot).await.unwrap(), to);
+        let all: Vec<u32> = both.query_async(&mut connection).await.unwrap();
+        assert_eq!(all, [1; 10]);
+        assert_eq!(cluster.until_writable(0).await.unwrap(), 0);
+    }
+    // The master has no slot left. Redis may make it a replica of the slot's new owner, with its keys.
+    assert_eq!(cluster.owner_of(slot).await.unwrap(), 0);
+}
+
+async fn keys_of(cluster: &RedisCluster, node: usize) -> u32 {
+    keys(&cluster.nodes()[node]).await
+}

@@ -146,7 +146,7 @@ impl Sale {
         let counted: u64 = self.counts().await.values().sum();
         assert_eq!(
             counted,
-            report.held + report.confirmed + self.pending_spillovers().await,
+            report.held + report.confirmed,
             "the counts of buyers: {report:#?}"
         );
     }
@@ -178,39 +178,5 @@ impl Sale {
             );
         }
         counts
-    }
-
-    /// Units of pending spillovers, which the counts of their buyers include.
-    async fn pending_spillovers(&self) -> u64 {
-        let mut units = 0;
-        for segment in 0..self.item.segments {
-            let spillovers: Vec<Vec<u8>> = self
-                .redis(
-                    redis::cmd("ZRANGE")
-                        .arg(self.key("spillovers", segment))
-                        .arg(0)
-                        .arg(-1),
-                )
-                .await;
-            for spillover in spillovers.iter().filter(|spillover| !spillover.is_empty()) {
-                let decision: Option<String> = self
-                    .redis(
-                        redis::cmd("HGET")
-                            .arg(self.key("decisions", segment))
-                            .arg(&spillover[..16]),
-                    )
-                    .await;
-                let declined = decision.as_deref().and_then(|decision| {
-                    decision
-                        .strip_prefix('P')?
-                        .split(':')
-                        .next()?
-                        .parse::<u64>()
-                        .ok()
-                });
-                units += declined.unwrap_or_default();
-            }
-        }
-        units
     }
 }

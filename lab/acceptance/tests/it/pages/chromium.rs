@@ -1,10 +1,15 @@
 //! The pages in a real Chromium: a buyer buys, an operator pauses and opens, and the numbers move.
 
+use std::time::Duration;
+
+use reqwest::Client;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use super::visitor::{Visitor, field};
 use crate::{
     browser::Browser,
+    payments::pay,
     process::{Serving, settled_audit, token},
 };
 
@@ -113,4 +118,62 @@ async fn a_buyer_buys_an_operator_pauses_and_opens_and_the_numbers_move() {
     without_scripts(&browser, &up.url).await;
     browser.client.clone().quit().await.unwrap();
     settled_audit(folder.path(), "demo").await;
+}
+
+/// Seconds of the crowd in the pictures.
+const CROWD_SECONDS: u32 = 40;
+const BATCHES_PER_SECOND: u32 = 4;
+
+/// Orders in batches whose size swells and falls. A fourth of the orders are paid.
+async fn crowd(url: &str, admin: &str, payment_secret: &str) {
+    let client = Client::new();
+    let price = 149_900;
+    for batch in 0..CROWD_SECONDS * BATCHES_PER_SECOND {
+        let swell = 40.0 + 30.0 * (f64::from(batch) / 12.0).sin();
+        let orders: Vec<_> = (0..swell as u32)
+            .map(|n| json!({ "buyer": format!("buyer-{batch}-{n}"), "key": "k", "quantity": 1 }))
+            .collect();
+        let path = format!("{url}/v1/items/demo/orders:batch");
+        let request = client.post(path).bearer_auth(admin);
+        let answer = request.json(&json!({ "orders": orders })).send();
+        let answer: Value = answer.await.unwrap().json().await.unwrap();
+        for result in answer["results"].as_array().unwrap().iter().step_by(4) {
+            let order = result["id"].as_str().unwrap();
+            let paid = pay(url, order, payment_secret, &format!("pay-{order}"), price).await;
+            assert_eq!(paid.status(), 200);
+        }
+        sleep(Duration::from_secs(1) / BATCHES_PER_SECOND).await;
+    }
+}
+
+/// `cargo test -p acceptance --test it -- --ignored the_pictures_of_the_docs`
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "writes docs/pictures"]
+async fn the_pictures_of_the_docs() {
+    let browser = Browser::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let up = Serving::up(folder.path());
+    let admin = token(folder.path(), &["admin"]);
+    let run_file = std::fs::read_to_string(folder.path().join("run.toml")).unwrap();
+    let run_file: toml::Table = run_file.parse().unwrap();
+    let payment_secret = run_file["payment_secret"].as_str().unwrap();
+    let pictures = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/pictures");
+    let window = |height| browser.client.set_window_rect(0, 0, 1000, height);
+
+    browser.open(&format!("{}/console", up.url)).await;
+    browser.type_into_focus(&format!("{admin}\u{e007}")).await;
+    browser.shows("#item-demo", "sold 0").await;
+    window(1000).await.unwrap();
+    browser
+        .open(&format!("{}/console/items/demo", up.url))
+        .await;
+    crowd(&up.url, &admin, payment_secret).await;
+    browser.screenshot_in(pictures, "console").await;
+
+    window(820).await.unwrap();
+    browser.open(&format!("{}/sale/demo", up.url)).await;
+    browser.click("#buy").await;
+    browser.shows("#outcome", "You have one.").await;
+    browser.screenshot_in(pictures, "sale-page").await;
+    browser.client.clone().quit().await.unwrap();
 }

@@ -1,0 +1,446 @@
+//! Whether the outcome of a cart's request is allowed, given the earlier outcomes.
+
+use client::{CartState, OrderState};
+use jiff::Timestamp;
+
+use super::{CartRefusal, CartStep, RefusalReason, WantedLine};
+use crate::{judge::Violation, outcome::Outcome};
+
+const UNMARKED: Violation = "a repeat of a cart was not marked as replayed";
+const UNMARKED_COPIES: Violation =
+    "several concurrent copies of a cart were not marked as replayed";
+const ALL_MARKED: Violation = "all concurrent copies of a cart were marked as replayed";
+
+const TOO_SLOW: Violation = "a cart was not placed in time";
+
+/// Violations that say little while servers fail.
+pub const IN_OUTAGES: [Violation; 4] = [UNMARKED, UNMARKED_COPIES, ALL_MARKED, TOO_SLOW];
+
+/// What the session knows about a cart before a request.
+#[derive(Debug, Clone, Copy)]
+pub struct KnownCart<'a> {
+    /// The last reported state.
+    pub state: CartState,
+    /// The last reported end of its holds.
+    pub expires_at: Timestamp,
+    /// Whether its holds may have ended, if the state is `held`.
+    pub may_have_expired: bool,
+    /// The payment that paid it.
+    pub payment: Option<&'a str>,
+    /// Whether the request is from another buyer.
+    pub is_stranger: bool,
+}
+
+/// Judges the outcome of a cart with a new key. `fits` says whether a line is within the buyer's
+/// limit; `None`: other sessions of the buyer may hold more.
+pub fn new_cart(
+    outcome: &Outcome,
+    lines: &[WantedLine],
+    fits: impl Fn(&WantedLine) -> Option<bool>,
+) -> Option<Violation> {
+    match outcome {
+        Outcome::CartHeld { .. } if lines.iter().any(|line| fits(line) == Some(false)) => {
+            Some("a cart over the buyer's limit was held")
+        }
+        Outcome::CartMovedOn { .. } => Some("a new cart was not held when it was placed"),
+        Outcome::CartRefused(CartRefusal {
+            reason: RefusalReason::Limited,
+            line: Some(line),
+            ..
+        }) if fits(&lines[*line]) == Some(true) => {
+            Some("a cart below the buyer's limit was refused because of the limit")
+        }
+        Outcome::CartRefused(refusal) if refusal.reason == RefusalReason::TimedOut => {
+            Some(TOO_SLOW)
+        }
+        _ => None,
+    }
+}
+
+/// Judges the outcome of a request that was sent after the same cart had been answered. Its state may
+/// be one of `states` by now.
+pub fn repeat(first: &Outcome, states: &[CartState], again: &Outcome) -> Option<Violation> {
+    if first.error().is_some() || again.error().is_some() {
+        return None;
+    }
+    let is_same = match (first, again) {
+        (
+            Outcome::CartHeld { cart, .. },
+            Outcome::CartHeld {
+                cart: again,
+                replayed,
+            },
+        ) => {
+            if cart.id == again.id && !replayed {
+                return Some(UNMARKED);
+            }
+            cart.id == again.id && cart.lines == again.lines && states.contains(&CartState::Held)
+        }
+        (Outcome::CartHeld { cart, .. }, Outcome::CartMovedOn { id, state }) => {
+            cart.id == *id && states.contains(state)
+        }
+        (Outcome::CartRefused(first), Outcome::CartHeld { .. }) => !first.is_final,
+        (Outcome::CartRefused(_), Outcome::CartRefused(_)) => true,
+        _ => false,
+    };
+    (!is_same).then_some("a repeat of a cart reported another cart or another state")
+}
+
+/// Judges the outcomes of the same cart that was placed twice concurrently.
+pub fn copies(one: &Outcome, other: &Outcome, were_unknown: bool) -> Option<Violation> {
+    match (one, other) {
+        (
+            Outcome::CartHeld { cart, replayed },
+            Outcome::CartHeld {
+                cart: other,
+                replayed: replayed_too,
+            },
+        ) => match (replayed, replayed_too) {
+            _ if cart.id != other.id || cart.lines != other.lines => {
+                Some("concurrent copies of a cart placed different carts")
+            }
+            (false, false) => Some(UNMARKED_COPIES),
+            (true, true) if !were_unknown => Some(ALL_MARKED),
+            _ => None,
+        },
+        (Outcome::CartHeld { .. }, Outcome::CartRefused(refusal))
+        | (Outcome::CartRefused(refusal), Outcome::CartHeld { .. })
+            if refusal.is_final =>
+        {
+            Some("of concurrent copies of a cart, one was held and one refused for good")
+        }
+        _ => None,
+    }
+}
+
+/// Judges the outcome of a step.
+pub fn step(step: &CartStep, known: KnownCart<'_>, outcome: &Outcome) -> Option<Violation> {
+    if outcome.error().is_some() {
+        return None;
+    }
+    let (states, code) = allowed(step, known);
+    match outcome {
+        Outcome::CartInState { state, expires_at } if states.contains(state) => {
+            let is_longer = *expires_at > known.expires_at || !matches!(step, CartStep::Extend(_));
+            (!is_longer).then_some("a cart was extended, and its holds end no later")
+        }
+        Outcome::Refused(refused) if Some(*refused) == code => None,
+        _ => Some(match step {
+            CartStep::Show if known.is_stranger => "a cart was shown to a stranger",
+            CartStep::Show => "a cart was shown in a wrong state",
+            CartStep::Extend(_) => {
+                "an extension had an outcome that the cart's state does not allow"
+            }
+            CartStep::Pay(_) => "a payment had an outcome that the cart's state does not allow",
+            CartStep::Cancel => {
+                "a cancellation had an outcome that the cart's state does not allow"
+            }
+            CartStep::Refund => "a refund had an outcome that the cart's state does not allow",
+        }),
+    }
+}
+
+/// The states that may be reported, and the code of the refusal that is allowed.
+fn allowed(step: &CartStep, known: KnownCart<'_>) -> (Vec<CartState>, Option<&'static str>) {
+    let may_have_expired = known.state == CartState::Held && known.may_have_expired;
+    match step {
+        CartStep::Show if known.is_stranger => (Vec::new(), Some("cart_not_found")),
+        CartStep::Show if may_have_expired => (vec![CartState::Held, CartState::Expired], None),
+        CartStep::Show => (vec![known.state], None),
+        CartStep::Extend(_) => while_held(known, "cart_not_extendable", CartState::Held),
+        CartStep::Cancel if known.state == CartState::Cancelled => {
+            (vec![CartState::Cancelled], None)
+        }
+        CartStep::Cancel => while_held(known, "cart_not_cancellable", CartState::Cancelled),
+        CartStep::Pay(payment) => paid(known, payment),
+        CartStep::Refund => match known.state {
+            CartState::Confirmed | CartState::RefundDue | CartState::Refunded => {
+                (vec![CartState::Refunded], None)
+            }
+            _ => (Vec::new(), Some("cart_not_refundable")),
+        },
+    }
+}
+
+fn while_held(
+    known: KnownCart<'_>,
+    code: &'static str,
+    to: CartState,
+) -> (Vec<CartState>, Option<&'static str>) {
+    match known.state {
+        CartState::Held => (vec![to], known.may_have_expired.then_some(code)),
+        _ => (Vec::new(), Some(code)),
+    }
+}
+
+fn paid(known: KnownCart<'_>, payment: &str) -> (Vec<CartState>, Option<&'static str>) {
+    match known.state {
+        CartState::Held if known.may_have_expired => {
+            (vec![CartState::Confirmed, CartState::RefundDue], None)
+        }
+        CartState::Held => (vec![CartState::Confirmed], None),
+        CartState::Expired => (vec![CartState::RefundDue], None),
+        state @ (CartState::Confirmed | CartState::RefundDue | CartState::Refunded)
+            if known.payment == Some(payment) =>
+        {
+            (vec![state], None)
+        }
+        CartState::Confirmed | CartState::RefundDue => (Vec::new(), Some("already_paid")),
+        _ => (Vec::new(), Some("cart_not_payable")),
+    }
+}
+
+/// Judges the states of the lines of one cart that were shown one after the other, while the cart
+/// changed. Each must be reachable from the one before, as if all were one order.
+pub fn lines_in_turn(states: &[OrderState]) -> Option<Violation> {
+    let is_half_sold = states
+        .windows(2)
+        .any(|pair| pair[0] != pair[1] && !may_follow(pair[0], pair[1]));
+    is_half_sold.then_some("a cart was half sold: its lines were shown in states that no cart has")
+}
+
+fn may_follow(before: OrderState, after: OrderState) -> bool {
+    use OrderState::{Cancelled, Confirmed, Expired, Held, RefundDue, Refunded};
+    match before {
+        Held => matches!(
+            after,
+            Confirmed | Cancelled | Expired | RefundDue | Refunded
+        ),
+        Expired => matches!(after, RefundDue | Refunded),
+        Confirmed | RefundDue => after == Refunded,
+        Cancelled | Refunded | OrderState::Rejected => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use client::{CartState, OrderState};
+    use jiff::Timestamp;
+    use uuid::Uuid;
+
+    use super::{KnownCart, copies, lines_in_turn, new_cart, repeat, step};
+    use crate::{
+        cart::{CartRef, CartRefusal, CartStep, LineRef, RefusalReason, WantedLine},
+        outcome::Outcome,
+    };
+
+    /// A step, the state before, whether it may have expired, and what is allowed.
+    type Row<'a> = (CartStep, CartState, bool, &'a [CartState], &'a [&'a str]);
+
+    fn held(id: u128, replayed: bool) -> Outcome {
+        let line = |item| LineRef {
+            order: Uuid::from_u128(id * 10 + item as u128),
+            item,
+            quantity: 1,
+        };
+        Outcome::CartHeld {
+            cart: CartRef {
+                id: Uuid::from_u128(id),
+                lines: Arc::new([line(0), line(1)]),
+                expires_at: Timestamp::UNIX_EPOCH,
+            },
+            replayed,
+        }
+    }
+
+    fn refused(reason: RefusalReason, is_final: bool) -> Outcome {
+        Outcome::CartRefused(CartRefusal {
+            reason,
+            line: Some(1),
+            is_final,
+        })
+    }
+
+    fn moved_on(id: u128, state: CartState) -> Outcome {
+        let id = Uuid::from_u128(id);
+        Outcome::CartMovedOn { id, state }
+    }
+
+    #[test]
+    fn a_cart_may_exceed_no_limit_of_one_of_its_items() {
+        let line = |item| WantedLine {
+            item,
+            id: format!("vase-{item}"),
+            quantity: 2,
+        };
+        let lines = [line(0), line(1)];
+        let limited = refused(RefusalReason::Limited, true);
+        let judge = |outcome: &Outcome, fits| new_cart(outcome, &lines, |_| fits);
+        assert_eq!(judge(&held(1, false), Some(true)), None);
+        assert!(judge(&held(1, false), Some(false)).is_some());
+        assert!(judge(&limited, Some(true)).is_some());
+        assert_eq!(judge(&limited, Some(false)), None);
+        assert_eq!(judge(&limited, None), None, "another session may hold some");
+        assert_eq!(judge(&held(1, false), None), None);
+        assert!(judge(&moved_on(1, CartState::Cancelled), Some(true)).is_some());
+        assert!(judge(&refused(RefusalReason::TimedOut, true), Some(true)).is_some());
+    }
+
+    #[test]
+    fn a_repeat_is_the_same_cart() {
+        const HELD: [CartState; 1] = [CartState::Held];
+        let sold_out = |is_final| refused(RefusalReason::SoldOut, is_final);
+        let ended = [CartState::Cancelled];
+        assert_eq!(repeat(&held(1, false), &HELD, &held(1, true)), None);
+        assert!(repeat(&held(1, false), &HELD, &held(1, false)).is_some());
+        assert!(repeat(&held(1, false), &HELD, &held(2, true)).is_some());
+        assert!(repeat(&held(1, false), &HELD, &sold_out(true)).is_some());
+        let cancelled = moved_on(1, CartState::Cancelled);
+        assert_eq!(repeat(&held(1, false), &ended, &cancelled), None);
+        assert!(repeat(&held(1, false), &HELD, &cancelled).is_some());
+        assert!(repeat(&held(1, false), &ended, &held(1, true)).is_some());
+        assert_eq!(repeat(&sold_out(true), &HELD, &sold_out(false)), None);
+        assert!(repeat(&sold_out(true), &HELD, &held(1, false)).is_some());
+        assert_eq!(repeat(&sold_out(false), &HELD, &held(1, false)), None);
+    }
+
+    #[test]
+    fn concurrent_copies_are_one_cart() {
+        let sold_out = |is_final| refused(RefusalReason::SoldOut, is_final);
+        assert_eq!(copies(&held(1, false), &held(1, true), false), None);
+        assert_eq!(copies(&held(1, true), &held(1, true), true), None);
+        assert!(copies(&held(1, true), &held(1, true), false).is_some());
+        assert!(copies(&held(1, false), &held(1, false), false).is_some());
+        assert!(copies(&held(1, false), &held(2, false), false).is_some());
+        assert!(copies(&held(1, false), &sold_out(true), false).is_some());
+        assert_eq!(copies(&sold_out(false), &held(1, false), false), None);
+        assert_eq!(copies(&sold_out(true), &sold_out(true), false), None);
+    }
+
+    #[test]
+    fn each_step_from_each_state_has_its_allowed_outcomes() {
+        use CartState::{Cancelled, Confirmed, Expired, Held, RefundDue, Refunded};
+        const STATES: [CartState; 6] = [Held, Confirmed, Cancelled, Expired, RefundDue, Refunded];
+        const CODES: [&str; 6] = [
+            "cart_not_found",
+            "cart_not_extendable",
+            "cart_not_payable",
+            "already_paid",
+            "cart_not_cancellable",
+            "cart_not_refundable",
+        ];
+        let passes = |request: &CartStep, state, may_have_expired| {
+            let known = KnownCart {
+                state,
+                expires_at: Timestamp::UNIX_EPOCH,
+                may_have_expired,
+                payment: Some("its own"),
+                is_stranger: false,
+            };
+            let expires_at = Timestamp::UNIX_EPOCH + std::time::Duration::from_secs(1);
+            let in_state = |state| Outcome::CartInState { state, expires_at };
+            let is_allowed = |outcome: &Outcome| step(request, known, outcome).is_none();
+            let states = STATES
+                .into_iter()
+                .filter(|state| is_allowed(&in_state(*state)));
+            let codes = CODES
+                .into_iter()
+                .filter(|code| is_allowed(&Outcome::Refused(code)));
+            (states.collect::<Vec<_>>(), codes.collect::<Vec<_>>())
+        };
+        let pay = |payment: &str| CartStep::Pay(payment.to_owned());
+        let table: [Row<'_>; 18] = [
+            (pay("its own"), Held, false, &[Confirmed], &[]),
+            (pay("its own"), Held, true, &[Confirmed, RefundDue], &[]),
+            (pay("its own"), Expired, false, &[RefundDue], &[]),
+            (pay("its own"), Confirmed, false, &[Confirmed], &[]),
+            (pay("another"), Confirmed, false, &[], &["already_paid"]),
+            (pay("another"), Cancelled, false, &[], &["cart_not_payable"]),
+            (pay("another"), Refunded, false, &[], &["cart_not_payable"]),
+            (CartStep::Cancel, Held, false, &[Cancelled], &[]),
+            (
+                CartStep::Cancel,
+                Held,
+                true,
+                &[Cancelled],
+                &["cart_not_cancellable"],
+            ),
+            (CartStep::Cancel, Cancelled, false, &[Cancelled], &[]),
+            (
+                CartStep::Cancel,
+                Confirmed,
+                false,
+                &[],
+                &["cart_not_cancellable"],
+            ),
+            (CartStep::Extend(9), Held, false, &[Held], &[]),
+            (
+                CartStep::Extend(9),
+                Held,
+                true,
+                &[Held],
+                &["cart_not_extendable"],
+            ),
+            (
+                CartStep::Extend(9),
+                Confirmed,
+                false,
+                &[],
+                &["cart_not_extendable"],
+            ),
+            (CartStep::Refund, Confirmed, false, &[Refunded], &[]),
+            (CartStep::Refund, Held, false, &[], &["cart_not_refundable"]),
+            (CartStep::Show, Held, true, &[Held, Expired], &[]),
+            (CartStep::Show, Confirmed, false, &[Confirmed], &[]),
+        ];
+        for (request, state, may_have_expired, states, codes) in table {
+            let expected = (states.to_vec(), codes.to_vec());
+            let found = passes(&request, state, may_have_expired);
+            assert_eq!(
+                found, expected,
+                "{request:?} from {state:?}, {may_have_expired}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_extended_cart_ends_later_and_a_stranger_sees_nothing() {
+        let known = KnownCart {
+            state: CartState::Held,
+            expires_at: Timestamp::UNIX_EPOCH,
+            may_have_expired: false,
+            payment: None,
+            is_stranger: false,
+        };
+        let shown = Outcome::CartInState {
+            state: CartState::Held,
+            expires_at: Timestamp::UNIX_EPOCH,
+        };
+        assert!(step(&CartStep::Extend(9), known, &shown).is_some());
+        assert_eq!(step(&CartStep::Show, known, &shown), None);
+        let is_stranger = true;
+        let stranger = KnownCart {
+            is_stranger,
+            ..known
+        };
+        assert!(step(&CartStep::Show, stranger, &shown).is_some());
+        let hidden = Outcome::Refused("cart_not_found");
+        assert_eq!(step(&CartStep::Show, stranger, &hidden), None);
+    }
+
+    #[test]
+    fn lines_that_are_read_in_turn_show_one_cart_that_moves_on() {
+        use OrderState::{Cancelled, Confirmed, Expired, Held, RefundDue, Refunded};
+        for good in [
+            &[Held, Held, Confirmed][..],
+            &[Held, Cancelled],
+            &[Expired, RefundDue],
+            &[Confirmed, Confirmed, Refunded],
+            &[],
+        ] {
+            assert_eq!(lines_in_turn(good), None, "{good:?}");
+        }
+        for bad in [
+            [Confirmed, Held],
+            [Confirmed, Cancelled],
+            [Cancelled, Confirmed],
+            [Cancelled, Held],
+            [Expired, Confirmed],
+            [Confirmed, Expired],
+        ] {
+            assert!(lines_in_turn(&bad).is_some(), "{bad:?}");
+        }
+    }
+}

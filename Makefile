@@ -7,7 +7,7 @@ LISTEN ?=
 HOST ?=
 REQUESTS ?= 100000
 STOCK ?= 10000
-MIX ?= rush=40,retry-storm=20,limit-abusers=10,window-shoppers=10,whole-life=10,returns=10
+MIX ?= rush=35,retry-storm=15,limit-abusers=10,window-shoppers=10,whole-life=10,returns=10,carts=10
 MIX_STOCK ?= 1000
 BOUND_MS ?= 50
 SEQUENCES ?= 300000
@@ -21,7 +21,7 @@ ARGS ?=
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # In CI, Cargo.lock must already name what is built.
 CARGO_FLAGS := $(if $(CI),--locked)
-# `make test` and `make lint` build every backend of the lock; `stockade` by itself has the light ones.
+# `make test` and `make lint` build every backend of the lock and every sink; `stockade` by itself has the light ones.
 LOCK_FEATURES = $(shell scripts/lock_features.sh)
 # Each program has a separate cargo run: a joint build would use the union of their features, and earlier builds would be repeated.
 
@@ -47,7 +47,7 @@ help:
 	@echo 'chaos  SEED=$(SEED) decides everything, FAULTS=$(FAULTS); ARGS="--only redis-cut,ledger-cut --stages server" and so on'
 	@echo 'compose  PROFILE=cluster sells from a Redis Cluster; REQUESTS=$(REQUESTS) of a rush; COMPOSE_STOCK=$(COMPOSE_STOCK); COMPOSE_FAULTS="master-kill order-cut"'
 	@echo 'rush   HOST=http://... selects another target; REQUESTS=$(REQUESTS) STOCK=$(STOCK); ARGS="--users 64" and so on'
-	@echo 'load   MIX=returns alone, or MIX=rush=60,retry-storm=40 weighted; MIX_STOCK=$(MIX_STOCK) of each item; the rest as rush'
+	@echo 'load   MIX=carts alone, or MIX=rush=60,retry-storm=40 weighted; MIX_STOCK=$(MIX_STOCK) of each item; the rest as rush'
 	@echo 'bench  ARGS="--only P1,P2 --repeats 3 --seconds 5 --connections 1024"; exits 1 if a goal is not met; needs an otherwise idle machine'
 	@echo 'capacity  BOUND_MS=$(BOUND_MS); HOST=http://... selects another target; ARGS="--step-seconds 10" and so on'
 
@@ -59,7 +59,7 @@ up: ## start here: install missing programs, start everything with a demo item, 
 shop: ## a small shop that sells with the Stockade of `make up`, in another terminal: http://127.0.0.1:8090
 	@exec examples/shop/run --dir '$(DIR)'
 
-test: ## the whole suite, on real servers (Redis, Redis Cluster, PostgreSQL, MariaDB, etcd, ZooKeeper)
+test: ## the whole suite, on real servers (Redis, Redis Cluster, PostgreSQL, MariaDB, etcd, ZooKeeper, NATS, RabbitMQ)
 	@scripts/setup.sh test
 	@scripts/test.sh $(ARGS)
 
@@ -75,6 +75,7 @@ lint: ## format, clippy, docs, layers, words, licences: the checks of a change b
 	scripts/check_layers.sh
 	scripts/check_words.sh
 	scripts/check_openapi.sh
+	scripts/check_kubernetes.sh
 	@if cargo deny --version >/dev/null 2>&1; then \
 	  echo 'cargo deny check advisories licenses bans sources' && cargo deny check advisories licenses bans sources; \
 	else \
@@ -96,7 +97,7 @@ api-check: ## try the API of a real service against its description, with schema
 rush: ## a flash sale: a crowd of buyers against `make up`, or against a temporary instance
 	@scripts/load.sh rush --requests '$(REQUESTS)' --stock '$(STOCK)' $(ARGS)
 
-load: ## several concurrent crowds: retry storms, limit abusers, window shoppers, whole orders, returns; same target as `make rush`
+load: ## several concurrent crowds: retry storms, limit abusers, window shoppers, whole orders, returns, carts; same target as `make rush`
 	@scripts/load.sh run --mix '$(MIX)' --requests '$(REQUESTS)' --stock '$(MIX_STOCK)' $(ARGS)
 
 hostile: ## the same rush without and with hostile clients, alternately: what they cost the buyers; same target as `make rush`

@@ -194,6 +194,15 @@ has_make() { have make; }
 has_curl() { have curl; }
 has_ps() { have ps; }
 has_etcd() { have etcd; }
+has_nats() { have nats-server; }
+# What PATH has insists on a user of its own. The tests start the program behind it.
+has_rabbitmq() {
+  local folder
+  for folder in /usr/lib/rabbitmq/bin /opt/homebrew/opt/rabbitmq/sbin /usr/local/opt/rabbitmq/sbin; do
+    [ -x "$folder/rabbitmq-server" ] && have epmd && return
+  done
+  return 1
+}
 has_prometheus() { have prometheus && have promtool; }
 has_wrk() { have wrk; }
 has_haproxy() { have haproxy; }
@@ -225,6 +234,8 @@ find_missing() {
   need mariadb 'is a ledger that the tests start' 'mariadb-server-core mariadb-client-core' mariadb has_mariadb
   need etcd 'is a lock backend that the tests start' etcd-server etcd has_etcd
   need zookeeper 'is a lock backend that the tests start' 'libzookeeper-java default-jre-headless' zookeeper has_zookeeper
+  need nats-server 'takes events in the tests' nats-server nats-server has_nats
+  need rabbitmq 'takes events in the tests' rabbitmq-server rabbitmq has_rabbitmq
   need protoc 'builds the client of etcd' 'protobuf-compiler libprotobuf-dev' protobuf compiles_protobuf
   need chromium 'renders the pages that the tests write' chromium google-chrome has_browser
   need chromedriver 'uses the pages in a browser' chromium-driver chromedriver has_browser_driver
@@ -333,9 +344,12 @@ install_with_apt() {
 # The services that the packages bring, unless they were there before: " SERVICE..."
 new_services() {
   local pair
-  for pair in redis-server:redis-server postgresql:postgresql etcd-server:etcd prometheus:prometheus haproxy:haproxy; do
+  for pair in redis-server:redis-server postgresql:postgresql etcd-server:etcd prometheus:prometheus haproxy:haproxy nats-server:nats-server \
+    rabbitmq-server:rabbitmq-server; do
     case " $apt_packages " in *" ${pair%:*} "*) apt_has "${pair%:*}" || printf ' %s' "${pair#*:}" ;; esac
   done
+  # RabbitMQ brings Erlang, and Erlang a port mapper.
+  case " $apt_packages " in *' rabbitmq-server '*) apt_has erlang-base || printf ' epmd.socket epmd.service' ;; esac
 }
 
 # Java's package fails where there is no folder for its manual pages, as in the small images of Debian.

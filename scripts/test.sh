@@ -14,7 +14,7 @@ have cargo || PATH=${HOME:-/root}/.cargo/bin:$PATH
 
 TEST_JOBS=${TEST_JOBS:-3}
 # Crates whose tests take longest, so that none of them is still running when the others have ended.
-LONGEST_FIRST='stock reconciler lock order stockade-lab acceptance locks ledger testbed recorder'
+LONGEST_FIRST='acceptance stock reconciler order stockade-lab lock ledger testbed publisher bench recorder locks'
 
 # Homebrew and some Linux packages keep psql beside the server, off the PATH.
 if ! have psql; then
@@ -82,6 +82,9 @@ else
     *' -p acceptance '*)
       # shellcheck disable=SC2046 # flags
       set -- -p stockade $(scripts/lock_features.sh stockade acceptance) "$@" ;;
+    *' -p publisher '*)
+      # shellcheck disable=SC2046 # flags
+      set -- $(scripts/lock_features.sh publisher) "$@" ;;
     *' -p stockade-lab '*) set -- -p stockade "$@" ;;
   esac
   # shellcheck disable=SC2086 # flags, or nothing

@@ -116,13 +116,13 @@ bench-lock: ## the cost of a lock: one table with every backend, rslock and the 
 	@scripts/setup.sh test
 	@scripts/bench_lock.sh $(ARGS)
 
-model: ## the lock's protocol, every interleaving, at a size that takes minutes (the suite checks a smaller one)
+model: ## every protocol, every interleaving, at a size that takes minutes (the suite checks a smaller one)
 	@scripts/setup.sh build
-	cargo test -p lock --test it $(CARGO_FLAGS) -- --ignored --nocapture at_a_larger_size
+	cargo test -p models --test it $(CARGO_FLAGS) -- --ignored --nocapture at_a_larger_size
 
 chaos: ## inject faults into every server during a sale, and check that nothing was lost, oversold or stranded
 	@scripts/setup.sh test
-	cargo build --release -p stockade $(CARGO_FLAGS)
+	cargo build --release -p stockade --features nats,amqp $(CARGO_FLAGS)
 	cargo build --release -p stockade-lab $(CARGO_FLAGS)
 	@'$(TARGET)/release/stockade-lab' chaos --seed '$(SEED)' --faults '$(FAULTS)' --out target/chaos $(ARGS)
 

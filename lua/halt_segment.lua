@@ -3,11 +3,12 @@
 --
 -- Closes the race between two repairers: the higher token wins. A segment that is gone is created
 -- empty and halted. If one of its hashes or its list is gone, the others are dropped as well:
--- decisions without their spillovers, or counts without their decisions, could never be corrected.
+-- decisions without their spillovers, or counts without their decisions, could never be corrected. The
+-- mark of the home check goes with them: the ledger may not have all that they had.
 -- A repairer drops them itself if the ledger was restored from a backup: they have orders that the
 -- ledger has lost.
 --
--- KEYS 1 stock       hash    fence, last, repairing, restored
+-- KEYS 1 stock       hash    fence, last, repairing, restored, checked
 --      2 decisions   hash    order id -> decision
 --      3 buyers      hash    buyer id -> units counted against the limit
 --      4 outbox      stream  one entry
@@ -35,7 +36,10 @@ if not fence then
 end
 local whole = redis.call('HEXISTS', decisions, '') == 1 and redis.call('HEXISTS', buyers, '') == 1
   and redis.call('ZSCORE', spillovers, '')
-if memory == 'drop' or not whole then redis.call('UNLINK', decisions, buyers, spillovers) end
+if memory == 'drop' or not whole then
+  redis.call('UNLINK', decisions, buyers, spillovers)
+  redis.call('HDEL', stock, 'checked')
+end
 redis.call('HSET', decisions, '', '')
 redis.call('HSET', buyers, '', 0)
 redis.call('ZADD', spillovers, '+inf', '')

@@ -18,6 +18,9 @@
 --         decisions, buyers, outbox, spillovers: number of fields and entries;
 --         repairing: the repairer's token, '' without a repair;
 --         whole: 0 if decisions, buyers or spillovers are not those that were written to;
+--         history: of this server, its replication id: a failover and a restart begin another one;
+--         checked: the one that home was last marked with (`mark_checked`), '' without a mark. Both
+--         are '' without `from`;
 --         entries: the first of the outbox entries
 -- Keeps  everything: it only reads
 -- Cost   O(1), and O(at_most) with `from`
@@ -25,12 +28,18 @@
 local stock, decisions, buyers, outbox, spillovers = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local from, at_most = ARGV[1], ARGV[2]
 
-local available, state, epoch, last, limit, opens, closes, fence, repairing, gained, leaving, left =
+local available, state, epoch, last, limit, opens, closes, fence, repairing, gained, leaving, left,
+  checked =
   unpack(redis.call('HMGET', stock, 'available', 'state', 'epoch', 'last', 'limit', 'opens_ms',
-    'closes_ms', 'fence', 'repairing', 'gained', 'leaving', 'left'))
+    'closes_ms', 'fence', 'repairing', 'gained', 'leaving', 'left', 'checked'))
 if not available then return {'missing'} end
-local entries = {}
-if from ~= '' then entries = redis.call('XRANGE', outbox, from, '+', 'COUNT', at_most) end
+local entries, history = {}, ''
+if from ~= '' then
+  entries = redis.call('XRANGE', outbox, from, '+', 'COUNT', at_most)
+  history = string.match(redis.call('INFO', 'replication'), 'master_replid:(%w+)') or ''
+else
+  checked = ''
+end
 -- One of each is the placeholder that open_segment leaves.
 local function others(all) return math.max(all - 1, 0) end
 local whole = redis.call('HEXISTS', decisions, '') == 1 and redis.call('HEXISTS', buyers, '') == 1
@@ -41,4 +50,4 @@ return {'ok', 'available', tonumber(available), 'state', state, 'epoch', tonumbe
   'gained', gained, 'leaving', tonumber(leaving), 'left', left,
   'decisions', others(redis.call('HLEN', decisions)), 'buyers', others(redis.call('HLEN', buyers)),
   'outbox', redis.call('XLEN', outbox), 'spillovers', others(redis.call('ZCARD', spillovers)),
-  'whole', whole and 1 or 0, 'entries', entries}
+  'whole', whole and 1 or 0, 'history', history, 'checked', checked or '', 'entries', entries}

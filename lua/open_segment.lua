@@ -1,7 +1,8 @@
 #!lua
 -- Creates a segment with its share of the stock. A repeat changes nothing.
 --
--- Closes the race between two creators: the second one finds the segment and leaves it as it is.
+-- Closes the race between two creators: the second one finds the segment and leaves it as it is. A new
+-- segment has declined nothing, so it is marked as checked (`mark_checked`).
 --
 -- KEYS 1 stock       hash    all fields
 --      2 decisions   hash    order id -> decision
@@ -23,10 +24,11 @@ local epoch_now, available, last =
   unpack(redis.call('HMGET', stock, 'epoch', 'available', 'last'))
 if epoch_now then return {'exists', tonumber(epoch_now), tonumber(available), last} end
 
+local history = string.match(redis.call('INFO', 'replication'), 'master_replid:(%w+)')
 local entry = redis.call('XADD', outbox, '*', 'k', 'opened', 'u', units, 'e', epoch)
 redis.call('HSET', stock, 'available', units, 'limit', limit, 'state', state, 'opens_ms', opens,
   'closes_ms', closes, 'epoch', epoch, 'fence', 0, 'hold_ms', hold, 'last', entry,
-  'segments', segments, 'gained', entry, 'leaving', 0, 'left', entry)
+  'segments', segments, 'gained', entry, 'leaving', 0, 'left', entry, 'checked', history or '')
 -- While a cluster migrates a slot, it refuses a script of which only some keys exist (TRYAGAIN).
 -- Therefore all of them exist from the start. A key without its placeholder was lost and recreated.
 redis.call('HSET', decisions, '', '')

@@ -17,11 +17,15 @@ if [ "$crate" = lock ] && [ -z "${RUST_TEST_THREADS:-}" ]; then
   export RUST_TEST_THREADS=$((2 * $(getconf _NPROCESSORS_ONLN)))
 fi
 
+# A test that hangs must not hang the suite: its program is killed, and counts as a failure.
+limit=()
+if command -v timeout >/dev/null 2>&1; then limit=(timeout --kill-after=10 "${TEST_PROGRAM_SECONDS:-1800}"); fi
+
 began=$SECONDS
 status=0
 # Time of the program and of the servers that it has started and stopped.
 TIMEFORMAT='%0U s in user code, %0S s in the kernel'
-{ time bash "$job" >"$output" 2>&1 </dev/null || status=$?; } 2>"$folder/$name.time"
+{ time ${limit[@]+"${limit[@]}"} bash "$job" >"$output" 2>&1 </dev/null || status=$?; } 2>"$folder/$name.time"
 echo "$status" >"$folder/status/$name"
 
 # Programs that end in the same moment print one after the other.

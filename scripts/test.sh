@@ -14,7 +14,7 @@ have cargo || PATH=${HOME:-/root}/.cargo/bin:$PATH
 
 TEST_JOBS=${TEST_JOBS:-3}
 # Crates whose tests take longest, so that none of them is still running when the others have ended.
-LONGEST_FIRST='acceptance stock reconciler order stockade-lab lock ledger testbed publisher bench recorder locks'
+LONGEST_FIRST='acceptance models stock reconciler order stockade-lab lock ledger testbed publisher bench recorder locks'
 
 # Homebrew and some Linux packages keep psql beside the server, off the PATH.
 if ! have psql; then
@@ -99,6 +99,13 @@ read -r passed failed skipped unfinished < <(awk '
   /^test result: / { passed += $4; failed += $6; skipped += $8; finished += open; open = 0 }
   END { print passed + 0, failed + 0, skipped + 0, programs - finished }
 ' "$log")
+
+# They are named together, since what they printed is far above.
+awk '
+  { gsub(/\033\[[0-9;]*m/, "") }
+  /^ +Running / { crate = $2 }
+  /^test .* \.\.\. FAILED$/ { print "FAILED: " crate ": " $2 }
+' "$log"
 
 echo
 if [ "$status" -ne 0 ] && [ "$unfinished" -gt 0 ]; then

@@ -3,22 +3,10 @@
 use client::OrderState;
 use uuid::Uuid;
 
-use crate::{cart, outcome::Outcome};
-
-/// How an outcome violates the promises of the service.
-pub type Violation = &'static str;
-
-const UNMARKED: Violation = "a repeat was not marked as replayed";
-const UNMARKED_COPIES: Violation = "several concurrent copies were not marked as replayed";
-const ALL_MARKED: Violation = "all concurrent copies were marked as replayed";
-
-/// Whether the outcome is right and only its mark as a replay is not, or its time. While servers fail,
-/// a mark says little: a service repeats a call of Redis that got no reply, and finds its own order. A
-/// master that took over may not know an order that the ledger has.
-pub fn says_little_in_outages(violation: Violation) -> bool {
-    [UNMARKED, UNMARKED_COPIES, ALL_MARKED].contains(&violation)
-        || cart::judge::IN_OUTAGES.contains(&violation)
-}
+use crate::{
+    outcome::Outcome,
+    violation::{ALL_MARKED, UNMARKED, UNMARKED_COPIES, Violation},
+};
 
 /// The units of a buyer.
 #[derive(Debug, Clone, Copy)]

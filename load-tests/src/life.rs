@@ -2,7 +2,7 @@
 
 use client::OrderState;
 
-use crate::{action::Action, judge::Violation, outcome::Outcome};
+use crate::{action::Action, outcome::Outcome, violation::Violation};
 
 /// What the session knows about an order before a request.
 #[derive(Debug, Clone, Copy)]

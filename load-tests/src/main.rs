@@ -37,6 +37,7 @@ mod session;
 mod skew;
 mod target;
 mod verdict;
+mod violation;
 
 use std::process::ExitCode;
 

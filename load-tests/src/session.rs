@@ -20,10 +20,11 @@ use crate::{
     action::{Action, Call, OrderRef},
     buyers::VirtualUser,
     history::Observation,
-    judge::{self, Holdings, Violation},
+    judge::{self, Holdings},
     life::{self, KnownOrder},
     outcome::Outcome,
     sale::{Attempt, Sale, Settled},
+    violation::{self, Violation},
 };
 
 /// The result of a step; `None` if the run has sent all its requests.
@@ -456,7 +457,7 @@ impl<'a> Session<'a> {
         violation: Option<Violation>,
     ) -> Result<PlacedCall, Box<TransactionError>> {
         let violation =
-            violation.filter(|it| !(self.sale.outages && judge::says_little_in_outages(it)));
+            violation.filter(|it| !(self.sale.outages && violation::says_little_in_outages(it)));
         let started = Instant::now()
             .checked_sub(settled.took)
             .unwrap_or_else(Instant::now);

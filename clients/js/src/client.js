@@ -8,6 +8,9 @@ import { DEFAULT_RETRY, pauseAfter, sleep } from './retry.js';
 import { signPayment } from './signatures.js';
 import { exchange } from './transport.js';
 
+/** Milliseconds for which an attempt of unknown outcome may still place a cart. */
+const CART_SETTLED = 10_000;
+
 /** Rows of a page, when an iterator reads all of them. */
 const ROWS = 1000;
 
@@ -50,20 +53,26 @@ export class Client {
     return readItem(await this.send({ method: 'GET', path: itemPath(item) }));
   }
 
-  /** Sends `request`, and repeats it while the outcome is unknown and `retry` allows it. */
+  /**
+   * Sends `request`, and repeats it while the outcome is unknown and `retry` allows it. A refusal that
+   * is not final does not end the attempts as long as an earlier one may still place the cart.
+   */
   async send(request) {
     const deadline = Date.now() + this.retry.deadline;
+    let unknown;
     for (let attempts = 1; ; attempts += 1) {
       try {
         return await this.sendOnce(request);
       } catch (error) {
-        if (!error.isOutcomeUnknown) throw error;
-        const pause = pauseAfter(this.retry, attempts, error.retryAfter);
-        if (!error.isRetryable || Date.now() + pause > deadline) {
-          throw new OutcomeUnknown(error.cause, attempts);
-        }
-        await sleep(pause);
+        if (error.isOutcomeUnknown) unknown = { error, since: Date.now() };
+        else if (error.isFinal !== false || !unknown || isSettled(unknown)) throw error;
       }
+      const { error } = unknown;
+      const pause = pauseAfter(this.retry, attempts, error.retryAfter);
+      if (!error.isRetryable || Date.now() + pause > deadline) {
+        throw new OutcomeUnknown(error.cause, attempts);
+      }
+      await sleep(pause);
     }
   }
 
@@ -73,6 +82,10 @@ export class Client {
     const timeout = this.#attemptTimeout + (request.wait ?? 0) * 1000;
     return (await exchange(url, parts(request), timeout)).intoSuccess();
   }
+}
+
+function isSettled({ since }) {
+  return Date.now() - since > CART_SETTLED;
 }
 
 /** A request stays the same however often it is sent; only a signature contains the time. */

@@ -20,6 +20,11 @@ export class StockadeError extends Error {
     return false;
   }
 
+  /** False for a refusal that wrote nothing: keep the key, a repeat is decided anew. */
+  get isFinal() {
+    return true;
+  }
+
   /** Seconds that the service asks to wait before a repeat. */
   get retryAfter() {
     return this.problem?.retryAfter;
@@ -44,6 +49,10 @@ export class Refused extends StockadeError {
 
   isCode(code) {
     return this.problem.code === code;
+  }
+
+  get isFinal() {
+    return this.problem.final !== false;
   }
 }
 

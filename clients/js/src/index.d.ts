@@ -193,6 +193,8 @@ export interface Problem {
   field?: string;
   /** The item because of which a cart was refused. */
   item?: string;
+  /** Of a refused cart: whether its key is decided for good. */
+  final: boolean;
   /** Seconds that the service asks to wait before a repeat. */
   retryAfter?: number;
 }
@@ -203,6 +205,8 @@ export class StockadeError extends Error {
   readonly isOutcomeUnknown: boolean;
   /** Whether a repeat of the same request can find out what happened. */
   readonly isRetryable: boolean;
+  /** False for a refusal that wrote nothing: keep the key, a repeat is decided anew. */
+  readonly isFinal: boolean;
   readonly retryAfter?: number;
   isCode(code: string): boolean;
 }

@@ -28,8 +28,8 @@ export class Response {
     } catch {
       // The answer of a proxy.
     }
-    const { code = '', detail = '', field, item } = body ?? {};
-    return { status: this.status, code, detail, field, item, retryAfter: this.retryAfter };
+    const { code = '', detail = '', field, item, final = true } = body ?? {};
+    return { status: this.status, code, detail, field, item, final, retryAfter: this.retryAfter };
   }
 
   /**

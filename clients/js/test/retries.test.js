@@ -82,9 +82,9 @@ function place(script, retry = FAST) {
 
 const LINES = [{ item: 'vase', quantity: 2 }, { item: 'bowl', quantity: 1 }, { item: 'vase', quantity: 1 }];
 
-function placeCart(script) {
+function placeCart(script, retry = FAST) {
   const cart = newCart(LINES);
-  return attempt(script, cart, (buyer) => buyer.placeCart(cart), FAST);
+  return attempt(script, cart, (buyer) => buyer.placeCart(cart), retry);
 }
 
 test('an unknown outcome is repeated with the same key', async () => {
@@ -128,6 +128,22 @@ test('an unknown outcome of a cart is repeated with the same key and lines', asy
   const { placed, attempts, bodies } = await placeCart(script);
   assert.deepEqual([placed.cart.state, placed.cart.lines[0].quantity, attempts], ['held', 3, 4]);
   for (const body of bodies) assert.deepEqual(body, { lines: LINES });
+});
+
+test('a refusal that is not final does not hide the cart of an earlier attempt', async () => {
+  const unknown = [503, { code: 'outcome_unknown' }];
+  // From the sold-out cache of an instance, which knows nothing about other attempts.
+  const shed = [409, { code: 'sold_out', item: 'vase', final: false }];
+  const { placed, attempts } = await placeCart([unknown, shed, '', shed, [201, CART]]);
+  assert.deepEqual([placed.cart.state, attempts], ['held', 5]);
+  const refused = await placeCart([shed]);
+  assert.ok(refused.error instanceof Refused && !refused.error.isFinal);
+  assert.equal(refused.attempts, 1);
+  const retry = { deadline: 200, pause: 20, pauseMax: 20 };
+  const open = await placeCart([unknown, shed], retry);
+  assert.ok(open.error.isOutcomeUnknown && open.error.isRetryable, String(open.error));
+  assert.equal(open.error.attempts, open.attempts);
+  assert.ok(open.attempts > 2);
 });
 
 for (const [answer, kind] of [

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 
 from .batch import BuyerOrder, read_results
 from .carts import Cart, CartPayment, NewCart, PlacedCart, read_cart, read_placed_cart
-from .errors import Contract, Error, InvalidInput, OutcomeUnknown
+from .errors import Contract, Error, InvalidInput, OutcomeUnknown, Refused
 from .models import (
     Event,
     EventPage,
@@ -31,6 +31,9 @@ from .signatures import sign_payment
 from .transport import Instance, Response
 
 T = TypeVar("T")
+
+#: Seconds for which an attempt of unknown outcome may still place a cart: twice the service's bound.
+_CART_SETTLED = 10.0
 
 #: Rows of a page, when an iterator reads all of them.
 _ROWS = 1000
@@ -107,16 +110,26 @@ class Client:
         return _item(self.send(Request("GET", _item_path(item))))
 
     def send(self, request: Request) -> Response:
-        """Sends `request`, and repeats it while the outcome is unknown and the policy allows it."""
+        """Sends `request`, and repeats it while the outcome is unknown and the policy allows it.
+
+        A refusal that is not final does not end the attempts as long as an earlier one may still
+        place the cart.
+        """
         deadline = time.monotonic() + self.retry.deadline
+        unknown: tuple[float, OutcomeUnknown] | None = None
         for attempts in itertools.count(1):
             try:
                 return self.send_once(request)
             except OutcomeUnknown as error:
-                error.attempts = attempts
-                pause = self.retry.pause_after(attempts, error.retry_after)
-                if not error.is_retryable or time.monotonic() + pause > deadline:
+                unknown = (time.monotonic(), error)
+            except Refused as error:
+                if error.is_final or not unknown or time.monotonic() - unknown[0] > _CART_SETTLED:
                     raise
+            error = unknown[1]
+            error.attempts = attempts
+            pause = self.retry.pause_after(attempts, error.retry_after)
+            if not error.is_retryable or time.monotonic() + pause > deadline:
+                raise error
             time.sleep(pause)
         raise AssertionError("the loop has no end")
 

@@ -18,6 +18,9 @@ class Problem:
     field: str | None = None
     #: The item because of which a cart was refused.
     item: str | None = None
+    #: Of a refused cart: whether its key is decided for good. If not, nothing was written, and a
+    #: repeat with the same key is decided anew.
+    final: bool = True
     #: Seconds that the service asks to wait before a repeat.
     retry_after: int | None = None
 
@@ -42,6 +45,11 @@ class Error(Exception):
         return False
 
     @property
+    def is_final(self) -> bool:
+        """False for a refusal that wrote nothing: keep the key, a repeat is decided anew."""
+        return True
+
+    @property
     def retry_after(self) -> int | None:
         """Seconds that the service asks to wait before a repeat."""
         return self.problem.retry_after if self.problem else None
@@ -63,6 +71,10 @@ class Refused(Error):
 
     def is_code(self, code: str) -> bool:
         return self.problem.code == code
+
+    @property
+    def is_final(self) -> bool:
+        return self.problem.final
 
 
 class OutcomeUnknown(Error):

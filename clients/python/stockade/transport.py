@@ -60,6 +60,7 @@ class Response:
             detail=str(known.get("detail", "")),
             field=known.get("field"),
             item=known.get("item"),
+            final=known.get("final") is not False,
             retry_after=self.retry_after,
         )
 

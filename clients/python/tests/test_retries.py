@@ -40,6 +40,8 @@ CART = {
     "currency": "EUR",
     "expires_at": HELD["expires_at"],
 }
+#: A refusal from the sold-out cache of an instance, which knows nothing about other attempts.
+SHED = {"code": "sold_out", "item": "vase", "final": False}
 FAST = RetryPolicy(deadline=5, pause=0.001, pause_max=0.01)
 
 
@@ -154,8 +156,8 @@ class Retries(unittest.TestCase):
 
 
 class Carts(unittest.TestCase):
-    def place(self, *script):
-        with Server(*script) as server, Client(server.url, retry=FAST) as client:
+    def place(self, *script, retry=FAST):
+        with Server(*script) as server, Client(server.url, retry=retry) as client:
             cart = NewCart([("vase", 2), ("bowl", 1), ("vase", 1)])
             try:
                 return client.buyer("token").place_cart(cart)
@@ -171,6 +173,20 @@ class Carts(unittest.TestCase):
         lines = [("vase", 2), ("bowl", 1), ("vase", 1)]
         body = {"lines": [{"item": item, "quantity": units} for item, units in lines]}
         self.assertTrue(all(sent == body for _, sent in self.seen))
+
+    def test_a_refusal_that_is_not_final_does_not_hide_the_cart_of_an_earlier_attempt(self) -> None:
+        unknown, shed = (503, {"code": "outcome_unknown"}), (409, SHED)
+        self.assertEqual(self.place(unknown, shed, b"", shed, (201, CART)).cart.state, "held")
+        self.assertEqual(len(self.seen), 5)
+        with self.assertRaises(Refused) as refused:
+            self.place(shed)
+        self.assertFalse(refused.exception.is_final)
+        self.assertEqual(len(self.seen), 1)
+        with self.assertRaises(OutcomeUnknown) as raised:
+            self.place(unknown, shed, retry=RetryPolicy(deadline=0.2, pause=0.02, pause_max=0.02))
+        self.assertTrue(raised.exception.is_retryable)
+        self.assertEqual(raised.exception.attempts, len(self.seen))
+        self.assertGreater(len(self.seen), 2)
 
     def test_a_refusal_and_another_cart_are_not_repeated(self) -> None:
         def with_lines(*units):

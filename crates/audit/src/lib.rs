@@ -16,9 +16,11 @@ mod archive;
 mod report;
 mod snapshot;
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use domain::{ItemId, ItemState};
 use futures::future::try_join_all;
-use ledger::{Ledger, LedgerError};
+use ledger::{Ledger, LedgerError, SegmentRow};
 use stock::{Stock, StockError};
 
 pub use archive::{Archivable, archivable};
@@ -52,17 +54,42 @@ pub async fn audit(
     if let Some(last) = ledger.final_audit(item).await? {
         return AuditReport::from_final(last).map(Some);
     }
+    if let Some((report, _)) = audit_at(stock, ledger, item).await? {
+        return Ok(Some(report));
+    }
+    // There is no item, or it was archived in between.
+    let last = ledger.final_audit(item).await?;
+    last.map(AuditReport::from_final).transpose()
+}
+
+/// Audits an item that is not archived. Also returns the [`revision`] of the rows that were compared
+/// with the orders. `None`: the item does not exist, or it is archived.
+pub async fn audit_at(
+    stock: &Stock,
+    ledger: &dyn Ledger,
+    item: &ItemId,
+) -> Result<Option<(AuditReport, u64)>, AuditError> {
     let snapshots = snapshots(stock, ledger, item).await?;
     let Some(totals) = ledger.totals(item).await? else {
         return Ok(None);
     };
     // If it was archived in between, the snapshots may lack segments.
-    if totals.item.state == ItemState::Archived
-        && let Some(last) = ledger.final_audit(item).await?
-    {
-        return AuditReport::from_final(last).map(Some);
+    if totals.item.state == ItemState::Archived {
+        return Ok(None);
     }
-    Ok(Some(AuditReport::new(&totals, &snapshots)))
+    let report = AuditReport::new(&totals, &snapshots);
+    Ok(Some((report, revision(&totals.segments))))
+}
+
+/// A number that changes when a counter or the version of a row changes. It is meant for one release:
+/// another one may get another number from the same rows.
+pub fn revision<'r>(rows: impl IntoIterator<Item = &'r SegmentRow>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for row in rows {
+        let counters = [row.available, row.held, row.confirmed, row.returning];
+        (row.key.segment, row.version, row.allocated, counters).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// Takes a snapshot of every segment of the item, to check the invariant of each. It is cheap: it

@@ -48,7 +48,8 @@ impl Buyer {
     }
 
     /// Places a cart, and repeats the request with the same key while the outcome is unknown. All
-    /// lines are held, or none: the problem then names the item ([`crate::Problem::item`]).
+    /// lines are held, or none: the problem then names the item ([`crate::Problem::item`]). Keep the
+    /// key if the refusal is not final ([`Error::is_final`]).
     pub async fn place_cart(&self, cart: &NewCart) -> Result<PlacedCart, Error> {
         let request = Request::place_cart(&self.token, cart);
         cart.read(&self.client.send(&request).await.result?)

@@ -18,6 +18,8 @@ use crate::{
 
 /// Limit for one attempt. The service itself bounds a buyer's request by five seconds.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an attempt of unknown outcome may still place a cart: twice the service's bound.
+const CART_SETTLED: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A service, which may have several instances. Clones share their connections.
@@ -136,10 +138,14 @@ impl Client {
 
     /// Sends `request`, and repeats it while the outcome is unknown and the retry policy allows it.
     ///
+    /// A refusal that is not final ([`crate::Problem::is_final`]) does not end the attempts as long as
+    /// an earlier one may still place the cart.
+    ///
     /// [`Buyer`], [`Admin`] and [`PaymentProvider`] are built on this. Use it directly if you need
     /// the number of attempts.
     pub async fn send(&self, request: &Request) -> Sent {
         let (deadline, mut attempts) = (Instant::now() + self.retry.deadline, 0);
+        let mut unknown = None;
         loop {
             attempts += 1;
             let response = self.send_once(request).await;
@@ -150,7 +156,7 @@ impl Client {
                         result: Ok(response),
                     };
                 }
-                Err(error) => error.after(attempts),
+                Err(error) => decided(error, &mut unknown).after(attempts),
             };
             let pause = self.retry.pause_after(attempts, error.retry_after());
             if !error.is_retryable() || Instant::now() + pause > deadline {
@@ -182,6 +188,19 @@ impl Client {
         Response::receive(response.map_err(transport)?)
             .await
             .map_err(transport)
+    }
+}
+
+/// The error of an attempt, or that of an earlier one whose outcome it leaves unknown.
+fn decided(error: Error, unknown: &mut Option<(Instant, Error)>) -> Error {
+    if error.is_outcome_unknown() {
+        *unknown = Some((Instant::now(), error.clone()));
+    }
+    match unknown {
+        Some((since, earlier)) if !error.is_final() && since.elapsed() < CART_SETTLED => {
+            earlier.clone()
+        }
+        _ => error,
     }
 }
 

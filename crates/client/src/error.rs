@@ -77,6 +77,12 @@ impl Error {
         }
     }
 
+    /// False for a refusal that wrote nothing, so that a repeat with the same key is decided anew.
+    /// It says nothing about earlier attempts whose outcome is unknown.
+    pub fn is_final(&self) -> bool {
+        !matches!(self, Self::Refused(problem) if problem.is_final == Some(false))
+    }
+
     /// Whether this is a refusal with the given code.
     pub fn is(&self, code: ProblemCode) -> bool {
         matches!(self, Self::Refused(problem) if problem.code == code)

@@ -36,7 +36,7 @@ pub struct NewItem {
     /// Seconds for which an order holds its units. Default: 900.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold_seconds: Option<u32>,
-    /// Seconds up to which a hold can be extended. Default: 3600, or `hold_seconds` if it is more.
+    /// Seconds up to which a hold can be extended. Default: `hold_seconds`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_hold_seconds: Option<u32>,
     /// Units that one order may ask for. Default: no limit.
@@ -57,6 +57,17 @@ pub struct Wave {
     pub at: Timestamp,
     /// Number of units.
     pub units: u64,
+}
+
+/// A wave of an item, to come or past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct ItemWave {
+    /// When its units are added.
+    pub at: Timestamp,
+    /// Number of units.
+    pub units: u64,
+    /// Whether they were added.
+    pub added: bool,
 }
 
 /// When an order is acknowledged, and therefore what can lose it.
@@ -139,6 +150,9 @@ pub struct Item {
     pub max_per_order: Option<u32>,
     /// The next units that will be added.
     pub next_wave: Option<Wave>,
+    /// All waves, by time. Only admins see them.
+    #[serde(default)]
+    pub waves: Option<Vec<ItemWave>>,
     /// When an order is acknowledged.
     pub durability: Durability,
     /// Each stock counter. Only admins see them.

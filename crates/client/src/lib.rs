@@ -117,7 +117,7 @@ pub use buyer::Buyer;
 pub use cart::{Cart, CartLine, CartPayment, CartState, NewCart, PlacedCart};
 pub use client::{Client, ClientBuilder, Sent};
 pub use error::{Error, UnknownCause};
-pub use item::{Durability, Item, ItemPatch, ItemState, NewItem, Segment, Wave};
+pub use item::{Durability, Item, ItemPatch, ItemState, ItemWave, NewItem, Segment, Wave};
 pub use journal::JournalEntry;
 pub use key::IdempotencyKey;
 pub use list::{Cursor, ListedItem, ListedOrder, Page, PageRequest, RefundDue, RefundReason};

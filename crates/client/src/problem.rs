@@ -24,6 +24,10 @@ pub struct Problem {
     /// The item because of which a cart was refused.
     #[serde(default)]
     pub item: Option<String>,
+    /// Of a refused cart: whether its key is decided for good. If not, nothing was written, and a
+    /// repeat with the same key is decided anew.
+    #[serde(default, rename = "final")]
+    pub is_final: Option<bool>,
     /// The state of the item with `not_open`, and of the order with `order_not_...`.
     #[serde(default)]
     pub state: Option<String>,
@@ -137,6 +141,8 @@ codes! {
     BuyerHasHeldOrders = "buyer_has_held_orders",
     /// The item cannot be archived yet; the detail says what is open.
     ItemNotArchivable = "item_not_archivable",
+    /// The item is not archived, or not for long enough; the detail says which.
+    ItemNotPurgeable = "item_not_purgeable",
     /// An earlier withdrawal is still under way.
     WithdrawalOpen = "withdrawal_open",
     /// The body is larger than any valid one.
@@ -159,6 +165,7 @@ impl Problem {
             detail: String::new(),
             field: None,
             item: None,
+            is_final: None,
             state: None,
             opens_at: None,
             retry_after: None,

@@ -183,6 +183,11 @@ impl Request {
             .if_match(version)
     }
 
+    /// `DELETE /v1/items/{item}`: deletes the orders of an archived item for good.
+    pub fn purge_item(admin: &Token, item: &str) -> Self {
+        Self::new(Method::DELETE, item_path(item, "")).bearer(admin)
+    }
+
     /// `POST /v1/items/{item}/stock`: adds or withdraws units.
     pub fn change_stock(admin: &Token, item: &str, change: &StockChange) -> Self {
         Self::new(Method::POST, item_path(item, "/stock"))
@@ -243,6 +248,12 @@ impl Request {
     /// `GET /v1/orders`: lists the buyer's own orders.
     pub fn list_own_orders(buyer: &Token, page: &PageRequest) -> Self {
         let path = format!("/v1/orders{}", page.query(None));
+        Self::new(Method::GET, path).bearer(buyer)
+    }
+
+    /// `GET /v1/carts`: lists the buyer's own carts.
+    pub fn list_own_carts(buyer: &Token, page: &PageRequest) -> Self {
+        let path = format!("/v1/carts{}", page.query(None));
         Self::new(Method::GET, path).bearer(buyer)
     }
 

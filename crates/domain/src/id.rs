@@ -220,6 +220,16 @@ impl OrderId {
         })
     }
 
+    /// [`OrderId::range_of`] the buyer of this order.
+    pub fn buyers_range(self) -> [Self; 2] {
+        let prefix = self.first();
+        [0x00, 0xff].map(|filling| {
+            let mut bytes = [filling; 16];
+            bytes[..8].copy_from_slice(&prefix.as_bytes()[..8]);
+            Self::from_bytes(bytes)
+        })
+    }
+
     /// The version of the UUID encodes the attempt to take units: 8 is the order itself, 9 to 15
     /// are its reacquisitions. No order's id can equal the id of another order's reacquisition, and
     /// each id can be computed from the other.

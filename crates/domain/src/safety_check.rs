@@ -24,11 +24,13 @@ pub enum SafetyCheck {
     PaymentOnce,
     /// An order is told that it is sold out only after two snapshots of all segments agree.
     SoldOutProof,
+    /// After a failover, home's decisions are compared with the orders that other segments have.
+    HomeCheck,
 }
 
 impl SafetyCheck {
     /// Every check.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::RecordedDecision,
         Self::VersionCheck,
         Self::FenceClaim,
@@ -37,6 +39,7 @@ impl SafetyCheck {
         Self::LimitInLedger,
         Self::PaymentOnce,
         Self::SoldOutProof,
+        Self::HomeCheck,
     ];
 
     /// The variable that names the check to disable.
@@ -53,6 +56,7 @@ impl SafetyCheck {
             Self::LimitInLedger => "limit_in_ledger",
             Self::PaymentOnce => "payment_once",
             Self::SoldOutProof => "sold_out_proof",
+            Self::HomeCheck => "home_check",
         }
     }
 

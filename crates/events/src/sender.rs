@@ -7,6 +7,7 @@ use std::{
     error::Error,
     io,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
     vec,
@@ -25,6 +26,10 @@ use hyper_util::{
 };
 use jiff::Timestamp;
 use ledger::NewWebhook;
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject},
+};
 use tower::Service;
 
 use crate::{CloudEvent, Secret, Target, TargetError, TargetPolicy, target::addresses};
@@ -64,15 +69,18 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A sender whose requests take `timeout` at most.
-    pub fn new(policy: TargetPolicy, timeout: Duration) -> io::Result<Self> {
+    /// A sender whose requests take `timeout` at most. It accepts the authorities that browsers trust,
+    /// and those of the PEM file `authority`.
+    pub fn new(
+        policy: TargetPolicy,
+        timeout: Duration,
+        authority: Option<&[u8]>,
+    ) -> io::Result<Self> {
         let mut tcp = HttpConnector::new_with_resolver(Resolver { policy });
         tcp.enforce_http(false);
         tcp.set_connect_timeout(Some(CONNECT_TIMEOUT.min(timeout)));
-        let provider = rustls::crypto::ring::default_provider();
         let connector = HttpsConnectorBuilder::new()
-            .with_provider_and_webpki_roots(provider)
-            .map_err(io::Error::other)?
+            .with_tls_config(tls(authority)?)
             .https_or_http()
             .enable_http1()
             .wrap_connector(tcp);
@@ -110,6 +118,20 @@ impl Sender {
         let _ = body.collect().await;
         Ok(status)
     }
+}
+
+fn tls(authority: Option<&[u8]>) -> io::Result<ClientConfig> {
+    let roots = webpki_roots::TLS_SERVER_ROOTS.iter().cloned();
+    let mut roots: RootCertStore = roots.collect();
+    for certificate in CertificateDer::pem_slice_iter(authority.unwrap_or_default()) {
+        let certificate = certificate.map_err(io::Error::other)?;
+        roots.add(certificate).map_err(io::Error::other)?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
 fn request(

@@ -10,10 +10,12 @@ use sqlx::{FromRow, Row};
 use uuid::Uuid;
 
 use crate::{
-    Event, EventCursor, JournalEntry, LedgerError, ListedItem, NewJournalEntry, NewWebhook,
-    PendingReturn, Transfer, TransferState, Webhook,
+    Event, EventCursor, GoodAudit, JournalEntry, LedgerError, ListedItem, NewJournalEntry,
+    NewWebhook, PendingReturn, Transfer, TransferState, Webhook,
     convert::{json, parsed, quantity, timestamp, unreadable, unsigned, waves},
     events::order_ids,
+    purge::PurgeState,
+    repair::memory::RememberedOrder,
     statements::{ReacquiredOrder, Shape, Shapes},
     terms::{Limit, NO_LIMIT, OLD_LIMIT_GRACE_MS, Terms},
 };
@@ -38,6 +40,8 @@ macro_rules! from_row {
         }
     };
 }
+
+pub(crate) use from_row;
 
 /// A row of `events`.
 pub(crate) struct EventColumns {
@@ -576,6 +580,74 @@ impl TryFrom<ReturnColumns> for PendingReturn {
     }
 }
 
+/// The columns of `orders` that a segment must remember.
+pub(crate) struct RememberedColumns {
+    pub id: Uuid,
+    pub segment: i64,
+    pub buyer: String,
+    pub quantity: i64,
+    pub state: String,
+    pub expires_ms: i64,
+    pub attempt: i64,
+}
+
+impl TryFrom<RememberedColumns> for RememberedOrder {
+    type Error = LedgerError;
+
+    fn try_from(row: RememberedColumns) -> Result<Self, LedgerError> {
+        Ok(Self {
+            id: row.id.into(),
+            segment: unsigned("orders.segment", row.segment)?,
+            buyer: parsed("buyer", &row.buyer)?,
+            quantity: quantity("quantity", row.quantity)?,
+            state: parsed("orders.state", &row.state)?,
+            expires_ms: row.expires_ms,
+            attempt: unsigned("attempt", row.attempt)?,
+        })
+    }
+}
+
+/// The columns of `items` that say how far it is purged.
+pub(crate) struct PurgeColumns {
+    pub archived_ms: Option<i64>,
+    pub purge_by: Option<String>,
+    pub purged_orders: i64,
+    pub purged_transfers: i64,
+    pub purged_ms: Option<i64>,
+}
+
+impl TryFrom<PurgeColumns> for PurgeState {
+    type Error = LedgerError;
+
+    fn try_from(row: PurgeColumns) -> Result<Self, LedgerError> {
+        let time = |column, ms: Option<i64>| ms.map(|ms| timestamp(column, ms)).transpose();
+        Ok(Self {
+            archived_at: time("archived_at", row.archived_ms)?,
+            purge_by: row.purge_by,
+            purged_orders: unsigned("purged_orders", row.purged_orders)?,
+            purged_transfers: unsigned("purged_transfers", row.purged_transfers)?,
+            purged_at: time("purged_at", row.purged_ms)?,
+        })
+    }
+}
+
+/// A row of `good_audits`.
+pub(crate) struct GoodAuditColumns {
+    pub at_ms: i64,
+    pub revision: i64,
+}
+
+impl TryFrom<GoodAuditColumns> for GoodAudit {
+    type Error = LedgerError;
+
+    fn try_from(row: GoodAuditColumns) -> Result<Self, LedgerError> {
+        Ok(Self {
+            at: timestamp("good_audits.at", row.at_ms)?,
+            revision: row.revision.cast_unsigned(),
+        })
+    }
+}
+
 /// A row of `transfers`.
 pub(crate) struct TransferColumns {
     pub id: Uuid,
@@ -790,6 +862,23 @@ from_row!(ReturnColumns {
     buyer,
     quantity
 });
+from_row!(RememberedColumns {
+    id,
+    segment,
+    buyer,
+    quantity,
+    state,
+    expires_ms,
+    attempt
+});
+from_row!(PurgeColumns {
+    archived_ms,
+    purge_by,
+    purged_orders,
+    purged_transfers,
+    purged_ms
+});
+from_row!(GoodAuditColumns { at_ms, revision });
 from_row!(TransferColumns {
     id,
     item,

@@ -1,18 +1,43 @@
 //! Opening a ledger.
 
-use std::{str::FromStr, sync::Arc};
+use std::{str::FromStr, sync::Arc, time::Duration};
 
 use sqlx::sqlite::SqliteConnectOptions;
 
 use crate::{Ledger, LedgerError, postgres::PostgresLedger, sqlite::SqliteLedger};
 
+/// The connections of a ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolSettings {
+    /// Largest number of connections.
+    pub connections: u32,
+    /// How long a step of an order waits for a connection before it fails. Default: three seconds on
+    /// PostgreSQL, and on SQLite as long as for the write of another process.
+    pub acquire_timeout: Option<Duration>,
+}
+
+impl PoolSettings {
+    /// At most this many connections, and the default time-out.
+    pub fn new(connections: u32) -> Self {
+        Self {
+            connections,
+            acquire_timeout: None,
+        }
+    }
+}
+
 /// Opens the ledger that `url` names: `postgres://...` or `sqlite://path` (created if missing).
 /// `connections` is the pool's size.
 pub async fn connect(url: &str, connections: u32) -> Result<Arc<dyn Ledger>, LedgerError> {
+    connect_with(url, PoolSettings::new(connections)).await
+}
+
+/// [`connect`] with these settings of its connections.
+pub async fn connect_with(url: &str, pool: PoolSettings) -> Result<Arc<dyn Ledger>, LedgerError> {
     if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-        Ok(Arc::new(PostgresLedger::connect(url, connections).await?))
+        Ok(Arc::new(PostgresLedger::connect(url, pool).await?))
     } else if url.starts_with("sqlite:") {
-        Ok(Arc::new(SqliteLedger::connect(url, connections).await?))
+        Ok(Arc::new(SqliteLedger::connect(url, pool).await?))
     } else {
         Err(LedgerError::Url(
             url.split(':').next().unwrap_or_default().into(),

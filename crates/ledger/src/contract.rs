@@ -1,15 +1,17 @@
 //! The contract between the engine and the SQL databases, cut by user.
 //!
 //! Each trait serves one role: [`Recording`] the recorder, [`OrderLife`] the order service and the
-//! expiry, [`Carts`] the same for orders of several items, [`StockOperations`] operators and the reconciler, [`Archives`] the end of an item,
+//! expiry, [`Carts`] the same for orders of several items, [`StockOperations`] operators and the reconciler, [`Archives`] and [`Purges`] the end of an item, [`Audits`] what audits have found,
 //! [`Reading`] everything that only looks at the tables, [`Listing`] the lists of the API, [`EventLog`],
-//! [`Webhooks`] and [`Sinks`] what leaves the engine. [`Ledger`] is all of them; its users hold an `Arc<dyn Ledger>`.
+//! [`Webhooks`] and [`Sinks`] what leaves the engine, [`Processes`] what runs. [`Ledger`] is all of them; its users hold an `Arc<dyn Ledger>`.
 
 mod archives;
 mod carts;
 mod events;
 mod listing;
 mod order_life;
+mod processes;
+mod purges;
 mod reading;
 mod recording;
 mod sinks;
@@ -27,6 +29,8 @@ pub use {
     events::EventLog,
     listing::{ListedItem, Listing, Page},
     order_life::OrderLife,
+    processes::Processes,
+    purges::{Audits, Purges},
     reading::{ByOrders, ItemTotals, Reading},
     recording::{Claim, LiveItem, Recorded, Recording, SegmentReplay, SegmentRow},
     sinks::Sinks,
@@ -45,11 +49,14 @@ pub trait Ledger:
     + Carts
     + StockOperations
     + Archives
+    + Purges
+    + Audits
     + Reading
     + Listing
     + EventLog
     + Webhooks
     + Sinks
+    + Processes
 {
     /// Brings the schema up to date. Several processes may call it concurrently.
     async fn migrate(&self) -> Result<(), LedgerError>;

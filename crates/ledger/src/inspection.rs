@@ -9,6 +9,10 @@ pub struct DatabaseReport {
     pub unsafe_settings: Vec<&'static str>,
     /// Its connections. `None`: it is a file, and has no limit.
     pub connections: Option<DatabaseConnections>,
+    /// For what a commit of this process waits: `synchronous_commit`, or SQLite's `synchronous`.
+    pub commit_waits_for: String,
+    /// Servers that follow this one.
+    pub replicas: Vec<DatabaseReplica>,
     /// Milliseconds since 1970 by its clock. `None`: it uses the clock of this machine.
     pub now_ms: Option<i64>,
 }
@@ -20,4 +24,15 @@ pub struct DatabaseConnections {
     pub most: u32,
     /// How many are open now, the one of this report included.
     pub used: u32,
+}
+
+/// A server that follows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatabaseReplica {
+    /// Its name, as it calls itself.
+    pub name: String,
+    /// Such as `streaming, async`. `None`: only `pg_read_all_stats` may see it.
+    pub state: Option<String>,
+    /// Bytes of the log that it has not applied. `None`: only `pg_read_all_stats` may see it.
+    pub behind_bytes: Option<u64>,
 }

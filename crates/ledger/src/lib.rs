@@ -20,9 +20,12 @@ mod limits;
 mod listing;
 mod migrations;
 mod postgres;
+mod processes;
+mod purge;
 mod recording;
 mod repair;
 mod replay;
+mod sinks;
 mod sqlite;
 mod statements;
 mod terms;
@@ -37,16 +40,19 @@ pub use changes::{
     Changed, ItemChange, JournalEntry, NewJournalEntry, StockChange, StockPart, Transfer,
     TransferPlan, TransferState,
 };
-pub use connect::{connect, connect_again, connect_existing};
+pub use connect::{PoolSettings, connect, connect_again, connect_existing, connect_with};
 pub use contract::{
-    Archives, ByOrders, Carts, Claim, Created, EventLog, ItemTotals, Ledger, ListedItem, Listing,
-    LiveItem, OrderLife, Page, Reading, Recorded, Recording, SegmentReplay, SegmentRow, Sinks,
-    StockOperations, Webhooks,
+    Archives, Audits, ByOrders, Carts, Claim, Created, EventLog, ItemTotals, Ledger, ListedItem,
+    Listing, LiveItem, OrderLife, Page, Processes, Purges, Reading, Recorded, Recording,
+    SegmentReplay, SegmentRow, Sinks, StockOperations, Webhooks,
 };
 pub use erasure::Erased;
 pub use error::LedgerError;
 pub use events::{Event, EventCursor, EventKind, Events, InvalidCursor};
-pub use inspection::{DatabaseConnections, DatabaseReport};
+pub use inspection::{DatabaseConnections, DatabaseReplica, DatabaseReport};
 pub use life::{PendingReturn, Transition};
+pub use processes::{ProcessReport, ReportedLock, RequestCounts, SeenProcess};
+pub use purge::{GoodAudit, PurgeRequest, PurgeStep};
 pub use repair::{Repair, Repaired};
+pub use sinks::KnownSink;
 pub use webhooks::{FailedAttempt, NewWebhook, Webhook};

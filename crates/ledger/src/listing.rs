@@ -6,7 +6,10 @@
 use async_trait::async_trait;
 use domain::{BuyerId, ItemId, ItemTag, Order, OrderId, OrderState};
 
-use crate::{LedgerError, Page, convert::id_range};
+use crate::{
+    LedgerError, Page,
+    convert::{id_range, unsigned},
+};
 
 /// Orders that a page of one state reads at most.
 const SCANNED_ORDERS_MAX: usize = 10_000;
@@ -48,6 +51,18 @@ pub(crate) trait Lists: Sync {
         ranges: &[[OrderId; 2]],
         at_most: usize,
     ) -> Result<Vec<Order>, LedgerError>;
+}
+
+/// Sums by slot, those before the first span and then each span, from the slots that have any.
+pub(crate) fn in_slots(slots: u16, rows: Vec<(i64, i64)>) -> Result<Vec<u64>, LedgerError> {
+    let mut units = vec![0; usize::from(slots) + 1];
+    for (slot, sum) in rows {
+        let slot: usize = unsigned("slot", slot)?;
+        if let Some(units) = units.get_mut(slot) {
+            *units += unsigned::<u64>("quantity", sum)?;
+        }
+    }
+    Ok(units)
 }
 
 pub(crate) async fn item_orders(

@@ -7,6 +7,8 @@ mod inspection;
 mod items;
 mod life;
 mod listing;
+mod processes;
+mod purge;
 mod reading;
 mod recording;
 mod repair;
@@ -23,7 +25,7 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
-use crate::{DatabaseReport, Ledger, LedgerError, migrations, transaction::Transact};
+use crate::{DatabaseReport, Ledger, LedgerError, PoolSettings, migrations, transaction::Transact};
 
 /// Times leave the database as milliseconds since 1970, the unit of the whole engine.
 macro_rules! item_columns {
@@ -88,6 +90,9 @@ const WITHOUT_JIT: [(&str, &str); 1] = [("jit", "off")];
 /// none, suggest to sort the rest of the list for each page instead.
 const PAGE_PLANS: [(&str, &str); 2] = [("enable_bitmapscan", "off"), ("enable_sort", "off")];
 
+/// How long a step of an order waits for a connection.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// Connections for lists, opened when they are needed. Lists get no others, so however many are
 /// read, orders and recorders keep theirs.
 const LIST_CONNECTIONS: u32 = 2;
@@ -108,13 +113,16 @@ const WAIT_FOR_DISK: &str = "SELECT set_config('synchronous_commit', 'on', false
 
 /// The ledger on PostgreSQL.
 pub(crate) struct PostgresLedger {
+    /// For steps of orders, recording, and the rounds of the reconciler.
     pool: PgPool,
+    /// For looking up orders and carts, and for readers of events.
+    reads: PgPool,
     lists: PgPool,
     audits: PgPool,
 }
 
 impl PostgresLedger {
-    pub(crate) async fn connect(url: &str, connections: u32) -> Result<Self, LedgerError> {
+    pub(crate) async fn connect(url: &str, settings: PoolSettings) -> Result<Self, LedgerError> {
         let options = PgConnectOptions::from_str(url)?
             .application_name("stockade")
             .options([(
@@ -124,27 +132,37 @@ impl PostgresLedger {
             .options(INDEX_PLANS)
             .options(WITHOUT_JIT)
             .options(ISOLATION);
+        let acquire_timeout = settings.acquire_timeout.unwrap_or(ACQUIRE_TIMEOUT);
+        let pool = |connections| pool(connections).acquire_timeout(acquire_timeout);
         let lists = pool(LIST_CONNECTIONS)
             .idle_timeout(LIST_IDLE_TIMEOUT)
             .connect_lazy_with(options.clone().options(PAGE_PLANS));
+        let reads = pool(reading_connections(settings.connections))
+            .idle_timeout(LIST_IDLE_TIMEOUT)
+            .connect_lazy_with(options.clone());
         let audits = pool(AUDIT_CONNECTIONS)
             .idle_timeout(LIST_IDLE_TIMEOUT)
             .acquire_timeout(AUDIT_ACQUIRE_TIMEOUT)
             .connect_lazy_with(options.clone());
-        let pool = pool(connections).connect_with(options).await?;
+        let pool = pool(settings.connections).connect_with(options).await?;
         warn_without_fsync(&pool).await?;
         Ok(Self {
             pool,
+            reads,
             lists,
             audits,
         })
     }
 }
 
+/// Connections for reads without a step: half as many as for steps. Opened when they are needed.
+pub(crate) fn reading_connections(connections: u32) -> u32 {
+    connections.div_ceil(2)
+}
+
 fn pool(connections: u32) -> PgPoolOptions {
     PgPoolOptions::new()
         .max_connections(connections)
-        .acquire_timeout(Duration::from_secs(3))
         .test_before_acquire(false)
         .after_connect(|connection, _| {
             Box::pin(async move {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use domain::{Change, Entry, ItemId, OrderId, SegmentKey, TransferId};
+use domain::{Change, Entry, Item, ItemId, OrderId, SegmentKey, TransferId};
 use jiff::Timestamp;
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     events::{EventKind, NewEvent, OrderEvents},
     limits::{self, Taker, Watch},
     replay::{ReplayMode, Replayed, replay},
-    statements::{Expected, Move, NewOrder, NewOrders, Shapes, Statements},
+    statements::{Expected, Move, NewOrder, NewOrders, Shape, Shapes, Statements},
     touched::{Changes, Touched},
     transaction::end,
 };
@@ -25,6 +25,34 @@ pub(crate) async fn record(
 ) -> Result<Vec<Recorded>, LedgerError> {
     let recorded = apply(&mut transaction, replays, shapes, expected).await;
     end(transaction, recorded).await
+}
+
+/// Records the entries in the transaction, and rolls it back.
+pub(crate) async fn rehearse(
+    mut transaction: impl Statements,
+    item: &Item,
+    row: Option<SegmentRow>,
+    entries: Vec<Entry>,
+) -> Result<Recorded, LedgerError> {
+    let key = SegmentKey {
+        item: item.id.clone(),
+        segment: 0,
+    };
+    let Some(row) = row else {
+        transaction.roll_back().await;
+        return Err(LedgerError::Superseded(key));
+    };
+    let shape = Shape {
+        segments: item.segments,
+        hold_ms: i64::from(item.hold_seconds) * 1000,
+    };
+    let (replays, shapes) = (
+        [SegmentReplay { row, entries }],
+        Shapes::from([(item.id.clone(), shape)]),
+    );
+    let recorded = apply(&mut transaction, &replays, &shapes, Expected::New).await;
+    transaction.roll_back().await;
+    recorded?.pop().ok_or(LedgerError::Superseded(key))
 }
 
 async fn apply(

@@ -1,15 +1,20 @@
 //! Repair: making a segment and its row agree again, whatever happened to the segment's history.
 //!
+//! Before a repair claims the rows, it reads the orders that the ledger has, page by page
+//! ([`crate::StockOperations::memories`]): however many they are, the transaction stays short. It
+//! holds what the outboxes have.
+//!
 //! A repair claims the rows and stages the contents of the outboxes in the open transaction.
 //! Staging is lenient: it applies every entry that still applies (orders that the ledger does not
 //! have, pending returns, transfers) and skips the rest. The caller then sets the segments'
 //! counters to those of the staged rows, which writes an entry to each outbox. The commit makes
 //! these entries the new checkpoints. A crash before the commit changes nothing in the ledger.
 
+pub(crate) mod memory;
 pub(crate) mod open;
 
 use async_trait::async_trait;
-use domain::{Entry, EntryId, Item, Memory, SegmentKey};
+use domain::{Entry, EntryId, Item, Memory, OrderId, SegmentKey, TransferId};
 
 use crate::{LedgerError, NewJournalEntry, Recorded, SegmentRow, Transfer};
 
@@ -31,15 +36,13 @@ pub trait Repair: Send {
         entries: &[Entry],
     ) -> Result<(SegmentRow, Recorded), LedgerError>;
 
-    /// Every order of the item with what a segment must remember of it, staged orders included. The
-    /// latest attempt of an order comes first. Earlier attempts whose return is still pending
-    /// follow as separate entries: their segment and the home must remember them as taken and not
-    /// as released, or their units could never be released again.
-    async fn memories(&mut self) -> Result<Vec<Memory>, LedgerError>;
+    /// What segments must remember of every order of the buyers of `orders`, as
+    /// [`crate::StockOperations::memories`] returns it, staged orders included.
+    async fn memories_of(&mut self, orders: &[OrderId]) -> Result<Vec<Memory>, LedgerError>;
 
-    /// Every transfer of the item in the ledger, staged ones included. A segment must remember each
-    /// transfer that was made, and none that was not.
-    async fn transfers(&mut self) -> Result<Vec<Transfer>, LedgerError>;
+    /// The transfers with these ids, and those that are not done, staged ones included. A segment
+    /// must remember each transfer that was made, and none that was not.
+    async fn transfers(&mut self, ids: &[TransferId]) -> Result<Vec<Transfer>, LedgerError>;
 
     /// Commits the repaired segments with these checkpoints and the item's new epoch, each row by a
     /// compare-and-set on its version. Every staged segment must be among `repaired`.

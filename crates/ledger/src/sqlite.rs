@@ -11,6 +11,8 @@ mod inspection;
 mod items;
 mod life;
 mod listing;
+mod processes;
+mod purge;
 mod reading;
 mod recording;
 mod repair;
@@ -29,7 +31,8 @@ use sqlx::{
 };
 
 use crate::{
-    DatabaseReport, Ledger, LedgerError, convert::column, migrations, transaction::Transact,
+    DatabaseReport, Ledger, LedgerError, PoolSettings, convert::column, migrations,
+    postgres::reading_connections, transaction::Transact,
 };
 
 /// How long a writer waits for the write of another process.
@@ -81,13 +84,15 @@ const LIST_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The ledger on SQLite.
 pub(crate) struct SqliteLedger {
     readers: SqlitePool,
+    /// For looking up orders and carts: however many are looked up, steps keep their readers.
+    reads: SqlitePool,
     /// For lists and the sums of audits. However many are read, orders keep their readers.
     lists: SqlitePool,
     writer: SqlitePool,
 }
 
 impl SqliteLedger {
-    pub(crate) async fn connect(url: &str, connections: u32) -> Result<Self, LedgerError> {
+    pub(crate) async fn connect(url: &str, settings: PoolSettings) -> Result<Self, LedgerError> {
         let options = SqliteConnectOptions::from_str(url)?
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
@@ -102,15 +107,19 @@ impl SqliteLedger {
         {
             std::fs::create_dir_all(folder).map_err(sqlx::Error::Io)?;
         }
-        let pool = |connections| pool(connections).acquire_timeout(BUSY_TIMEOUT);
+        let acquire_timeout = settings.acquire_timeout.unwrap_or(BUSY_TIMEOUT);
+        let pool = |connections| pool(connections).acquire_timeout(acquire_timeout);
         let writer = open(pool(1), &options).await?;
         let lists = options.clone();
-        let readers = pool(connections).connect_with(options).await?;
+        let reads =
+            pool(reading_connections(settings.connections)).connect_lazy_with(options.clone());
+        let readers = pool(settings.connections).connect_with(options).await?;
         let lists = self::pool(LIST_CONNECTIONS)
             .acquire_timeout(LIST_ACQUIRE_TIMEOUT)
             .connect_lazy_with(lists);
         Ok(Self {
             readers,
+            reads,
             lists,
             writer,
         })
@@ -218,13 +227,15 @@ mod tests {
     use domain::{ItemId, OrderId};
 
     use super::{LIST_CONNECTIONS, SqliteLedger};
-    use crate::{Listing, OrderLife, Reading, transaction::Transact};
+    use crate::{Listing, OrderLife, PoolSettings, Reading, transaction::Transact};
 
     #[tokio::test]
     async fn orders_are_found_while_lists_and_audits_have_all_of_their_connections() {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}/ledger.db", folder.path().display());
-        let ledger = SqliteLedger::connect(&url, 1).await.unwrap();
+        let ledger = SqliteLedger::connect(&url, PoolSettings::new(1))
+            .await
+            .unwrap();
         crate::Ledger::migrate(&ledger).await.unwrap();
         let mut busy = Vec::new();
         for _ in 0..LIST_CONNECTIONS {
@@ -242,11 +253,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn steps_go_on_while_reads_have_all_of_their_connections() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}/ledger.db", folder.path().display());
+        let ledger = SqliteLedger::connect(&url, PoolSettings::new(2))
+            .await
+            .unwrap();
+        crate::Ledger::migrate(&ledger).await.unwrap();
+        let busy = ledger.reads.acquire().await.unwrap();
+        let order = OrderId::from_bytes([1; 16]);
+        let brief = std::time::Duration::from_millis(300);
+        let waits = tokio::time::timeout(brief, ledger.look_up_order(order)).await;
+        assert!(waits.is_err(), "reads wait for reads");
+        assert!(ledger.order(order).await.unwrap().is_none());
+        assert!(ledger.transition(&[]).await.unwrap().is_empty());
+        drop(busy);
+        assert!(ledger.look_up_order(order).await.unwrap().is_none());
+    }
+
+    #[tokio::test]
     async fn a_transaction_ended_by_sqlite_does_not_block_the_next_one() {
         let folder = tempfile::tempdir().unwrap();
         let ledger = SqliteLedger::connect(
             &format!("sqlite://{}/ledger.db", folder.path().display()),
-            1,
+            PoolSettings::new(1),
         )
         .await
         .unwrap();

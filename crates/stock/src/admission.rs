@@ -196,7 +196,7 @@ impl Admission {
             .then(|| self.fresh_cache())
             .flatten();
         let buyers = sold_out.and_then(|sold_out| sold_out.buyers.clone());
-        buyers.is_some_and(|buyers| buyers.look_up(buyer) == Known::Stranger)
+        buyers.is_some_and(|buyers| buyers.is_stranger(buyer))
     }
 
     /// `None`: wait.

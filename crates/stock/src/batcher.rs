@@ -13,7 +13,8 @@ use std::{
 };
 
 use domain::OrderId;
-use tokio_util::task::TaskTracker;
+
+use crate::runtime::HomeRuntime;
 
 /// What a batcher carries, and how a batch of it is sent.
 pub(crate) trait Batch: Send + Sync + 'static {
@@ -37,7 +38,7 @@ pub(crate) struct Batcher<B: Batch>(Arc<Inner<B>>);
 struct Inner<B: Batch> {
     batch: B,
     batch_max: usize,
-    tasks: TaskTracker,
+    runtime: HomeRuntime,
     queue: Mutex<Queue<B::Request>>,
 }
 
@@ -48,7 +49,7 @@ struct Queue<R> {
 }
 
 impl<B: Batch> Batcher<B> {
-    pub(crate) fn new(batch: B, batch_max: usize, tasks: TaskTracker) -> Self {
+    pub(crate) fn new(batch: B, batch_max: usize, runtime: HomeRuntime) -> Self {
         let queue = Mutex::new(Queue {
             waiting: VecDeque::new(),
             busy: false,
@@ -56,7 +57,7 @@ impl<B: Batch> Batcher<B> {
         Self(Arc::new(Inner {
             batch,
             batch_max,
-            tasks,
+            runtime,
             queue,
         }))
     }
@@ -69,7 +70,8 @@ impl<B: Batch> Batcher<B> {
             queue.busy = true;
             drop(queue);
             let inner = Arc::clone(&self.0);
-            self.0.tasks.spawn(async move { inner.drain().await });
+            // Not on the caller's runtime, where the batch would take turns with hundreds of connections.
+            self.0.runtime.spawn(async move { inner.drain().await });
         }
     }
 }
@@ -89,7 +91,8 @@ impl<B: Batch> Inner<B> {
     fn next_batch(&self) -> Option<Vec<B::Request>> {
         let mut queue = self.queue();
         let mut requests = Vec::with_capacity(queue.waiting.len().min(self.batch_max));
-        let mut orders = HashSet::with_capacity(requests.capacity());
+        let mut orders =
+            HashSet::with_capacity_and_hasher(requests.capacity(), ahash::RandomState::new());
         let mut repeats = VecDeque::new();
         while requests.len() < self.batch_max {
             let Some(request) = queue.waiting.pop_front() else {
@@ -126,9 +129,8 @@ impl<B: Batch> Drop for IdleAfterPanic<'_, B> {
 mod tests {
     use domain::OrderId;
     use tokio::sync::{mpsc, oneshot};
-    use tokio_util::task::TaskTracker;
 
-    use super::{Batch, Batcher};
+    use super::{Batch, Batcher, HomeRuntime};
 
     /// Reports every batch and blocks until the test lets it go.
     struct Recorder {
@@ -156,8 +158,8 @@ mod tests {
     #[tokio::test]
     async fn the_next_batch_leaves_when_the_previous_one_has_returned() {
         let (batches, mut seen) = mpsc::unbounded_channel();
-        let tasks = TaskTracker::new();
-        let batcher = Batcher::new(Recorder { batches }, 4, tasks.clone());
+        let runtime = HomeRuntime::current();
+        let batcher = Batcher::new(Recorder { batches }, 4, runtime.clone());
         batcher.push(1);
         let (first, go) = seen.recv().await.unwrap();
         assert_eq!(
@@ -180,8 +182,7 @@ mod tests {
         let (third, go) = seen.recv().await.unwrap();
         assert_eq!(third, [12, 6], "the repeat goes first in the next batch");
         go.send(()).unwrap();
-        tasks.close();
-        tasks.wait().await;
+        runtime.finish().await;
     }
 
     /// Panics at the first batch.
@@ -207,11 +208,10 @@ mod tests {
     #[tokio::test]
     async fn a_batcher_continues_after_a_batch_that_panicked() {
         let (sender, mut seen) = mpsc::unbounded_channel();
-        let tasks = TaskTracker::new();
-        let batcher = Batcher::new(Unlucky(sender), 4, tasks.clone());
+        let runtime = HomeRuntime::current();
+        let batcher = Batcher::new(Unlucky(sender), 4, runtime.clone());
         batcher.push(1);
-        tasks.close();
-        tasks.wait().await;
+        runtime.finish().await;
         batcher.push(2);
         assert_eq!(seen.recv().await.unwrap(), [2]);
     }

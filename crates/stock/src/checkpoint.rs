@@ -17,7 +17,8 @@ use domain::{EntryId, OrderId, SegmentKey};
 use crate::{
     StockError,
     outbox::RecordedEntries,
-    request::{Reply, ReplySender},
+    replies::{ReplySender, together},
+    request::Reply,
 };
 
 /// Messages that are kept for batches whose reply arrives after the message about them.
@@ -40,14 +41,13 @@ impl Waiter {
                 recorded: true,
             }
         };
-        // A caller that is gone is not an error.
-        let _ = self.sender.send(Ok(reply));
+        self.sender.send(Ok(reply));
     }
 
     /// Has the caller retry, as after a lost reply.
     fn retry(self) {
         let unknown = StockError::OutcomeUnknown(Duration::ZERO);
-        let _ = self.sender.send(Err(unknown));
+        self.sender.send(Err(unknown));
     }
 }
 
@@ -109,16 +109,19 @@ impl Waiters {
             .find(|recorded| recorded.has(entry, fingerprint))
             .cloned()
         {
-            Some(recorded) => batch.reply(&recorded.rejected),
+            Some(recorded) => together(|| batch.reply(&recorded.rejected)),
             None => waiting.batches.push(batch),
         }
     }
 
     fn recorded(&self, recorded: RecordedEntries) {
         let recorded = Arc::new(recorded);
-        for batch in self.take_recorded(&recorded) {
-            batch.reply(&recorded.rejected);
-        }
+        let batches = self.take_recorded(&recorded);
+        together(|| {
+            for batch in batches {
+                batch.reply(&recorded.rejected);
+            }
+        });
     }
 
     fn take_recorded(&self, recorded: &Arc<RecordedEntries>) -> Vec<WaitingBatch> {
@@ -215,7 +218,7 @@ mod tests {
     use domain::{EntryId, OrderId};
     use tokio::sync::oneshot;
 
-    use super::{Resolution, Waiter, Waiters};
+    use super::{ReplySender, Resolution, Waiter, Waiters};
     use crate::{outbox::RecordedEntries, request::Reply};
 
     const ONE: OrderId = OrderId::from_bytes([1; 16]);
@@ -224,7 +227,7 @@ mod tests {
     type Receiver = oneshot::Receiver<Result<Reply, crate::StockError>>;
 
     fn waiter(order: OrderId) -> (Waiter, Receiver) {
-        let (sender, receiver) = oneshot::channel();
+        let (sender, receiver) = ReplySender::new();
         (
             Waiter {
                 order,

@@ -21,6 +21,8 @@ pub struct RedisReport {
     pub is_master: bool,
     /// `appendfsync`: `always`, `everysec` or `no`. `None`: it keeps no log of its writes.
     pub appendfsync: Option<String>,
+    /// Whether it could write its log, and its last snapshot.
+    pub writes_ok: bool,
     /// `maxmemory_policy`.
     pub eviction: String,
     /// Bytes in use.
@@ -42,6 +44,8 @@ pub struct ReplicaReport {
     pub is_online: bool,
     /// Bytes of that stream which it has not confirmed.
     pub behind_bytes: u64,
+    /// Seconds since its last confirmation. A healthy replica confirms every second.
+    pub silent_seconds: Option<u64>,
 }
 
 /// Asks every master that the URL leads to: one server, the masters of a cluster, or the master that
@@ -115,6 +119,9 @@ fn read(server: String, info: &str) -> RedisReport {
         version: field("redis_version").to_owned(),
         is_master: field("role") == "master",
         appendfsync: None,
+        writes_ok: ["aof_last_write_status", "rdb_last_bgsave_status"]
+            .iter()
+            .all(|name| field(name) != "err"),
         eviction: field("maxmemory_policy").to_owned(),
         used_bytes: number("used_memory"),
         max_bytes: number("maxmemory"),
@@ -136,6 +143,7 @@ fn replica(text: &str, written: u64) -> Option<ReplicaReport> {
         server: format!("{}:{}", part("ip")?, part("port")?),
         is_online: part("state") == Some("online"),
         behind_bytes: written.saturating_sub(confirmed.unwrap_or(0)),
+        silent_seconds: part("lag").and_then(|lag| lag.parse().ok()),
     })
 }
 
@@ -148,7 +156,9 @@ mod tests {
         let info = "redis_version:7.0.15\r\nrole:master\r\nmaxmemory:100\r\nused_memory:40\r\nmaxmemory_policy:noeviction\r\n\
             master_repl_offset:500\r\nslave0:ip=a,port=1,state=online,offset=500,lag=0\r\nslave1:ip=b,port=2,state=wait_bgsave,offset=0,lag=0\r\n";
         let report = read("h:1".into(), info);
-        assert!(report.is_master);
+        assert!(report.is_master && report.writes_ok);
+        let failing = format!("{info}aof_last_write_status:err\r\n");
+        assert!(!read("h:1".into(), &failing).writes_ok);
         assert_eq!((report.used_bytes, report.max_bytes), (40, 100));
         let replicas: Vec<_> = report
             .replicas

@@ -5,6 +5,7 @@ mod batches;
 mod buyer_limit;
 mod buyers;
 mod consolidate;
+mod early;
 mod release;
 mod reserve;
 mod settle;
@@ -16,7 +17,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use domain::{BuyerId, Change, Item, ItemId, OrderId, SafetyCheck, SegmentKey, TakenOrder};
+use domain::{
+    BuyerId, Change, Item, ItemId, ItemState, OrderId, SafetyCheck, SegmentKey, TakenOrder,
+};
 use futures::future::join_all;
 use jiff::Timestamp;
 
@@ -33,9 +36,10 @@ use crate::{
 };
 use batches::{Finishes, HomeReservations, LaterRounds, NextReservations, SegmentContext};
 use buyer_limit::BuyerLimit;
+use early::Early;
 pub use release::Release;
 pub use settle::Settled;
-use survey::{Survey, Surveys};
+use survey::{Survey, Surveys, is_sound};
 use turn::Turn;
 
 /// Snapshots that an order may request because the unit that it waited for is gone and the cache
@@ -55,6 +59,7 @@ pub struct ItemStock {
     admission: Arc<Admission>,
     consolidation_turn: Turn,
     limit: BuyerLimit,
+    early: Early,
     surveys: Surveys,
     background_read: Turn,
     shed_orders: metrics::Counter,
@@ -90,6 +95,7 @@ impl ItemStock {
             admission,
             consolidation_turn: Turn::default(),
             limit: BuyerLimit::new(item.limit_per_buyer),
+            early: Early::default(),
             surveys: Surveys::default(),
             background_read: Turn::default(),
             shed_orders: metrics::counter!("stockade_shed_orders_total"),
@@ -113,14 +119,22 @@ impl ItemStock {
             admission: Arc::clone(admission),
             waiters: shared.checkpoints.of(&key),
         };
-        let (batch_max, tasks) = (shared.settings.batch_max, &shared.tasks);
+        let (batch_max, runtime) = (shared.settings.batch_max, &shared.runtime);
         Segment {
             keys: Arc::clone(&context.keys),
             transport: context.transport.clone(),
-            home: Batcher::new(HomeReservations(context.clone()), batch_max, tasks.clone()),
-            next: Batcher::new(NextReservations(context.clone()), batch_max, tasks.clone()),
-            again: Batcher::new(LaterRounds(context.clone()), batch_max, tasks.clone()),
-            finish: Batcher::new(Finishes(context), batch_max, tasks.clone()),
+            home: Batcher::new(
+                HomeReservations(context.clone()),
+                batch_max,
+                runtime.clone(),
+            ),
+            next: Batcher::new(
+                NextReservations(context.clone()),
+                batch_max,
+                runtime.clone(),
+            ),
+            again: Batcher::new(LaterRounds(context.clone()), batch_max, runtime.clone()),
+            finish: Batcher::new(Finishes(context), batch_max, runtime.clone()),
         }
     }
 
@@ -155,7 +169,9 @@ impl ItemStock {
                     return None;
                 }
                 Admitted::Refresh => {
-                    let snapshot = async |before| self.sold_out_snapshot(before).await;
+                    let runtime = &self.shared.runtime;
+                    let snapshot =
+                        async |before| runtime.host(self.sold_out_snapshot(before)).await;
                     if self.admission.refresh(snapshot).await.is_err() {
                         break;
                     }
@@ -237,13 +253,10 @@ impl ItemStock {
         let inside = |segment: &Inspection| {
             segment.opens_ms <= now && (segment.closes_ms == 0 || now < segment.closes_ms)
         };
-        let sells = |segment: &Inspection| {
-            segment.repairing.is_none() && segment.state == domain::ItemState::Open
-        };
         // A segment that lost its buyers would have the cache shed those who hold units.
         segments
             .iter()
-            .all(|segment| segment.whole && inside(segment) && sells(segment))
+            .all(|segment| is_sound(segment) && inside(segment) && segment.state == ItemState::Open)
     }
 
     /// Notes that units have come back to a segment: the item is not sold out any more.
@@ -255,6 +268,12 @@ impl ItemStock {
     /// date.
     pub(crate) fn invalidate(&self) {
         self.admission.invalidate();
+        self.early.forget();
+    }
+
+    /// Notes that the item's state or window has changed.
+    pub(crate) fn reconfigured(&self) {
+        self.early.forget();
     }
 
     /// A snapshot of every segment. Each describes one moment; all of them together do not.

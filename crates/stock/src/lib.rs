@@ -16,11 +16,13 @@
 //! | [`connection`] | one Redis server, a cluster, or the master that Sentinel names, behind one type |
 //! | `message` | pub/sub subscriptions that survive a lost connection |
 //! | `admission` | the sold-out cache, and how many orders may proceed when few units are left |
+//! | `replies` | replies to orders whose callers run on other threads |
 //! | `request` | an order on its way to the segments, and their reply |
 //! | `script` | one typed call per file in `lua/` |
 //! | `snapshot` | a snapshot of a segment with its outbox, in bounded replies |
 //! | `checkpoint` | which orders wait for which outbox entry to be recorded |
 //! | `batcher` | request coalescing: one batch in flight, the next one collects meanwhile |
+//! | `runtime` | the runtime that the connections to Redis belong to |
 //! | `shared` | what all items of a process share |
 //! | `item` | one item: reserve, settle spillovers, release, wait for consolidation |
 //! | `inspection` | what the servers say of themselves before a sale |
@@ -38,8 +40,10 @@ mod item;
 mod keys;
 mod message;
 mod outbox;
+mod replies;
 mod reply;
 mod request;
+mod runtime;
 mod script;
 mod settings;
 mod shared;
@@ -53,7 +57,10 @@ pub use inspection::{RedisReport, ReplicaReport, inspect};
 pub use item::{ItemStock, Release, Settled, Unrecorded};
 pub use outbox::{Announcement, OutboxRead, RecordedEntries, Trimmed};
 pub use redis::{ClientTlsConfig, TlsCertificates};
+pub use replies::ReplyThread;
 pub use request::{Acknowledge, Outcome, Reservation};
-pub use script::{Adjusted, Inspection, InspectionEntries, OldMemory, Opened, StateSet};
+pub use script::{
+    Adjusted, Inspection, InspectionEntries, OffHomeOrder, OldMemory, Opened, StateSet,
+};
 pub use settings::{RedisSettings, StockSettings};
-pub use stock::{Halted, Moved, Restoration, Stock, TransferMemory};
+pub use stock::{Halted, Moved, Rehearsed, Restoration, Restoring, Stock, TransferMemory};

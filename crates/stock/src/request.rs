@@ -7,7 +7,7 @@ use domain::{BuyerId, OrderId, Quantity};
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use crate::{StockError, admission::Permit, decision::Decision, outbox};
+use crate::{admission::Permit, decision::Decision, outbox, replies::ReplySender};
 
 /// An order that wants units.
 #[derive(Debug, Clone)]
@@ -142,8 +142,6 @@ pub(crate) struct ReserveRequest {
     pub permit: Option<Permit>,
     pub sender: ReplySender,
 }
-
-pub(crate) type ReplySender = oneshot::Sender<Result<Reply, StockError>>;
 
 /// The reply of a segment to one request.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! One typed call per file in `lua/`.
 
 mod archive;
+mod check;
 mod open;
 mod release;
 mod repair;
@@ -21,6 +22,8 @@ use crate::{
 };
 
 pub(crate) use archive::archive_segment;
+pub use check::OffHomeOrder;
+pub(crate) use check::{check_home, mark_checked};
 pub use open::{Inspection, InspectionEntries, Opened, StateSet};
 pub(crate) use open::{inspect, open_segment, set_state};
 pub(crate) use release::{release, release_count};
@@ -57,12 +60,14 @@ macro_rules! scripts {
 scripts! {
     ADJUST = "adjust",
     ARCHIVE_SEGMENT = "archive_segment",
+    CHECK_HOME = "check_home",
     DUE_SPILLOVERS = "due_spillovers",
     FINISH_SPILLOVER = "finish_spillover",
     FORGET_DECLINED = "forget_declined",
     FORGET_SPILLOVER = "forget_spillover",
     HALT_SEGMENT = "halt_segment",
     INSPECT = "inspect",
+    MARK_CHECKED = "mark_checked",
     OPEN_SEGMENT = "open_segment",
     RELEASE = "release",
     RELEASE_COUNT = "release_count",

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use domain::Durability;
-use tokio_util::task::TaskTracker;
-
 use crate::{
     StockSettings,
     checkpoint::Checkpoints,
     clock::Clock,
     connection::{Bulk, Connection, Operators, Replicated},
+    runtime::HomeRuntime,
     script::Transport,
 };
+use domain::Durability;
 
 /// What the items and their batchers share.
 pub(crate) struct Shared {
@@ -22,7 +21,8 @@ pub(crate) struct Shared {
     pub replicated: Replicated,
     pub clock: Clock,
     pub checkpoints: Arc<Checkpoints>,
-    pub tasks: TaskTracker,
+    /// What opened the connections, and sends the batches.
+    pub runtime: HomeRuntime,
 }
 
 impl Shared {

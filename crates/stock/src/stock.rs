@@ -1,8 +1,11 @@
 //! The entry point: every connection of this process to Redis, and the items that it sells.
 
+mod check;
 mod consolidate;
 mod outbox;
+mod rehearsal;
 mod repair;
+mod restoring;
 
 use std::{
     collections::HashMap,
@@ -14,21 +17,25 @@ use domain::{EntryId, Item, ItemId, OrderId, SegmentConfig, SegmentKey};
 use futures::future::try_join_all;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
-    ItemStock, Resolution, StockError, StockSettings,
+    ItemStock, RedisReport, Resolution, StockError, StockSettings,
     checkpoint::Checkpoints,
     clock::Clock,
     connection::{self, Connections, Nodes, ServerMemory},
+    inspection,
     keys::{Keys, OUTBOX_CHANNEL, RECORDED_CHANNEL, RETURNED_CHANNEL},
     message,
     outbox::RecordedEntries,
+    runtime::HomeRuntime,
     script::{self, Inspection, InspectionEntries, Opened, StateSet},
     shared::Shared,
     snapshot,
 };
+pub use rehearsal::Rehearsed;
 pub use repair::{Halted, Moved, Restoration, TransferMemory};
+pub use restoring::Restoring;
 
 /// Messages that a subscription buffers for its reader.
 const MESSAGES_MAX: usize = 1024;
@@ -86,7 +93,7 @@ impl Stock {
             replicated,
             clock: Clock::at(seconds * 1000 + micros / 1000),
             checkpoints,
-            tasks: TaskTracker::new(),
+            runtime: HomeRuntime::current(),
         };
         Ok(Arc::new(Self {
             shared: Arc::new(shared),
@@ -122,6 +129,17 @@ impl Stock {
 
     fn subscribe(&self, channel: &'static str) -> mpsc::Receiver<String> {
         message::subscribe(self.nodes.clone(), channel, self.stop.clone())
+    }
+
+    /// What the masters say of themselves. It opens connections of its own.
+    pub async fn inspect_servers(&self) -> Result<Vec<RedisReport>, StockError> {
+        inspection::inspect(&self.shared.settings.redis).await
+    }
+
+    /// Polls `work` in the context of the runtime that opened the connections, on the caller's thread:
+    /// what it opens belongs to that runtime, whose end it shares.
+    pub async fn host<T>(&self, work: impl Future<Output = T>) -> T {
+        self.shared.runtime.host(work).await
     }
 
     /// Number of masters that hold stock: 1 without a cluster.
@@ -172,7 +190,11 @@ impl Stock {
         let set = keys
             .iter()
             .map(|keys| script::set_state(&self.shared.connection, keys, &config));
-        try_join_all(set).await
+        let set = try_join_all(set).await;
+        if let Some(known) = self.known_item(&item.id) {
+            known.reconfigured();
+        }
+        set
     }
 
     /// Sets state, limit and window of one segment, if their epoch is newer than the segment's.
@@ -262,8 +284,7 @@ impl Stock {
     /// Waits until every batch in flight has returned, and home has been notified of every finished
     /// spillover. No order may be placed after it.
     pub async fn shutdown(&self) {
-        self.shared.tasks.close();
-        self.shared.tasks.wait().await;
+        self.shared.runtime.finish().await;
         self.stop.cancel();
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! `bare` is the ceiling. The others are what a team would write instead, and keep their orders in
 //! PostgreSQL. They use the same serving code, the same check of the buyer's token, the same shape of
-//! request and answer, and the same allocator. They have no limit per buyer, no expiry and no log, so
-//! the comparison favours them.
+//! request and answer, and the same allocator. All but one have no limit per buyer, no index of holds
+//! and no check of a reused key, and none has a log, so the comparison favours them.
 
 mod bare;
 mod batches;
@@ -21,6 +21,7 @@ use clap::{Args, ValueEnum};
 use testbed::{Daemon, Postgres, free_port};
 use tokio::{net::TcpStream, time::sleep};
 
+use self::sql::Duties;
 use crate::{
     buyers::Crowd,
     options::Options,
@@ -42,6 +43,17 @@ pub enum Kind {
     Transaction,
     /// One transaction for all orders that arrived during the previous commit.
     Batches,
+    /// The same with a limit per buyer, an index of holds, and the first answer for a repeat.
+    Duties,
+}
+
+impl Kind {
+    fn duties(self) -> Duties {
+        match self {
+            Self::Duties => Duties::Same,
+            Self::Bare | Self::Transaction | Self::Batches => Duties::None,
+        }
+    }
 }
 
 /// Arguments of a baseline process.
@@ -69,7 +81,10 @@ impl ServeBaseline {
             Kind::Transaction => {
                 http::serve(listener, transaction::Transactions::open(url()?).await?).await
             }
-            Kind::Batches => http::serve(listener, batches::Batches::open(url()?).await?).await,
+            Kind::Batches | Kind::Duties => {
+                let batches = batches::Batches::open(url()?, self.kind.duties()).await?;
+                http::serve(listener, batches).await
+            }
         }
     }
 }
@@ -114,6 +129,7 @@ struct Baseline {
     url: String,
     /// Database of its orders, if it keeps any.
     database_url: Option<String>,
+    duties: Duties,
     _log: tempfile::NamedTempFile,
 }
 
@@ -127,7 +143,7 @@ impl Baseline {
     async fn with_orders(kind: Kind, postgres: &Postgres) -> Result<Self> {
         let name = format!("baseline_{kind:?}").to_lowercase();
         let database_url = postgres.create_database(&name).await?;
-        sql::create(&database_url, ITEM).await?;
+        sql::create(&database_url, ITEM, kind.duties()).await?;
         Self::start(kind, Some(database_url)).await
     }
 
@@ -154,6 +170,7 @@ impl Baseline {
             _process: process,
             url: format!("http://{address}"),
             database_url,
+            duties: kind.duties(),
             _log: log,
         };
         baseline.until_ready(&address).await?;
@@ -212,7 +229,7 @@ impl Baseline {
     /// the orders of closed connections.
     async fn sold(&self) -> Result<Option<u64>> {
         match &self.database_url {
-            Some(url) => sql::sold(url, ITEM).await.map(Some),
+            Some(url) => sql::sold(url, ITEM, self.duties).await.map(Some),
             None => Ok(None),
         }
     }

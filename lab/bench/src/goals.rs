@@ -10,6 +10,7 @@ use crate::{goal::Measured, options::Options};
 
 mod accepted_orders;
 mod baselines;
+mod batches;
 mod latency;
 mod lock;
 mod memory;
@@ -77,5 +78,9 @@ pub const ALL: &[Goal] = &[
     Goal {
         name: "P9",
         measure: |options| Box::pin(baselines::measure(options)),
+    },
+    Goal {
+        name: "P10",
+        measure: |options| Box::pin(batches::measure(options)),
     },
 ];

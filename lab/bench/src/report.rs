@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
 use serde::Serialize;
 
-use crate::{costs::Costs, goal::Measured, machine::Machine, summary::Summary};
+use crate::{costs::Costs, goal::Measured, goals, machine::Machine, summary::Summary};
 
 const RESULTS: &str = "results.json";
 
@@ -27,7 +27,7 @@ pub struct Report {
     /// Input of `stockade plan --costs`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub costs: Option<Costs>,
-    /// Outcomes by name, `P1` to `P9`.
+    /// Outcomes by name, `P1` to `P10`.
     #[serde(flatten)]
     goals: BTreeMap<&'static str, Outcome>,
 }
@@ -134,7 +134,10 @@ impl Report {
 
     /// Every line, the goal itself first, with the goal's name and title.
     fn lines(&self) -> impl Iterator<Item = ((&'static str, &'static str), &Summary)> {
-        self.goals.iter().flat_map(|(name, outcome)| {
+        let measured = goals::ALL
+            .iter()
+            .filter_map(|goal| self.goals.get_key_value(goal.name));
+        measured.flat_map(|(name, outcome)| {
             let (title, summaries): (_, Vec<_>) = match outcome {
                 Outcome::Measured { title, goal, lines } => {
                     (*title, std::iter::once(&**goal).chain(lines).collect())

@@ -2,13 +2,14 @@
 
 use std::{
     collections::BTreeMap,
+    env,
     time::{Duration, Instant},
 };
 
 use anyhow::{Result, bail, ensure};
 use client::{
-    Admin, Audit, Client, Durability, IdempotencyKey, NewItem, NewOrder, Request, RetryPolicy,
-    Token,
+    Admin, Audit, Client, Durability, IdempotencyKey, NewItem, NewOrder, OrderBatcher, Request,
+    RetryPolicy, Token,
 };
 use tempfile::TempDir;
 use testbed::{Daemon, Postgres, Redis, free_port};
@@ -26,7 +27,9 @@ pub const ADMIN_TOKEN: &str = "a token of the admins of the bench";
 pub const SEGMENTS: u16 = 1;
 
 /// More than any buyer orders: the service counts towards the limit, and no buyer reaches it.
-const LIMIT: u32 = 1_000_000;
+pub const LIMIT: u32 = 1_000_000;
+
+const THREADS: &str = "STOCKADE_HTTP_THREADS";
 
 /// An answer may wait behind a whole measurement.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -145,6 +148,16 @@ impl TestEnv {
         Ok(())
     }
 
+    /// A shop's backend that orders for many buyers, with so many requests at the same time.
+    pub fn batcher(&self, item: &str, flights: usize) -> OrderBatcher {
+        OrderBatcher::with_flights(&self.admin, item, flights)
+    }
+
+    /// Number of requests that the service has answered on this route.
+    pub async fn requests(&self, route: &str) -> Result<u64> {
+        Ok(requests(&self.client.metrics().await?, route))
+    }
+
     /// Places one order and returns the status of the answer.
     pub async fn order(&self, item: &str, key: &str) -> Result<u16> {
         let token = Token::bearer(buyers::token(0)?)?;
@@ -236,6 +249,8 @@ async fn serve(
         ("STOCKADE_ROLES", roles.to_owned()),
         ("STOCKADE_MIGRATE", "on".to_owned()),
     ];
+    // Of the caller's settings only this one, to compare runs with and without it.
+    variables.extend(env::var(THREADS).map(|count| (THREADS, count)));
     variables.extend(listen.map(|listen| ("STOCKADE_LISTEN", listen.to_owned())));
     let command = move || {
         let mut command = programs::unsteered(&program);
@@ -260,9 +275,33 @@ fn outcomes(metrics: &str) -> BTreeMap<String, u64> {
     metrics.lines().filter_map(counter).collect()
 }
 
+/// `http_server_request_duration_seconds_count{http_route="/v1/items",...} 12`
+fn requests(metrics: &str, route: &str) -> u64 {
+    let label = format!("http_route=\"{route}\"");
+    let count = |line: &str| -> Option<u64> {
+        let rest = line.strip_prefix("http_server_request_duration_seconds_count{")?;
+        let (labels, count) = rest.split_once("} ")?;
+        labels
+            .split(',')
+            .any(|found| found == label)
+            .then(|| count.trim().parse().ok())?
+    };
+    metrics.lines().filter_map(count).sum()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::outcomes;
+    use super::{outcomes, requests};
+
+    #[test]
+    fn requests_of_a_route_are_summed_over_their_statuses() {
+        let name = "http_server_request_duration_seconds";
+        let text = format!(
+            "{name}_count{{http_route=\"/a\",http_response_status_code=\"200\"}} 7\n{name}_sum{{http_route=\"/a\"}} 9\n\
+             {name}_count{{http_route=\"/ab\",http_response_status_code=\"200\"}} 5\n{name}_count{{http_route=\"/a\",http_response_status_code=\"409\"}} 2\n"
+        );
+        assert_eq!(requests(&text, "/a"), 9);
+    }
 
     #[test]
     fn outcomes_are_read_from_the_metrics() {

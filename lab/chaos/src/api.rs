@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
-use client::{Admin, Audit, Buyer, Client, PaymentKey, PaymentProvider, RetryPolicy, Token};
+use anyhow::{Context, Result};
+use client::{
+    Admin, Audit, Buyer, Client, PaymentKey, PaymentProvider, Request, RetryPolicy, Token,
+};
+use serde::Deserialize;
+use serde_json::Value;
 
 /// Limit for one attempt. Longer than `STOCKADE_ORDER_TIMEOUT_MS` of the processes, so that the
 /// service reports an unknown outcome before the client gives up.
@@ -20,6 +24,15 @@ pub struct Secrets {
     pub admin: String,
     /// Signs payment reports.
     pub payment: String,
+}
+
+/// A page of events.
+#[derive(Debug, Deserialize)]
+pub struct EventPage {
+    /// The events.
+    pub data: Vec<Value>,
+    /// The cursor behind them.
+    pub next: String,
 }
 
 /// Clients of every kind for one service.
@@ -73,6 +86,27 @@ impl Api {
             self.urls.clone(),
             self.secrets.clone(),
         )
+    }
+
+    /// The events after a cursor, or from the oldest on.
+    pub async fn events(&self, after: Option<&str>) -> Result<EventPage> {
+        let token = Token::bearer(&self.secrets.admin)?;
+        let sent = self.client.send(&Request::events(&token, after, 0)).await;
+        Ok(sent.result?.json()?)
+    }
+
+    /// Creates a webhook, and returns its secret.
+    pub async fn create_webhook(&self, url: &str, kinds: &[String]) -> Result<String> {
+        let token = Token::bearer(&self.secrets.admin)?;
+        let request = Request::create_webhook(&token, url, kinds);
+        let created: Value = self
+            .client
+            .send_once(&request)
+            .await?
+            .into_success()?
+            .json()?;
+        let secret = created["secret"].as_str();
+        Ok(secret.context("the webhook has no secret")?.to_owned())
     }
 
     /// A token for the buyer `name`.

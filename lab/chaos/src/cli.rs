@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 
-use crate::{EnvConfig, Fault, Plan, Topology};
+use crate::{BrokerKind, EnvConfig, Fault, Plan, Topology};
 
 /// Injects faults into everything that Stockade runs on during a sale, and proves that nothing was
 /// lost, oversold or stranded.
@@ -45,6 +45,13 @@ pub async fn chaos(cli: Chaos) -> Result<ExitCode> {
     let (config, missing) = EnvConfig::detect(program, out.clone()).await;
     for fault in missing {
         print(&format!("left out: {fault}"));
+    }
+    for broker in BrokerKind::ALL {
+        if !config.brokers.contains(&broker) {
+            print(&format!(
+                "left out: the sink {broker}, which this build of stockade does not have"
+            ));
+        }
     }
     let plan = plan(&cli, &config)?;
     print(&format!(

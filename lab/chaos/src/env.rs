@@ -15,13 +15,14 @@ use testbed::{Clock, Disk};
 use tokio::time::{Instant, sleep};
 
 pub use self::{
-    process::{LOCK_LEASE_MS, Process, Role},
+    process::{LOCK_LEASE_MS, Process, RECEIVER_TIMEOUT, Role},
     servers::{LedgerServer, LockNode, StockServers},
 };
 use crate::{
     api::{Api, Secrets},
     fault::{Fault, Topology},
     ledger_view::LedgerView,
+    subscribers::{BrokerKind, Subscribers},
 };
 
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -40,6 +41,8 @@ pub struct TestEnv {
     pub ledger: LedgerServer,
     /// The Redis servers of the locks.
     pub locks: Vec<LockNode>,
+    /// Everything that gets events.
+    pub subscribers: Subscribers,
     /// Clients of the service, which send each request once.
     pub api: Api,
     /// Reads the ledger's tables without the service.
@@ -58,6 +61,8 @@ pub struct EnvConfig {
     pub small_disk: bool,
     /// Whether servers and processes get clocks that can jump.
     pub clocks: bool,
+    /// The brokers that the program can publish events to.
+    pub brokers: Vec<BrokerKind>,
 }
 
 impl EnvConfig {
@@ -69,6 +74,7 @@ impl EnvConfig {
         let small_disk = disk
             .map_err(|error| missing.push(format!("{}: {error}", Fault::LedgerDiskFull)))
             .is_ok();
+        let brokers = BrokerKind::supported_by(&program);
         let clocks = clock
             .map_err(|error| {
                 let jumps = Fault::ALL.into_iter().filter(|fault| fault.needs_clock());
@@ -81,6 +87,7 @@ impl EnvConfig {
                 out,
                 small_disk,
                 clocks,
+                brokers,
             },
             missing,
         )
@@ -111,38 +118,28 @@ impl TestEnv {
         let ledger = LedgerServer::start(topology, config).await?;
         let locks = servers::start_lock_nodes(config.clocks).await?;
         let secrets = secrets();
+        let mut subscribers = Subscribers::start(topology, &config.brokers).await?;
+        let servers = (&redis, &ledger, &*locks);
         let processes =
-            process::start_all(topology, config, &dir, &secrets, &redis, &ledger, &locks).await?;
+            process::start_all(topology, config, &dir, &secrets, servers, &subscribers).await?;
         let urls = processes
             .iter()
             .filter_map(|process| process.url.clone())
             .collect();
-        let env = Self {
+        let api = Api::new(urls, secrets)?;
+        wait_until_ready(&api, &dir).await?;
+        subscribers.subscribe(&api).await?;
+        Ok(Self {
             processes,
             ledger_view: ledger.view()?,
             redis,
             redis_clock,
             ledger,
             locks,
-            api: Api::new(urls, secrets)?,
+            subscribers,
+            api,
             dir,
-        };
-        env.wait_until_ready().await?;
-        Ok(env)
-    }
-
-    /// Waits until every order service reports that it is ready.
-    async fn wait_until_ready(&self) -> Result<()> {
-        let deadline = Instant::now() + READY_TIMEOUT;
-        while !self.api.client.is_ready().await {
-            ensure!(
-                Instant::now() < deadline,
-                "the service was not ready after {READY_TIMEOUT:?}; its logs are in {}",
-                self.dir.display()
-            );
-            sleep(READY_POLL_INTERVAL).await;
-        }
-        Ok(())
+        })
     }
 
     /// The folder with the logs of the processes.
@@ -183,6 +180,20 @@ impl TestEnv {
             .filter_map(|process| process.daemon.has_ended().then(|| process.name.clone()))
             .collect()
     }
+}
+
+/// Waits until every order service reports that it is ready.
+async fn wait_until_ready(api: &Api, dir: &Path) -> Result<()> {
+    let deadline = Instant::now() + READY_TIMEOUT;
+    while !api.client.is_ready().await {
+        ensure!(
+            Instant::now() < deadline,
+            "the service was not ready after {READY_TIMEOUT:?}; its logs are in {}",
+            dir.display()
+        );
+        sleep(READY_POLL_INTERVAL).await;
+    }
+    Ok(())
 }
 
 fn secrets() -> Secrets {

@@ -15,14 +15,27 @@ pub enum Topology {
     Sentinel,
     /// A Redis Cluster of three masters with a replica each, and PostgreSQL.
     Cluster,
-    /// `stockade up`: every role in one process, SQLite, and one Redis server.
+    /// `stockade up`: every role in one process, SQLite, and one Redis server. Webhooks have
+    /// receivers.
     Embedded,
+    /// As `Server`, with two publishers, receivers of webhooks, and brokers that get every event.
+    Events,
 }
 
 impl Topology {
     /// Whether one Redis server has all of the stock.
     pub fn has_one_redis(self) -> bool {
-        matches!(self, Self::Server | Self::Embedded)
+        matches!(self, Self::Server | Self::Embedded | Self::Events)
+    }
+
+    /// Whether it has a publisher, and receivers of webhooks.
+    pub fn has_receivers(self) -> bool {
+        matches!(self, Self::Embedded | Self::Events)
+    }
+
+    /// Whether it has brokers that get every event.
+    pub fn has_brokers(self) -> bool {
+        self == Self::Events
     }
 }
 
@@ -70,11 +83,19 @@ pub enum Fault {
     RedisClockJump,
     /// The clock of PostgreSQL jumps.
     LedgerClockJump,
+    /// kill -9 of a publisher.
+    PublisherKilled,
+    /// Receivers of webhooks fail, redirect, hang, answer late, or drop the connection.
+    ReceiversFailing,
+    /// kill -9 of brokers that get events.
+    BrokerKilled,
+    /// A partition between the publishers and brokers, in one direction or both.
+    BrokerCut,
 }
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 24] = [
         Self::OrderServiceKilled,
         Self::RecorderKilled,
         Self::ReconcilerKilled,
@@ -95,26 +116,31 @@ impl Fault {
         Self::ProcessClockJump,
         Self::RedisClockJump,
         Self::LedgerClockJump,
+        Self::PublisherKilled,
+        Self::ReceiversFailing,
+        Self::BrokerKilled,
+        Self::BrokerCut,
     ];
 
     /// The topologies in which the fault can be injected.
     pub fn topologies(self) -> &'static [Topology] {
-        use Topology::{Cluster, Embedded, Sentinel, Server};
+        use Topology::{Cluster, Embedded, Events, Sentinel, Server};
         match self {
-            Self::OrderServiceKilled | Self::RecorderKilled | Self::ReconcilerKilled => {
-                &[Server, Sentinel, Cluster]
-            }
-            Self::EverythingKilled
-            | Self::RedisOutOfMemory
+            Self::OrderServiceKilled | Self::ReconcilerKilled => &[Server, Sentinel, Cluster],
+            Self::EverythingKilled => &[Server, Sentinel, Cluster, Embedded, Events],
+            Self::RedisOutOfMemory
             | Self::LockClockJump
             | Self::ProcessClockJump
             | Self::SlowReader
             | Self::ConnectionFlood => &[Server, Sentinel, Cluster, Embedded],
             Self::ReconcilerStopped => &[Server, Cluster],
             Self::RedisKilled | Self::RedisCut | Self::RedisClockJump => &[Server, Embedded],
-            Self::PostgresKilled | Self::LedgerCut | Self::LedgerClockJump => {
-                &[Server, Sentinel, Cluster]
+            Self::RecorderKilled | Self::PostgresKilled | Self::LedgerCut => {
+                &[Server, Sentinel, Cluster, Events]
             }
+            Self::LedgerClockJump => &[Server, Sentinel, Cluster],
+            Self::ReceiversFailing => &[Embedded, Events],
+            Self::PublisherKilled | Self::BrokerKilled | Self::BrokerCut => &[Events],
             Self::LedgerDiskFull => &[Server, Embedded],
             Self::SentinelFailover => &[Sentinel],
             Self::ClusterMasterKilled | Self::SlotMigration => &[Cluster],

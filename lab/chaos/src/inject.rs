@@ -7,6 +7,7 @@ mod failovers;
 mod growth;
 mod kills;
 mod stops;
+mod subscribers;
 
 use std::time::Duration;
 
@@ -51,6 +52,7 @@ pub async fn inject(env: &mut TestEnv, round: &Round) -> Result<Injected> {
         Fault::OrderServiceKilled
         | Fault::RecorderKilled
         | Fault::ReconcilerKilled
+        | Fault::PublisherKilled
         | Fault::EverythingKilled => kills::processes(env, round, &mut rng).await,
         Fault::RedisKilled => kills::redis(env, round).await,
         Fault::PostgresKilled => kills::postgres(env, round).await,
@@ -65,6 +67,9 @@ pub async fn inject(env: &mut TestEnv, round: &Round) -> Result<Injected> {
             clocks::jump(env, round, &mut rng).await
         }
         Fault::SlotMigration => growth::migration(env, round, &mut rng).await,
+        Fault::ReceiversFailing => subscribers::receivers(env, round, &mut rng).await,
+        Fault::BrokerKilled => subscribers::brokers_killed(env, round, &mut rng).await,
+        Fault::BrokerCut => subscribers::brokers_cut(env, round, &mut rng).await,
         Fault::SlowReader | Fault::ConnectionFlood => clients::inject(env, round, &mut rng).await,
     }
 }

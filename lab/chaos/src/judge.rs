@@ -1,6 +1,7 @@
 //! Compares what was acknowledged with the ledger, after every hold has ended.
 
 mod carts;
+mod events;
 mod history;
 
 use std::{
@@ -8,6 +9,8 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+
+pub use self::events::judge_events;
 
 use anyhow::Result;
 use client::{Audit, CartState, NewOrder};

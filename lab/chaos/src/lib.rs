@@ -21,6 +21,7 @@
 //! | [`workload`] | runs the sessions of the buyers |
 //! | [`history`] | records what clients were promised, and derives the allowed states |
 //! | [`ledger_view`] | reads the ledger's tables |
+//! | [`subscribers`] | has receivers of webhooks and brokers, and what they have got |
 //! | [`monitor`] | polls the ledger for overselling during a round |
 //! | [`heal`] | measures the time to heal |
 //! | [`judge`] | compares the history with the ledger |
@@ -41,6 +42,7 @@ pub mod monitor;
 pub mod plan;
 pub mod report;
 pub mod run;
+pub mod subscribers;
 pub mod verdict;
 pub mod workload;
 
@@ -49,3 +51,4 @@ pub use fault::{Fault, Topology};
 pub use plan::Plan;
 pub use report::Report;
 pub use run::run;
+pub use subscribers::BrokerKind;

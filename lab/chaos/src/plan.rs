@@ -13,6 +13,9 @@ use crate::fault::{Fault, Topology};
 /// Number of rounds in one environment. A new one then replaces it, so that the data of old rounds
 /// stays small.
 const BATCH_ROUNDS_MAX: usize = 12;
+const WORKERS: usize = 16;
+/// The suite has other tests beside it, which need the processor too.
+const WORKERS_OF_SUITE: usize = 5;
 
 /// All faults of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +48,8 @@ pub struct Round {
     pub after: usize,
     /// How long the fault lasts, before adjustment by its kind.
     pub lasts: Duration,
+    /// Number of orders and carts that are being placed concurrently.
+    pub workers: usize,
     /// The seed of all other decisions.
     seed: u64,
 }
@@ -88,11 +93,12 @@ impl Plan {
         }
     }
 
-    /// The same faults, earlier and shorter, for the test suite.
+    /// The same faults, earlier, shorter and with fewer orders, for the test suite.
     pub fn shortened(mut self) -> Self {
         for round in self.batches.iter_mut().flat_map(|batch| &mut batch.rounds) {
             round.after = round.after.min(40);
             round.lasts = round.lasts.min(Duration::from_millis(400));
+            round.workers = WORKERS_OF_SUITE;
         }
         self
     }
@@ -143,6 +149,7 @@ fn number(seed: u64, rng: &mut StdRng, batches: Vec<(Topology, Vec<Fault>)>) -> 
             fault,
             after,
             lasts,
+            workers: WORKERS,
             seed: hash(seed, &format!("round {rounds}")),
         }
     };

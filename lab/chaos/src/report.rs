@@ -44,6 +44,10 @@ struct Sums {
     lost_by_level: usize,
     oversold: u64,
     stranded: u64,
+    deliveries: usize,
+    events_lost: usize,
+    events_reordered: usize,
+    events_altered: usize,
     heal_seconds_p50: Option<f64>,
     heal_seconds_max: Option<f64>,
     violations: usize,
@@ -66,6 +70,8 @@ struct RoundSummary {
     story: String,
     acknowledged: usize,
     carts: usize,
+    events: usize,
+    deliveries: usize,
     heal_seconds: Option<f64>,
     findings: Vec<String>,
 }
@@ -160,6 +166,10 @@ impl Report {
             sums.lost_by_level += verdict.lost_by_level;
             sums.oversold += verdict.oversold;
             sums.stranded += verdict.stranded;
+            sums.deliveries += verdict.deliveries;
+            sums.events_lost += verdict.events_lost;
+            sums.events_reordered += verdict.events_reordered;
+            sums.events_altered += verdict.events_altered;
             sums.violations += usize::from(!verdict.is_good());
             healed.extend(verdict.healed_after);
         }
@@ -179,6 +189,8 @@ impl RoundSummary {
             story: report.description.clone(),
             acknowledged: report.verdict.acknowledged,
             carts: report.verdict.carts,
+            events: report.verdict.events,
+            deliveries: report.verdict.deliveries,
             heal_seconds: report.verdict.healed_after.as_ref().map(seconds),
             findings: report.verdict.findings.clone(),
         }
@@ -202,6 +214,8 @@ impl fmt::Display for Report {
             "lost",
             "oversold",
             "stranded",
+            "deliveries",
+            "events wrong",
             "heal p50, s",
             "heal max, s",
         ];
@@ -245,6 +259,8 @@ fn row(name: &str, sums: &Sums) -> Vec<String> {
         sums.lost.to_string(),
         sums.oversold.to_string(),
         sums.stranded.to_string(),
+        sums.deliveries.to_string(),
+        (sums.events_lost + sums.events_reordered + sums.events_altered).to_string(),
         heal(sums.heal_seconds_p50),
         heal(sums.heal_seconds_max),
     ]

@@ -15,6 +15,16 @@ pub struct Verdict {
     pub lost: usize,
     /// Number of orders that Redis lost before the ledger had them. Their durability allows it.
     pub lost_by_level: usize,
+    /// Number of events that subscribers were to get.
+    pub events: usize,
+    /// Number of deliveries of events, repeats included.
+    pub deliveries: usize,
+    /// Number of events that a subscriber has not got, or that the events lack.
+    pub events_lost: usize,
+    /// Number of events that a subscriber has got before an earlier one of the same item.
+    pub events_reordered: usize,
+    /// Number of deliveries that differ from the event, are not signed, or are of no event.
+    pub events_altered: usize,
     /// Units sold beyond the stock, or beyond a buyer's limit.
     pub oversold: u64,
     /// Units that are unsold and cannot be bought.
@@ -31,6 +41,7 @@ impl Verdict {
     /// Whether nothing is wrong.
     pub fn is_good(&self) -> bool {
         let wrong = self.oversold + self.stranded + self.wrongly_sold_out;
-        self.findings.is_empty() && self.lost + self.half_sold == 0 && wrong == 0
+        let events = self.events_lost + self.events_reordered + self.events_altered;
+        self.findings.is_empty() && self.lost + self.half_sold + events == 0 && wrong == 0
     }
 }

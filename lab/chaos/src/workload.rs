@@ -30,8 +30,6 @@ use crate::{
     },
 };
 
-/// Number of orders and carts that are being placed concurrently.
-const WORKERS: usize = 16;
 /// Time for which a request is repeated. No fault lasts as long.
 const RETRY_DEADLINE: Duration = Duration::from_secs(45);
 /// Pause of a worker after a refusal. Refusals are fast, and would crowd out all orders.
@@ -88,7 +86,7 @@ impl Workload {
             acknowledged: Arc::default(),
         };
         let (mut workers, mut admin) = (JoinSet::new(), JoinSet::new());
-        for worker in 0..WORKERS {
+        for worker in 0..round.workers {
             workers.spawn(shared.clone().work(round.rng(&format!("worker {worker}"))));
         }
         admin.spawn(shared.clone().change_stock(round.rng("merchant")));

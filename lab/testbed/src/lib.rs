@@ -26,6 +26,7 @@
 //! | [`clock`] | a wall clock that jumps |
 //! | [`disk`] | a small disk that can be full |
 //! | [`daemon`] | any other program, run like a server |
+//! | [`wait`] | the time-out of everything whose time-out is not the subject, and waiting for a condition |
 //! | [`error`] | errors |
 //! | `process` | state of a process: stopped, alive, its children |
 //! | `folder` | a temporary or a kept folder that no other process uses |
@@ -56,6 +57,7 @@ pub mod redis;
 mod replication;
 pub mod sentinel;
 pub mod server;
+pub mod wait;
 mod wire;
 pub mod zookeeper;
 
@@ -73,4 +75,5 @@ pub use postgres::{Postgres, PostgresBuilder};
 pub use proxy::{Proxy, Traffic};
 pub use rabbitmq::{RabbitMq, RabbitMqBuilder};
 pub use sentinel::{RedisSentinel, Sentinel};
+pub use wait::{eventually, eventually_some, in_time, timeout};
 pub use zookeeper::{ZooKeeper, ZooKeeperBuilder};

@@ -1,10 +1,13 @@
 //! A ledger database in SQLite or PostgreSQL.
 
+mod templates;
+
 use std::sync::Arc;
 
-use ledger::Ledger;
+use ledger::{Ledger, PoolSettings};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
+use testbed::timeout;
 
 use crate::postgres_database;
 
@@ -26,16 +29,23 @@ pub struct Database {
     pub backend: Backend,
     /// URL of the database.
     pub url: String,
+    /// It was created with the schema of the ledger.
+    has_schema: bool,
     // Removed with the database.
     _folder: Option<TempDir>,
 }
 
 impl Database {
-    /// A new database with the schema of the ledger.
+    /// A new database with the schema of the ledger: a copy of one that has been migrated.
     pub async fn new(backend: Backend) -> Self {
-        let database = Self::empty(backend).await;
-        database.migrate().await;
-        database
+        let copy = match backend {
+            Backend::Sqlite => templates::copy_sqlite().await,
+            Backend::Postgres => templates::copy_postgres().await,
+        };
+        Self {
+            has_schema: true,
+            ..copy
+        }
     }
 
     /// A new database without a schema.
@@ -53,6 +63,7 @@ impl Database {
         Self {
             backend: Backend::Sqlite,
             url,
+            has_schema: false,
             _folder: Some(folder),
         }
     }
@@ -62,24 +73,35 @@ impl Database {
         Self {
             backend: Backend::Postgres,
             url,
+            has_schema: false,
             _folder: None,
         }
     }
 
-    /// Creates the schema of the ledger.
+    /// Creates the schema of the ledger, unless the database was created with it.
     pub async fn migrate(&self) {
-        self.ledger().await.migrate().await.unwrap();
+        if !self.has_schema {
+            self.ledger().await.migrate().await.unwrap();
+        }
     }
 
     /// A new ledger with its own connections, as another process would have.
     pub async fn ledger(&self) -> Arc<dyn Ledger> {
-        ledger::connect(&self.url, CONNECTIONS_MAX).await.unwrap()
+        self.ledger_of(CONNECTIONS_MAX).await
     }
 
     /// A new ledger that never opens a second connection, for tests that count statements: a new
     /// connection begins with statements of its own.
     pub async fn ledger_of_one_connection(&self) -> Arc<dyn Ledger> {
-        ledger::connect(&self.url, 1).await.unwrap()
+        self.ledger_of(1).await
+    }
+
+    async fn ledger_of(&self, connections: u32) -> Arc<dyn Ledger> {
+        let settings = PoolSettings {
+            acquire_timeout: Some(timeout()),
+            ..PoolSettings::new(connections)
+        };
+        ledger::connect_with(&self.url, settings).await.unwrap()
     }
 
     /// Executes statements without the ledger. Returns the number of changed rows.

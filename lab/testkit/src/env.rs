@@ -19,13 +19,9 @@ use stock::{RedisSettings, Stock, StockSettings};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Backend, Database, Sale, fresh_item_id, item, shared_redis};
-
-/// How long Redis may take on a busy machine. Tests that break servers set a shorter time.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
+use crate::{Backend, Database, Sale, fresh_item_id, in_time, item, shared_redis, timeout};
 
 const FORGET_MARGIN: Duration = Duration::from_millis(200);
-const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Redis, a ledger, and the services between them, for one test.
 ///
@@ -75,7 +71,7 @@ impl TestEnv {
     /// a few hundred milliseconds instead of seconds.
     pub async fn stock(&self) -> Arc<Stock> {
         let mut redis = RedisSettings::new(&self.redis_url);
-        redis.response_timeout = self.response_timeout.unwrap_or(RESPONSE_TIMEOUT);
+        redis.response_timeout = self.response_timeout.unwrap_or_else(timeout);
         let settings = StockSettings {
             redis,
             forget_margin: FORGET_MARGIN,
@@ -182,7 +178,11 @@ impl TestEnv {
 
 pub(crate) async fn connect(url: &str) -> redis::aio::MultiplexedConnection {
     let client = redis::Client::open(url).unwrap();
-    client.get_multiplexed_async_connection().await.unwrap()
+    let config = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(timeout()))
+        .set_response_timeout(Some(timeout()));
+    let connection = client.get_multiplexed_async_connection_with_config(&config);
+    connection.await.unwrap()
 }
 
 /// A running service and its stock.
@@ -203,13 +203,10 @@ impl Running {
         Self { stop, task, stock }
     }
 
-    /// Stops the service, which must end within fifteen seconds.
+    /// Stops the service, which must end.
     pub async fn stop(self) {
         self.stop.cancel();
-        tokio::time::timeout(STOP_TIMEOUT, self.task)
-            .await
-            .expect("the service must end in time")
-            .unwrap();
+        in_time("the end of the service", self.task).await.unwrap();
         self.stock.shutdown().await;
     }
 }

@@ -6,7 +6,6 @@
 //!
 //! | module | contents | feature |
 //! |---|---|---|
-//! | [`wait`] | waiting for a condition with a deadline | |
 //! | [`servers`] | the servers that all tests of a binary share | |
 //! | [`items`] | items, buyers and orders with distinct names | |
 //! | [`program`] | the program `stockade`: lookup, command, output | |
@@ -30,7 +29,6 @@ pub mod program;
 #[cfg(feature = "services")]
 pub mod sale;
 pub mod servers;
-pub mod wait;
 
 #[cfg(feature = "ledger")]
 pub use database::{Backend, Database};
@@ -42,7 +40,7 @@ pub use items::{buyer, fresh_item_id, item};
 #[cfg(feature = "services")]
 pub use sale::{Sale, is_held};
 pub use servers::{postgres_database, shared_cluster, shared_redis};
-pub use wait::{eventually, eventually_some};
+pub use testbed::{eventually, eventually_some, in_time, timeout};
 
 /// Makes two tests of every function: with a ledger in SQLite and in PostgreSQL.
 ///

@@ -6,21 +6,18 @@ use std::{
     collections::BTreeMap,
     ops::Range,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
 use domain::{BuyerId, Item, Order, OrderId, OrderState, PaymentId, Quantity, SegmentKey};
 use futures::future::join_all;
-use ledger::{JournalEntry, Ledger, SegmentRow, Transition};
+use ledger::{Changed, ItemChange, JournalEntry, Ledger, SegmentRow, Transition};
 use redis::{Cmd, FromRedisValue};
 use stock::{
     Acknowledge, Inspection, InspectionEntries, Outcome, Release, Reservation, Stock, StockError,
 };
 
-use crate::{buyer, env::connect, eventually, items};
+use crate::{buyer, env::connect, eventually, eventually_some, items, timeout};
 
-/// Longer than any order takes on a busy machine.
-const ORDER_TIMEOUT: Duration = Duration::from_secs(20);
 const JOURNAL_ENTRIES_MAX: usize = 1000;
 
 /// An item on sale.
@@ -115,7 +112,7 @@ impl Sale {
             buyer: buyer.clone(),
             quantity: Quantity::new(units).unwrap(),
             acknowledge,
-            within: ORDER_TIMEOUT,
+            within: timeout(),
         }
     }
 
@@ -205,6 +202,17 @@ impl Sale {
             .unwrap_or_else(|| panic!("{id} could not become {to}"))
     }
 
+    /// Changes the item as an admin does: in the ledger, and then at its segments. Returns it.
+    pub async fn change(&self, change: &ItemChange) -> Item {
+        let id = &self.item.id;
+        let changed = self.ledger.change_item(id, change, None, "admin").await;
+        let Ok(Changed::Item(item)) = changed else {
+            panic!("{changed:?}");
+        };
+        self.stock.configure(&item).await.unwrap();
+        item
+    }
+
     /// Row of the segment in the ledger.
     pub async fn row(&self, segment: u16) -> SegmentRow {
         self.ledger
@@ -214,12 +222,14 @@ impl Sale {
             .swap_remove(segment.into())
     }
 
-    /// State of the segment in Redis, with all its entries.
+    /// State of the segment in Redis, with all its entries. Waits for a server that fails over.
     pub async fn inspect(&self, segment: u16) -> Inspection {
-        self.stock
-            .inspect(&self.segment(segment), InspectionEntries::All)
-            .await
-            .unwrap()
+        let key = self.segment(segment);
+        eventually_some("an inspection of the segment", async || {
+            let inspection = self.stock.inspect(&key, InspectionEntries::All).await;
+            available(inspection)
+        })
+        .await
     }
 
     /// Available units of each segment in Redis.
@@ -235,11 +245,11 @@ impl Sale {
     }
 
     async fn inspect_all(&self) -> Vec<Inspection> {
-        self.stock
-            .item(&self.item)
-            .inspect(InspectionEntries::None)
-            .await
-            .unwrap()
+        let item = self.stock.item(&self.item);
+        eventually_some("an inspection of the item", async || {
+            available(item.inspect(InspectionEntries::None).await)
+        })
+        .await
     }
 
     /// Journal entries of this action, the latest first.
@@ -276,6 +286,15 @@ impl Sale {
             .arg("available")
             .arg(units);
         let _: i64 = self.redis(&command).await;
+    }
+}
+
+/// What a server has answered, unless it could not be reached. A read may be repeated.
+fn available<T>(answer: Result<T, StockError>) -> Option<T> {
+    match answer {
+        Ok(answer) => Some(answer),
+        Err(StockError::Redis(_)) => None,
+        Err(error) => panic!("{error}"),
     }
 }
 

@@ -25,11 +25,20 @@ pub async fn shared_cluster() -> &'static RedisCluster {
         .unwrap()
 }
 
+/// The PostgreSQL server that tests share.
+pub(crate) async fn shared_postgres() -> &'static Postgres {
+    static POSTGRES: OnceCell<Postgres> = OnceCell::const_new();
+    POSTGRES.get_or_try_init(Postgres::start).await.unwrap()
+}
+
+/// A name that no database of the shared server has.
+pub(crate) fn new_name() -> String {
+    static DATABASES: AtomicU32 = AtomicU32::new(0);
+    format!("test_{}", DATABASES.fetch_add(1, Ordering::Relaxed))
+}
+
 /// Creates an empty database on the PostgreSQL server that tests share. Returns its URL.
 pub async fn postgres_database() -> String {
-    static POSTGRES: OnceCell<Postgres> = OnceCell::const_new();
-    static DATABASES: AtomicU32 = AtomicU32::new(0);
-    let server = POSTGRES.get_or_try_init(Postgres::start).await.unwrap();
-    let name = format!("test_{}", DATABASES.fetch_add(1, Ordering::Relaxed));
-    server.create_database(&name).await.unwrap()
+    let server = shared_postgres().await;
+    server.create_database(&new_name()).await.unwrap()
 }

@@ -4,17 +4,10 @@ use client::{CartState, OrderState};
 use jiff::Timestamp;
 
 use super::{CartRefusal, CartStep, RefusalReason, WantedLine};
-use crate::{judge::Violation, outcome::Outcome};
-
-const UNMARKED: Violation = "a repeat of a cart was not marked as replayed";
-const UNMARKED_COPIES: Violation =
-    "several concurrent copies of a cart were not marked as replayed";
-const ALL_MARKED: Violation = "all concurrent copies of a cart were marked as replayed";
-
-const TOO_SLOW: Violation = "a cart was not placed in time";
-
-/// Violations that say little while servers fail.
-pub const IN_OUTAGES: [Violation; 4] = [UNMARKED, UNMARKED_COPIES, ALL_MARKED, TOO_SLOW];
+use crate::{
+    outcome::Outcome,
+    violation::{ALL_CARTS_MARKED, CART_TOO_SLOW, CART_UNMARKED, CART_UNMARKED_COPIES, Violation},
+};
 
 /// What the session knows about a cart before a request.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +44,7 @@ pub fn new_cart(
             Some("a cart below the buyer's limit was refused because of the limit")
         }
         Outcome::CartRefused(refusal) if refusal.reason == RefusalReason::TimedOut => {
-            Some(TOO_SLOW)
+            Some(CART_TOO_SLOW)
         }
         _ => None,
     }
@@ -72,7 +65,7 @@ pub fn repeat(first: &Outcome, states: &[CartState], again: &Outcome) -> Option<
             },
         ) => {
             if cart.id == again.id && !replayed {
-                return Some(UNMARKED);
+                return Some(CART_UNMARKED);
             }
             cart.id == again.id && cart.lines == again.lines && states.contains(&CartState::Held)
         }
@@ -99,8 +92,8 @@ pub fn copies(one: &Outcome, other: &Outcome, were_unknown: bool) -> Option<Viol
             _ if cart.id != other.id || cart.lines != other.lines => {
                 Some("concurrent copies of a cart placed different carts")
             }
-            (false, false) => Some(UNMARKED_COPIES),
-            (true, true) if !were_unknown => Some(ALL_MARKED),
+            (false, false) => Some(CART_UNMARKED_COPIES),
+            (true, true) if !were_unknown => Some(ALL_CARTS_MARKED),
             _ => None,
         },
         (Outcome::CartHeld { .. }, Outcome::CartRefused(refusal))

@@ -14,10 +14,10 @@ use crate::{
         judge::{self, KnownCart},
         lines_state,
     },
-    judge::Violation,
     mix,
     outcome::Outcome,
     sale::Settled,
+    violation::Violation,
 };
 
 /// Lines of a cart.

@@ -11,7 +11,10 @@ use std::{
 
 use domain::BuyerId;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, decode_header};
-use quick_cache::{UnitWeighter, sync::Cache};
+use quick_cache::{
+    UnitWeighter,
+    sync::{Cache, DefaultLifecycle},
+};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -47,6 +50,12 @@ pub struct BadKey;
 const TOKEN_CACHE_INITIAL: usize = 10_000;
 const TOKEN_CACHE_MAX: u64 = 100_000;
 
+/// Cache of valid tokens. Verifying a signature costs more than all other steps of a refused order.
+///
+/// The hash has random keys, and a token enters only with a valid signature: a flood of tokens cannot
+/// collide.
+type CheckedTokens = Cache<Box<str>, Arc<Claims>, UnitWeighter, ahash::RandomState>;
+
 /// Authenticates buyers and admins.
 pub struct Credentials {
     /// More than one while the issuer changes its key.
@@ -55,9 +64,7 @@ pub struct Credentials {
     unknown_key: Notify,
     policy: TokenPolicy,
     admins: Vec<Admin>,
-    /// Cache of valid tokens. Verifying a signature costs more than all other steps of a refused
-    /// order.
-    checked: Cache<Box<str>, Arc<Claims>>,
+    checked: CheckedTokens,
 }
 
 /// The claims of a buyer's token.
@@ -114,7 +121,13 @@ impl Credentials {
             unknown_key: Notify::new(),
             policy,
             admins: Vec::new(),
-            checked: Cache::with_weighter(TOKEN_CACHE_INITIAL, TOKEN_CACHE_MAX, UnitWeighter),
+            checked: Cache::with(
+                TOKEN_CACHE_INITIAL,
+                TOKEN_CACHE_MAX,
+                UnitWeighter,
+                ahash::RandomState::new(),
+                DefaultLifecycle::default(),
+            ),
         }
     }
 

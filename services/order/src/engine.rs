@@ -8,7 +8,9 @@ mod life;
 mod lists;
 mod orders;
 mod price;
+mod purge;
 mod refunds;
+mod requests;
 mod transitions;
 
 use std::{
@@ -20,8 +22,11 @@ use std::{
 };
 
 use domain::{Item, ItemId};
-use ledger::{Ledger, LedgerError};
-use quick_cache::{UnitWeighter, sync::Cache};
+use ledger::{Ledger, LedgerError, RequestCounts};
+use quick_cache::{
+    UnitWeighter,
+    sync::{Cache, DefaultLifecycle},
+};
 use stock::{ItemStock, Stock, StockError};
 use tokio::time::Instant;
 
@@ -33,7 +38,9 @@ pub use life::{Ended, Paid, Payment};
 pub use lists::{ListedOrder, RefundDone, RefundDue, RefundKey, UnmatchedPayment};
 pub use orders::{Placed, Placement};
 pub use price::{Currency, Price};
+pub use purge::PurgeRequested;
 
+use requests::{ItemRequests, Requests};
 use transitions::Transitions;
 
 /// Capacity of the item cache: initial and maximum number of items.
@@ -49,12 +56,15 @@ const UNKNOWN_LIFETIME: Duration = Duration::from_millis(250);
 pub struct EngineSettings {
     /// How long an order may take before it fails as "outcome unknown".
     pub order_timeout: Duration,
+    /// How long an archived item keeps its orders at least.
+    pub purge_retention: Duration,
 }
 
 impl Default for EngineSettings {
     fn default() -> Self {
         Self {
             order_timeout: Duration::from_secs(5),
+            purge_retention: Duration::from_secs(30 * 24 * 3600),
         }
     }
 }
@@ -92,7 +102,9 @@ pub struct Engine {
     draining: AtomicBool,
     /// Cache of the immutable properties of items, and of the end of archived ones. The segments of
     /// all others decide whether they sell, so an entry never goes stale.
-    items: Cache<ItemId, Arc<KnownItem>>,
+    items: Cache<ItemId, Arc<KnownItem>, UnitWeighter, ahash::RandomState>,
+    /// What came of the requests for each item.
+    requests: Requests,
     /// Ids that no item had a moment ago, so that orders for them cost one statement in
     /// [`UNKNOWN_LIFETIME`].
     unknown: moka::sync::Cache<ItemId, ()>,
@@ -103,13 +115,32 @@ pub(crate) struct KnownItem {
     pub item: Item,
     pub tag: domain::ItemTag,
     pub stock: Arc<ItemStock>,
+    pub requests: Arc<ItemRequests>,
+}
+
+/// Why an item is not in the cache.
+enum NotLoaded {
+    Unknown,
+    Failed(LedgerError),
+}
+
+impl From<LedgerError> for NotLoaded {
+    fn from(error: LedgerError) -> Self {
+        Self::Failed(error)
+    }
 }
 
 impl Engine {
     /// Creates an engine over `stock` and `ledger`.
     pub fn new(stock: Arc<Stock>, ledger: Arc<dyn Ledger>, settings: EngineSettings) -> Arc<Self> {
         let (items, transitions) = (
-            Cache::with_weighter(ITEM_CACHE_INITIAL, ITEM_CACHE_MAX, UnitWeighter),
+            Cache::with(
+                ITEM_CACHE_INITIAL,
+                ITEM_CACHE_MAX,
+                UnitWeighter,
+                ahash::RandomState::new(),
+                DefaultLifecycle::default(),
+            ),
             Transitions::new(Arc::clone(&ledger), settings.order_timeout),
         );
         Arc::new(Self {
@@ -119,6 +150,7 @@ impl Engine {
             transitions,
             draining: AtomicBool::new(false),
             items,
+            requests: Requests::default(),
             unknown: moka::sync::Cache::builder()
                 .max_capacity(ITEM_CACHE_MAX)
                 .time_to_live(UNKNOWN_LIFETIME)
@@ -129,6 +161,11 @@ impl Engine {
     /// From now on the engine is not ready. It still answers.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// What came of the requests for each item in this process, since its start.
+    pub fn request_totals(&self) -> Vec<(ItemId, RequestCounts)> {
+        self.requests.totals()
     }
 
     /// Checks that Redis and the ledger answer, and that the scripts are loaded.
@@ -154,35 +191,50 @@ impl Engine {
         until: Instant,
         work: impl Future<Output = Result<T, EngineError>>,
     ) -> Result<T, EngineError> {
-        tokio::time::timeout_at(until, work)
-            .await
-            .unwrap_or(Err(EngineError::OutcomeUnknown(
-                self.settings.order_timeout,
-            )))
+        // What opens connections to the ledger belongs to the runtime that outlives the listeners.
+        let work = self.stock.host(tokio::time::timeout_at(until, work));
+        work.await.unwrap_or(Err(EngineError::OutcomeUnknown(
+            self.settings.order_timeout,
+        )))
     }
 
     pub(crate) async fn known(&self, id: &ItemId) -> Result<Option<Arc<KnownItem>>, EngineError> {
         if let Some(known) = self.items.get(id) {
             return Ok(Some(known));
         }
+        // One of all that ask for an item reads it: a crowd, or an attacker, may name any.
+        let loading = self.items.get_or_insert_async(id, self.load(id)).await;
+        match loading {
+            Ok(known) => Ok(Some(known)),
+            Err(NotLoaded::Unknown) => Ok(None),
+            Err(NotLoaded::Failed(error)) => Err(error.into()),
+        }
+    }
+
+    async fn load(&self, id: &ItemId) -> Result<Arc<KnownItem>, NotLoaded> {
         if self.unknown.contains_key(id) {
-            return Ok(None);
+            return Err(NotLoaded::Unknown);
         }
         let Some(item) = self.ledger.item(id).await? else {
             self.unknown.insert(id.clone(), ());
-            return Ok(None);
+            return Err(NotLoaded::Unknown);
         };
-        Ok(Some(self.cache(item)))
+        Ok(self.known_of(item))
     }
 
     fn cache(&self, item: Item) -> Arc<KnownItem> {
         self.unknown.invalidate(&item.id);
-        let known = Arc::new(KnownItem {
-            tag: item.id.tag(),
-            stock: self.stock.item(&item),
-            item,
-        });
+        let known = self.known_of(item);
         self.items.insert(known.item.id.clone(), Arc::clone(&known));
         known
+    }
+
+    fn known_of(&self, item: Item) -> Arc<KnownItem> {
+        Arc::new(KnownItem {
+            tag: item.id.tag(),
+            stock: self.stock.item(&item),
+            requests: self.requests.of(&item.id),
+            item,
+        })
     }
 }

@@ -74,6 +74,7 @@ pub(crate) struct Shared {
     pub body_bytes: usize,
     /// Which addresses webhooks may have.
     pub targets: TargetPolicy,
+    pub webhooks_max: u32,
     /// Sends test events. `None`: this system has no TLS.
     pub sender: Option<Sender>,
 }
@@ -149,7 +150,13 @@ impl App {
             rates: BuyerRates::new(&limits.rates),
             body_bytes: limits.body_bytes,
             targets: limits.webhook_targets,
-            sender: Sender::new(limits.webhook_targets, WEBHOOK_TEST_TIMEOUT).ok(),
+            webhooks_max: limits.webhooks,
+            sender: Sender::new(
+                limits.webhook_targets,
+                WEBHOOK_TEST_TIMEOUT,
+                limits.webhook_authority.as_deref(),
+            )
+            .ok(),
         }))
     }
 }
@@ -184,7 +191,9 @@ fn api() -> Router<App> {
         .route("/v1/items", post(items::create).merge(get(lists::items)))
         .route(
             "/v1/items/{item}",
-            get(items::show).merge(patch(stock::patch)),
+            get(items::show)
+                .merge(patch(stock::patch))
+                .merge(delete(stock::purge)),
         )
         .route(
             "/v1/items/{item}/stock",

@@ -22,5 +22,5 @@ pub use http::{
     router, with_cors,
 };
 pub use rate::{Rate, RateLimits};
-pub use serve::{Limits, listen, serve};
+pub use serve::{Limits, listen, processors, serve};
 pub use watchdog::watch_overdue;

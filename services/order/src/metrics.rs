@@ -46,9 +46,18 @@ fn build() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildError> 
 pub(crate) async fn render(handle: PrometheusHandle) -> String {
     let rendering = tokio::task::spawn_blocking(move || {
         Collector::default().collect();
-        handle.render()
+        without_ended(&handle.render())
     });
     rendering.await.unwrap_or_default()
+}
+
+/// The recorder keeps every gauge for the life of the process. One whose subject has ended, such as
+/// a removed webhook, is set to NaN, and is not shown.
+fn without_ended(text: &str) -> String {
+    let has_value = |line: &&str| line.starts_with('#') || !line.ends_with(" NaN");
+    text.split_inclusive('\n')
+        .filter(|line| has_value(&line.trim_end()))
+        .collect()
 }
 
 /// Keeps the histograms small, until `stop`.
@@ -58,5 +67,18 @@ pub async fn upkeep(handle: PrometheusHandle, stop: CancellationToken) {
         .is_err()
     {
         handle.run_upkeep();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_ended;
+
+    #[test]
+    fn a_series_that_is_no_number_is_not_shown() {
+        let text = "# HELP lag seconds that are NaN\n# TYPE lag gauge\nlag{webhook=\"a\"} NaN\nlag{webhook=\"b\"} 0.5\n\nnext 1\n";
+        let shown =
+            "# HELP lag seconds that are NaN\n# TYPE lag gauge\nlag{webhook=\"b\"} 0.5\n\nnext 1\n";
+        assert_eq!(without_ended(text), shown);
     }
 }

@@ -1,12 +1,15 @@
 //! Serves HTTP within limits, and drains requests at shutdown.
 
+mod apart;
 mod connection;
 mod connections;
 mod requests;
+mod threads;
 
 use std::{
     io,
     net::{IpAddr, SocketAddr},
+    num::NonZero,
     panic::AssertUnwindSafe,
     pin::pin,
     sync::Arc,
@@ -18,7 +21,10 @@ use events::TargetPolicy;
 use futures::{FutureExt, StreamExt};
 use http::{Request, Response};
 use hyper::{body::Body as _, server::conn::http1};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::{
+    net::{TcpListener, TcpSocket, TcpStream},
+    runtime::Handle,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -34,6 +40,7 @@ use crate::{
 use connection::{Served, Tracked};
 use connections::{Bounds, Busy, Connections, Patience};
 use requests::Requests;
+use threads::Threads;
 
 /// Limits for requests.
 #[derive(Debug, Clone)]
@@ -63,6 +70,14 @@ pub struct Limits {
     pub rates: RateLimits,
     /// Which addresses webhooks may have.
     pub webhook_targets: TargetPolicy,
+    /// PEM file of authorities that sign the certificates of webhooks, besides those that browsers
+    /// trust.
+    pub webhook_authority: Option<Vec<u8>>,
+    /// Maximum number of webhooks.
+    pub webhooks: u32,
+    /// Number of threads that serve connections, each with a runtime of its own. With 0, the runtime
+    /// of the caller serves them.
+    pub threads: usize,
 }
 
 impl Default for Limits {
@@ -81,6 +96,9 @@ impl Default for Limits {
             connections_per_peer: None,
             rates: RateLimits::default(),
             webhook_targets: TargetPolicy::default(),
+            webhook_authority: None,
+            webhooks: 100,
+            threads: processors(),
         }
     }
 }
@@ -107,6 +125,11 @@ impl Limits {
             per_peer: self.connections_per_peer.unwrap_or(usize::MAX),
         }
     }
+}
+
+/// The processors that this process may use.
+pub fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 /// The descriptors that this process may have.
@@ -136,6 +159,9 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Serves until `stop`, then finishes the requests that are under way.
+///
+/// Connections are dealt out to [`Limits::threads`]. Orders are placed there; all other requests are
+/// answered on the runtime that calls this.
 pub async fn serve(
     listener: TcpListener,
     api: impl Into<Api>,
@@ -144,7 +170,11 @@ pub async fn serve(
 ) {
     let connections = Connections::new(limits.bounds());
     let (serving, http) = (TaskTracker::new(), Arc::new(http(limits)));
-    let handler = Arc::new(Handler::new(api.into(), limits, &stop));
+    let threads = start_threads(limits.threads);
+    let handler = Arc::new(Handler {
+        apart: (!threads.is_empty()).then(Handle::current),
+        ..Handler::new(api.into(), limits, &stop)
+    });
     loop {
         let (stream, peer) = tokio::select! {
             () = stop.cancelled() => break,
@@ -166,7 +196,9 @@ pub async fn serve(
                 patience: limits.patience(),
                 http: Arc::clone(&http),
             };
-            serving.spawn(connect(stream, served, Arc::clone(&handler), peer.ip()));
+            let handler = Arc::clone(&handler);
+            let connect = move |stream| connect(stream, served, handler, peer.ip());
+            threads.serve(stream, &serving, connect);
         }
     }
     drop(listener);
@@ -178,6 +210,14 @@ pub async fn serve(
     {
         tracing::warn!("drain timeout: some requests were still under way");
     }
+}
+
+/// Without threads the service is slower, and no less correct.
+fn start_threads(count: usize) -> Threads {
+    Threads::start(count).unwrap_or_else(|error| {
+        tracing::warn!(%error, "could not start threads for connections");
+        Threads::default()
+    })
 }
 
 fn http(limits: &Limits) -> http1::Builder {
@@ -237,6 +277,8 @@ struct Handler {
     rates: Arc<PeerRates>,
     stopping: Stopping,
     requests: &'static Requests,
+    /// Where requests are answered that may hold up their thread. `None`: where they arrive.
+    apart: Option<Handle>,
 }
 
 impl Handler {
@@ -247,6 +289,7 @@ impl Handler {
             rates: Arc::new(PeerRates::new(&limits.rates)),
             stopping: Stopping(stop.clone()),
             requests: Requests::shared(),
+            apart: None,
         }
     }
 
@@ -284,12 +327,25 @@ impl Handler {
         if let Some(bucket) = bucket.flatten() {
             request.extensions_mut().insert(bucket);
         }
-        let answer = AssertUnwindSafe(self.api.answer_within(request, timer)).catch_unwind();
+        let answer = AssertUnwindSafe(self.answer_somewhere(request, timer)).catch_unwind();
         match timer.within(timeout, pin!(answer)).await {
             Some(Ok(answer)) => answer,
             Some(Err(_panic)) => refused(Problem::internal()),
             None if request_id::is_reading() => refused(Problem::slow_request()),
             None => refused(Problem::timed_out()),
+        }
+    }
+
+    async fn answer_somewhere(
+        &self,
+        request: Request<Tracked>,
+        timer: &SharedTimer,
+    ) -> Response<Answer> {
+        match &self.apart {
+            Some(runtime) if !self.api.is_direct(&request) => {
+                apart::answer(runtime, &self.api, request).await
+            }
+            _ => self.api.answer_within(request, timer).await,
         }
     }
 }

@@ -68,6 +68,16 @@ pub(crate) fn sparkline(values: &[f64], columns: usize) -> Markup {
     }
 }
 
+/// A share of a whole as one bar, for a row of a table.
+pub(crate) fn part(class: &str, value: u64, whole: u64) -> Markup {
+    let width = value.min(whole) as f64 / whole.max(1) as f64 * 1000.0;
+    html! {
+        svg.bar viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true" {
+            rect class=(class) width=(format!("{width:.1}")) height="10" {}
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Share, bar, sparkline};

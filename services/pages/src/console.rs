@@ -8,12 +8,14 @@ mod access;
 mod action;
 mod actions;
 mod failures;
+mod funnel;
 mod item;
 mod login;
 mod overview;
 mod rates;
 mod read;
 mod sessions;
+mod system;
 
 use std::sync::Arc;
 
@@ -68,6 +70,8 @@ pub fn console_router(
     let routes = Router::new()
         .route(HOME, get(overview::show))
         .route("/console/events", get(overview::events))
+        .route("/console/system", get(system::show))
+        .route("/console/system/events", get(system::events))
         .route("/console/login", get(login::show).merge(post(login::login)))
         .route("/console/logout", post(login::logout))
         .route("/console/items/{item}", get(item::show))
@@ -83,7 +87,7 @@ pub fn console_router(
 fn head(operator: &Operator) -> Markup {
     html! {
         header {
-            nav aria-label="Console" { a href=(HOME) { "All items" } }
+            nav aria-label="Console" { a href=(HOME) { "All items" } a href="/console/system" { "System" } }
             span.muted { "Logged in as " b #admin { (operator.name()) } }
             form method="post" action="/console/logout" {
                 (operator.secret_field())

@@ -1,5 +1,7 @@
 //! Numbers, prices and times as people read them.
 
+use std::time::Duration;
+
 use domain::{Item, ItemState};
 use jiff::Timestamp;
 
@@ -44,6 +46,53 @@ pub(crate) fn time_until(now: Timestamp, then: Timestamp) -> String {
     }
 }
 
+/// A time as people say it: `340 ms`, `12 s`, `5 min`, `3 h 20 min`, `4 d 3 h`.
+pub(crate) fn span(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0 => format!("{} ms", time.as_millis()),
+        1..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        3600..86_400 => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds / 3600 % 24),
+    }
+}
+
+/// A size: `512 B`, `1.5 KiB`, `20 MiB`, `1.2 GiB`.
+pub(crate) fn bytes(bytes: u64) -> String {
+    let (unit, name) = match bytes {
+        0..1024 => return format!("{bytes} B"),
+        1024..1_048_576 => (10, "KiB"),
+        1_048_576..1_073_741_824 => (20, "MiB"),
+        _ => (30, "GiB"),
+    };
+    let tenths = (u128::from(bytes) * 10) >> unit;
+    match tenths {
+        100.. => format!("{} {name}", tenths / 10),
+        _ => format!("{}.{} {name}", tenths / 10, tenths % 10),
+    }
+}
+
+/// The next wave of units that is still to come.
+fn next_wave(item: &Item, now: Timestamp) -> Option<String> {
+    let waves = item.waves.iter().filter(|wave| !wave.is_added);
+    let wave = waves.min_by_key(|wave| wave.at)?;
+    Some(format!(
+        "{} more units in {}",
+        number(wave.units),
+        time_until(now, wave.at)
+    ))
+}
+
+/// What happens next to an item, and when its next wave comes.
+pub(crate) fn next_events(item: &Item, now: Timestamp) -> String {
+    let next = next_event(item, now);
+    match next_wave(item, now).filter(|_| item.state != ItemState::Archived) {
+        Some(wave) => format!("{next}; {wave}"),
+        None => next,
+    }
+}
+
 /// What happens next to an item.
 pub(crate) fn next_event(item: &Item, now: Timestamp) -> String {
     let window = item.window;
@@ -70,7 +119,31 @@ pub(crate) fn sells(item: &Item, now: Timestamp) -> bool {
 mod tests {
     use jiff::Timestamp;
 
-    use super::{number, price, time, time_until};
+    use std::time::Duration;
+
+    use super::{bytes, number, price, span, time, time_until};
+
+    #[test]
+    fn times_and_sizes_have_the_unit_that_fits() {
+        for (ms, text) in [
+            (0, "0 ms"),
+            (999, "999 ms"),
+            (59_999, "59 s"),
+            (60_000, "1 min"),
+            (12_000_000, "3 h 20 min"),
+            (90_000_000, "1 d 1 h"),
+        ] {
+            assert_eq!(span(Duration::from_millis(ms)), text);
+        }
+        for (size, text) in [
+            (1023, "1023 B"),
+            (1536, "1.5 KiB"),
+            (20 << 20, "20 MiB"),
+            ((1 << 30) + (1 << 28), "1.2 GiB"),
+        ] {
+            assert_eq!(bytes(size), text);
+        }
+    }
 
     #[test]
     fn numbers_and_prices_are_grouped() {

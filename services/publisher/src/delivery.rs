@@ -67,6 +67,14 @@ struct Delivery {
     latch: ErrorLatch,
 }
 
+/// A webhook that was removed, or that another publisher has now, has no lag here: the page of metrics
+/// leaves out what is no number.
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        self.set_lag(f64::NAN);
+    }
+}
+
 impl Delivery {
     async fn pause(&self, pause: Duration) {
         tokio::select! {
@@ -205,7 +213,11 @@ impl Delivery {
         let age = oldest.map_or(0, |event| {
             Timestamp::now().as_millisecond() - event.at.as_millisecond()
         });
-        metrics::gauge!("stockade_webhook_lag_seconds", "webhook" => self.webhook.webhook.id.to_string())
-            .set(age.max(0) as f64 / 1000.0);
+        self.set_lag(age.max(0) as f64 / 1000.0);
+    }
+
+    fn set_lag(&self, seconds: f64) {
+        let id = self.webhook.webhook.id.to_string();
+        metrics::gauge!("stockade_webhook_lag_seconds", "webhook" => id).set(seconds);
     }
 }

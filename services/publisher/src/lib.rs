@@ -37,6 +37,9 @@ pub use crate::sinks::{SinkError, SinkSettings};
 pub struct PublisherSettings {
     /// Which addresses webhooks may have.
     pub targets: TargetPolicy,
+    /// PEM file of authorities that sign the certificates of webhooks, besides those that browsers
+    /// trust.
+    pub authority: Option<Vec<u8>>,
     /// How often it looks for events and for webhooks.
     pub poll_interval: Duration,
     /// How long a webhook stays with a publisher that has crashed.
@@ -61,6 +64,7 @@ impl Default for PublisherSettings {
     fn default() -> Self {
         Self {
             targets: TargetPolicy::default(),
+            authority: None,
             poll_interval: Duration::from_millis(500),
             lease: Duration::from_secs(30),
             request_timeout: Duration::from_secs(15),
@@ -97,7 +101,11 @@ pub async fn run(
     stop: CancellationToken,
 ) -> io::Result<()> {
     let publisher = Arc::new(Publisher {
-        sender: Sender::new(settings.targets, settings.request_timeout)?,
+        sender: Sender::new(
+            settings.targets,
+            settings.request_timeout,
+            settings.authority.as_deref(),
+        )?,
         ledger,
         settings,
         id: Uuid::new_v4(),

@@ -36,6 +36,10 @@ pub enum SinkSettings {
     Nats {
         /// `nats://HOST:PORT` of the servers of one cluster, or `tls` for TLS.
         urls: Vec<String>,
+        /// An authority besides those of the system, and a certificate of ours, for `tls`.
+        tls: Option<TlsCertificates>,
+        /// Content of a credentials file (`.creds`): a user's JWT, and the seed that signs for it.
+        credentials: Option<String>,
         /// The stream, created if it is missing.
         stream: String,
         /// First word of the events' subjects.
@@ -47,6 +51,8 @@ pub enum SinkSettings {
     Amqp {
         /// `amqp://HOST:PORT/VHOST`, or `amqps` for TLS.
         url: String,
+        /// An authority besides those that browsers trust, and a certificate of ours, for `amqps`.
+        tls: Option<TlsCertificates>,
         /// The exchange, of the type `topic`, created if it is missing.
         exchange: String,
     },
@@ -66,6 +72,14 @@ pub enum SinkError {
     /// The URL cannot be read. It is not shown, because it may have a password.
     #[error("expected {0}")]
     Url(&'static str),
+    /// A certificate or its key cannot be used.
+    #[error("STOCKADE_TLS_CA, STOCKADE_TLS_CERT, STOCKADE_TLS_KEY: {0}")]
+    Certificates(String),
+    /// The credentials file cannot be read. It is not shown, because it has a secret.
+    #[error(
+        "STOCKADE_EVENTS_NATS_CREDENTIALS: expected a credentials file (.creds) with a user's JWT and its seed"
+    )]
+    Credentials,
     /// The program was built without this kind of sink.
     #[error("{0} is not compiled in; build stockade with `--features {0}`")]
     NotCompiled(&'static str),
@@ -131,14 +145,21 @@ impl SinkSettings {
             #[cfg(feature = "nats")]
             Self::Nats {
                 urls,
+                tls,
+                credentials,
                 stream,
                 subject,
                 keep,
-            } => Ok(Box::new(nats::JetStream::open(
-                urls, stream, subject, *keep,
-            )?)),
+            } => {
+                let access = nats::Access::new(urls, tls.as_ref(), credentials.as_deref())?;
+                let opened = nats::JetStream::open(access, stream, subject, *keep);
+                Ok(Box::new(opened))
+            }
             #[cfg(feature = "amqp")]
-            Self::Amqp { url, exchange } => Ok(Box::new(amqp::Exchange::open(url, exchange)?)),
+            Self::Amqp { url, tls, exchange } => {
+                let opened = amqp::Exchange::open(url, tls.as_ref(), exchange)?;
+                Ok(Box::new(opened))
+            }
             #[cfg(not(all(feature = "nats", feature = "amqp")))]
             missing => Err(SinkError::NotCompiled(missing.name())),
         }

@@ -6,6 +6,8 @@ use audit::Snapshot;
 use domain::{ItemState, SegmentConfig, SegmentKey};
 use jiff::{SignedDuration, Timestamp};
 
+use crate::home_check::UncheckedHome;
+
 /// Why a segment needs repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Anomaly {
@@ -106,6 +108,8 @@ pub(crate) struct PendingWork {
     pub balance: bool,
     /// Number of units that a waiting order needs in one segment; 0 if none waits.
     pub wanted: u64,
+    /// Homes whose decisions are to be compared with the ledger.
+    pub check: Vec<UncheckedHome>,
     /// Who has the item archived now, or has its keys removed.
     pub archive: Option<String>,
 }
@@ -116,6 +120,7 @@ impl PendingWork {
             && !self.rebuild
             && !self.transfers
             && !self.balance
+            && self.check.is_empty()
             && self.archive.is_none()
     }
 }

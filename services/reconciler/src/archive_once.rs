@@ -12,8 +12,8 @@ use stock::Stock;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Reconciler, ReconcilerError, ReconcilerSettings, anomaly::PendingWork, gauges::Backlog,
-    item_lock,
+    Reconciler, ReconcilerError, ReconcilerSettings, anomaly::PendingWork, audits::Audits,
+    gauges::Backlog, item_lock,
 };
 
 /// Result of [`archive_once`].
@@ -50,6 +50,7 @@ pub async fn archive_once(
         settings: ReconcilerSettings::default(),
         stop: CancellationToken::new(),
         backlog: Backlog::default(),
+        audits: Audits::default(),
     });
     let until = Instant::now() + ARCHIVE_TIMEOUT;
     loop {

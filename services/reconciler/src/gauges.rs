@@ -153,8 +153,11 @@ pub(crate) fn show_drift(id: &ItemId, units: u64) {
 pub(crate) fn show_audit(id: &ItemId, report: &AuditReport) {
     metrics::gauge!("stockade_oversold_units", "item" => id.to_string())
         .set(report.oversold as f64);
-    metrics::gauge!("stockade_refund_due_orders", "item" => id.to_string())
-        .set(report.refund_due_orders as f64);
+    show_refunds_due(id, report.refund_due_orders);
+}
+
+pub(crate) fn show_refunds_due(id: &ItemId, orders: u64) {
+    metrics::gauge!("stockade_refund_due_orders", "item" => id.to_string()).set(orders as f64);
 }
 
 /// Shows the gauges and counters without labels before their first event: an alert needs the 0.

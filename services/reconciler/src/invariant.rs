@@ -1,36 +1,23 @@
 //! Checks the conservation invariant of an item while it sells. Each round checks every segment and
-//! the item; the audit checks the orders at longer intervals. The gauge shows each violation. A new
+//! the item; audits (`audits.rs`) check the orders at longer intervals. The gauge shows each violation. A new
 //! violation is also logged and journaled once.
-
-use std::time::Instant;
 
 use audit::Snapshot;
 use domain::{ItemId, SegmentConfig, SegmentKey};
 use ledger::NewJournalEntry;
 use serde_json::{Value, json};
 
-use crate::{Reconciler, ReconcilerError, anomaly::Anomaly, confirmation::Confirmation, gauges};
+use crate::{Reconciler, ReconcilerError, anomaly::Anomaly, confirmation::Confirmation};
 
 /// State of the invariant checks of one item.
+#[derive(Default)]
 pub(crate) struct Invariant {
     confirmation: Confirmation,
     /// Units of the item's stock that neither rows nor transfers account for.
     unaccounted: i64,
-    /// Units by which the orders and the rows differ.
-    miscounted: u64,
-    audited: Instant,
 }
 
 impl Invariant {
-    pub(crate) fn new(now: Instant) -> Self {
-        Self {
-            confirmation: Confirmation::default(),
-            unaccounted: 0,
-            miscounted: 0,
-            audited: now,
-        }
-    }
-
     /// Reports new anomalies, and returns the segments whose anomaly is confirmed.
     pub(crate) async fn judge(
         &mut self,
@@ -62,16 +49,18 @@ impl Invariant {
             }
         }
         self.account(reconciler, id).await?;
-        gauges::show_drift(
+        reconciler.audits.note(
             id,
-            drift + self.unaccounted.unsigned_abs() + self.miscounted,
+            audit::revision(snapshots.iter().map(|snapshot| &snapshot.row)),
+            drift + self.unaccounted.unsigned_abs(),
+            reconciler.settings.audit_interval,
         );
         Ok(repair)
     }
 
     /// Whether the last poll found nothing wrong.
     pub(crate) fn is_clean(&self) -> bool {
-        self.confirmation.is_empty() && self.unaccounted == 0 && self.miscounted == 0
+        self.confirmation.is_empty() && self.unaccounted == 0
     }
 
     /// Compares the item with its rows. The reconciler has no data to repair a difference: an
@@ -94,37 +83,6 @@ impl Invariant {
             .await?;
         }
         self.unaccounted = unaccounted;
-        Ok(())
-    }
-
-    /// Compares the rows with the orders, once per `audit_interval` because it reads every order.
-    pub(crate) async fn audit(
-        &mut self,
-        reconciler: &Reconciler,
-        id: &ItemId,
-    ) -> Result<(), ReconcilerError> {
-        if self.audited.elapsed() < reconciler.settings.audit_interval {
-            return Ok(());
-        }
-        self.audited = Instant::now();
-        let Some(report) = audit::audit(&reconciler.stock, &*reconciler.ledger, id).await? else {
-            return Ok(());
-        };
-        gauges::show_audit(id, &report);
-        let miscounted = report.miscounted + report.oversold;
-        if miscounted != 0 && miscounted != self.miscounted {
-            tracing::error!(item = %id, miscounted = report.miscounted, oversold = report.oversold, "audit failed, orders and segment rows differ or units are oversold: run `stockade audit {id}`");
-            let found = json!({ "miscounted": report.miscounted, "oversold": report.oversold });
-            note(
-                reconciler,
-                id,
-                "miscounted",
-                json!({ "miscounted": 0, "oversold": 0 }),
-                found,
-            )
-            .await?;
-        }
-        self.miscounted = miscounted;
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use lock::{FencingToken, Guard, LockError};
 use crate::{
     Reconciler, ReconcilerError,
     anomaly::{Anomaly, PendingWork},
-    archive, balance, repair, transfers,
+    archive, balance, home_check, repair, transfers,
 };
 
 /// Does the pending work if no other process has the item's lock. Returns what stands against an
@@ -26,12 +26,14 @@ pub(crate) async fn work_under_lock(
         Err(error) => return Err(error.into()),
     };
     let token = number(guard.token());
+    reconciler.settings.locks.taken(id, token);
     // If the lock is lost, `run` drops the work where it is. The stores refuse requests that are
     // still under way, unless they arrive before a higher token.
     let done = guard
         .run(|_| Box::pin(do_all(Arc::clone(reconciler), id.clone(), token, work)))
         .await;
     release(guard).await;
+    reconciler.settings.locks.given_up(id);
     let done = done?;
     if let Some(fence) = done.as_ref().err().and_then(ReconcilerError::fence) {
         // New lock servers start with low tokens, and so does a restored database.
@@ -105,7 +107,12 @@ async fn do_all(
     if work.rebuild {
         repair::rebuild(&reconciler, &id, token).await?;
     }
-    let repair = still_anomalous(&reconciler, &id, work.repair).await?;
+    let mut repair = still_anomalous(&reconciler, &id, work.repair).await?;
+    if !work.check.is_empty() {
+        // Boxed: it is rare, and its type is deep.
+        let checked = home_check::check(&reconciler, &id, token, work.check).boxed();
+        repair.extend(checked.await?);
+    }
     if !repair.is_empty() {
         repair::repair(&reconciler, &id, token, &repair).await?;
     }

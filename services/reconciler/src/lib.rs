@@ -1,5 +1,5 @@
 //! The reconciler: expires holds, returns units to their segments, checks the conservation
-//! invariant, and repairs segments that violate it.
+//! invariant, repairs segments that violate it, and deletes what is left of old sales.
 //!
 //! There are two kinds of work. Some work may run at any time, repeatedly and concurrently, and
 //! needs no lock: expiring holds (a version decides), and repeating returns and settling spillovers
@@ -14,6 +14,7 @@
 mod anomaly;
 mod archive;
 mod archive_once;
+mod audits;
 mod balance;
 mod carts;
 mod clock;
@@ -21,12 +22,16 @@ mod close;
 mod confirmation;
 mod expire;
 mod gauges;
+mod home_check;
 mod invariant;
 mod item_lock;
+mod lock_log;
 mod plan;
+mod purges;
 mod rebuild;
 mod reconcile_loop;
 mod repair;
+mod restore;
 mod returns;
 mod spillovers;
 mod transfers;
@@ -44,10 +49,12 @@ use supervision::supervise;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::gauges::Backlog;
+use crate::{audits::Audits, gauges::Backlog};
 
 pub use archive_once::{Archived, archive_once};
+pub use lock_log::LockLog;
 pub use plan::{Plan, Step, plan, reconcile_once};
+pub use purges::{Purged, purge_once};
 pub use rebuild::rebuild_once;
 
 /// Settings of the reconciler.
@@ -62,20 +69,30 @@ pub struct ReconcilerSettings {
     pub return_delay: Duration,
     /// How long an anomaly must persist, unchanged, before it is repaired.
     pub confirmation_period: Duration,
-    /// How often the orders of an item are summed up and compared with its counters.
+    /// How often the orders of an item are summed up and compared with its counters, at most. An item
+    /// whose rows have not changed since its last good audit is not summed up again.
     pub audit_interval: Duration,
+    /// How often they are summed up without a change, about.
+    pub full_audit_interval: Duration,
+    /// How often to look up items that are to be purged.
+    pub purge_interval: Duration,
     /// How long the ledger may take to list expired holds, or to end a batch of them, before the
     /// request is retried.
     pub ledger_timeout: Duration,
+    /// How many orders a repair reads at a time. It bounds the memory that a repair needs.
+    pub repair_page: usize,
     /// Whether to move units between segments.
     pub balance: bool,
     /// How long after the end of its window an item is closed. Orders of the last moment may still
-    /// be trying segments, so it is at least the time that an order may take.
+    /// be trying segments, so it is at least the time that an order may take. After a failover, homes
+    /// are checked after twice this time.
     pub close_delay: Duration,
     /// How long after its end a closed and settled item is archived. `None`: only on request.
     pub archive_after: Option<Duration>,
     /// This process's clock. Redis's is compared with it before a hold ends or an item is closed.
     pub clock: fn() -> Timestamp,
+    /// Gets the item locks that the reconciler takes.
+    pub locks: Arc<LockLog>,
 }
 
 impl Default for ReconcilerSettings {
@@ -86,11 +103,15 @@ impl Default for ReconcilerSettings {
             return_delay: Duration::from_secs(1),
             confirmation_period: Duration::from_secs(1),
             audit_interval: Duration::from_secs(60),
+            full_audit_interval: Duration::from_secs(24 * 3600),
+            purge_interval: Duration::from_secs(5),
             ledger_timeout: Duration::from_secs(30),
+            repair_page: 10_000,
             balance: true,
             close_delay: Duration::from_secs(5),
             archive_after: None,
             clock: Timestamp::now,
+            locks: Arc::default(),
         }
     }
 }
@@ -161,6 +182,7 @@ pub(crate) struct Reconciler {
     pub lock: Arc<dyn Lock>,
     pub settings: ReconcilerSettings,
     pub backlog: Backlog,
+    pub audits: Audits,
     pub stop: CancellationToken,
 }
 
@@ -182,6 +204,12 @@ impl Reconciler {
 
     pub(crate) fn close_delay(&self) -> SignedDuration {
         SignedDuration::try_from(self.settings.close_delay).unwrap_or(SignedDuration::MAX)
+    }
+
+    /// Time after which no order of now can take units any more. It is twice the time that an order
+    /// may take: deadlines go by the clocks of the Redis servers, which must agree within it.
+    pub(crate) fn deadlines_pass(&self) -> Duration {
+        self.settings.close_delay * 2
     }
 
     /// Waits for `pause` or for the stop signal, and returns whether it was the stop signal.
@@ -207,11 +235,13 @@ pub async fn run(
         lock,
         settings,
         backlog: Backlog::default(),
+        audits: Audits::default(),
         stop: stop.child_token(),
     });
     gauges::show_initial();
     let mut tasks = JoinSet::new();
-    let [expirer, carter, returner, looper, gauger] = [0; 5].map(|_| Arc::clone(&reconciler));
+    let [expirer, carter, returner, looper, gauger, auditor, purger] =
+        [0; 7].map(|_| Arc::clone(&reconciler));
     tasks.spawn(supervise("expiry", move || {
         expire::run(Arc::clone(&expirer))
     }));
@@ -221,6 +251,12 @@ pub async fn run(
     }));
     tasks.spawn(supervise("the reconcile loop", move || {
         reconcile_loop::run(Arc::clone(&looper))
+    }));
+    tasks.spawn(supervise("audits", move || {
+        audits::run(Arc::clone(&auditor))
+    }));
+    tasks.spawn(supervise("purges", move || {
+        purges::run(Arc::clone(&purger))
     }));
     tasks.spawn(supervise("the gauges", move || {
         gauges::run(Arc::clone(&gauger))

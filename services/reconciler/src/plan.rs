@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Reconciler, ReconcilerError, ReconcilerSettings,
     anomaly::{Anomaly, PendingWork},
+    audits::Audits,
     balance,
     confirmation::Confirmation,
     expire,
@@ -321,6 +322,7 @@ pub async fn reconcile_once(
         ledger,
         lock,
         backlog: Backlog::default(),
+        audits: Audits::default(),
         settings,
         stop: CancellationToken::new(),
     });

@@ -17,8 +17,8 @@ use stock::Stock;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Plan, Reconciler, ReconcilerError, ReconcilerSettings, anomaly::PendingWork, gauges::Backlog,
-    item_lock, plan::plan,
+    Plan, Reconciler, ReconcilerError, ReconcilerSettings, anomaly::PendingWork, audits::Audits,
+    gauges::Backlog, item_lock, plan::plan,
 };
 
 /// Limit for rebuilding one item.
@@ -42,6 +42,7 @@ pub async fn rebuild_once(
         settings: ReconcilerSettings::default(),
         stop: CancellationToken::new(),
         backlog: Backlog::default(),
+        audits: Audits::default(),
     });
     if item.is_some_and(|item| item.state != ItemState::Archived) {
         rebuild(&reconciler, id).await?;

@@ -6,7 +6,7 @@
 //! the connection to Redis is new, and otherwise every ten minutes.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -24,6 +24,7 @@ use crate::{
     archive,
     balance::{self, Pace},
     close, gauges,
+    home_check::HomeCheck,
     invariant::Invariant,
     item_lock, spillovers, transfers, waves,
 };
@@ -48,6 +49,7 @@ struct Watched {
     /// The epoch and the version of the rows at which the item came to rest.
     resting_at: Option<(u64, u64)>,
     invariant: Invariant,
+    home_check: HomeCheck,
     error_latch: ErrorLatch,
     pace: Pace,
     consolidated: Option<Instant>,
@@ -82,7 +84,8 @@ impl Watched {
         Self {
             next: now,
             resting_at: None,
-            invariant: Invariant::new(now),
+            invariant: Invariant::default(),
+            home_check: HomeCheck::default(),
             error_latch: ErrorLatch::new("reconciling an item", ERRORS),
             pace: Pace::default(),
             consolidated: None,
@@ -101,8 +104,9 @@ impl Watched {
     }
 
     /// Plans the next poll after one that found the item `active` or not.
-    fn plan(&mut self, item: &LiveItem, active: bool) {
-        let rests = !active && item.is_settled() && self.invariant.is_clean();
+    fn plan(&mut self, item: &LiveItem, active: bool, miscounted: u64) {
+        let is_clean = self.invariant.is_clean() && miscounted == 0;
+        let rests = !active && item.is_settled() && is_clean;
         self.resting_at = rests.then_some((item.config.epoch, item.rows_version));
         let pause = match (active, rests) {
             (true, _) => Duration::ZERO,
@@ -188,7 +192,9 @@ async fn reconcile_due(
         reconciler.ledger.open_transfers(None).await?,
     );
     let live = reconciler.ledger.live_items().await?;
-    items.retain(|id, _| live.iter().any(|known| known.id == *id));
+    let known: HashSet<_> = live.iter().map(|item| &item.id).collect();
+    items.retain(|id, _| known.contains(id));
+    reconciler.audits.retain(&known);
     let mut due = Vec::new();
     for item in live {
         let watched = items.remove(&item.id).unwrap_or_else(Watched::new);
@@ -305,8 +311,13 @@ async fn reconcile(
         .invariant
         .judge(reconciler, id, settings, &snapshots)
         .await?;
-    let active = is_active(&snapshots, (reconciler.settings.clock)()) || !transfers.is_empty();
-    watched.plan(item, active);
+    let check = watched
+        .home_check
+        .due(&snapshots, reconciler.deadlines_pass(), Instant::now());
+    let active = is_active(&snapshots, (reconciler.settings.clock)())
+        || !transfers.is_empty()
+        || watched.home_check.is_waiting();
+    watched.plan(item, active, reconciler.audits.miscounted(id));
     if snapshots.iter().any(|snapshot| {
         snapshot
             .inspection
@@ -332,8 +343,11 @@ async fn reconcile(
     if balance && wanted > 0 {
         watched.consolidated = Some(now);
     }
+    // A repair comes first. It changes the epoch, so the check begins again.
+    let check = if repair.is_empty() { check } else { Vec::new() };
     let work = PendingWork {
         repair,
+        check,
         transfers: !transfers.is_empty(),
         balance,
         wanted,
@@ -342,7 +356,6 @@ async fn reconcile(
     if !work.is_empty() {
         item_lock::work_under_lock(reconciler, id, work).await?;
     }
-    watched.invariant.audit(reconciler, id).await?;
     match end {
         End::Close => close::close(reconciler, id).await,
         End::Archive(actor) => archive_item(reconciler, id, actor, watched).await,

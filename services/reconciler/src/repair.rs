@@ -2,30 +2,44 @@
 //!
 //! The steps, in this order; the stores refuse each one without the highest token:
 //!
-//! 1. halt the segments, so that their state does not change during the repair;
-//! 2. claim their rows, and stage their outbox entries in the open transaction: accept or reject
+//! 1. halt the segments, so that their state does not change during the repair, and read their
+//!    outboxes;
+//! 2. restore the recorded decisions of the segments from the orders that the ledger has, page by
+//!    page (`restore.rs`). No transaction is open;
+//! 3. claim their rows, and stage their outbox entries in the open transaction: accept or reject
 //!    orders that the ledger does not have, apply returns and transfers, and skip entries that do
 //!    not apply;
-//! 3. restore the recorded decisions of the segments in batches, and set their counters to the
-//!    staged rows: a compare-and-set on the entry of the halt and on the number of batches. The
-//!    entry that this writes is the new anchor;
-//! 4. commit, with these entries as checkpoints.
+//! 4. restore what the staged entries have changed, and set the counters of the segments to the
+//!    staged rows: a compare-and-set on the entry of the halt and on the number of batches that were
+//!    restored. The entry that this writes is the new anchor;
+//! 5. commit, with these entries as checkpoints.
 //!
-//! A crash between 3 and 4 leaves anchors that the ledger does not have. Such a segment counts as
-//! diverged and is repaired again. A repair never uses a snapshot from before its halt.
+//! The transaction of 3 to 5 is as long as the outboxes, and not as long as the sale. Orders can be
+//! paid and cancelled during step 2. That changes nothing that a segment remembers: units on their
+//! way back count as taken until a segment releases them, and a halted one does not. What the
+//! recorder records meanwhile was in the outboxes after the halt, so step 4 restores it.
+//!
+//! A crash before 4 leaves halted segments: they are repaired again, from the beginning. A crash
+//! between 4 and 5 leaves anchors that the ledger does not have. Such a segment counts as diverged and
+//! is repaired again. A repair never uses a snapshot from before its halt.
 
 use std::sync::Arc;
 
-use domain::{Item, ItemId, Memory, SegmentKey};
-use ledger::{NewJournalEntry, Recorded, Repair, Repaired, SegmentRow, Transfer, TransferState};
-use stock::{Halted, InspectionEntries, Moved, OldMemory, StockError, TransferMemory};
+use domain::{Item, ItemId, SegmentKey};
+use ledger::{NewJournalEntry, Recorded, Repair, Repaired, SegmentRow};
+use stock::{Halted, Inspection, InspectionEntries, OldMemory, StockError};
 
-use crate::{Reconciler, ReconcilerError};
+use crate::{Reconciler, ReconcilerError, restore::Restore};
+
+/// A halted segment, as it was read.
+struct Read {
+    halted: Halted,
+    inspection: Inspection,
+}
 
 /// A halted segment whose outbox entries are staged.
-struct Staged {
-    halted: Halted,
-    available_before: u64,
+struct Staged<'a> {
+    read: &'a Read,
     row_before: Option<SegmentRow>,
     row: SegmentRow,
     recorded: Recorded,
@@ -62,7 +76,7 @@ async fn repair_with(
     let mut segments = segments.to_vec();
     // Repeat with all segments if the ledger rejects orders of one segment: other segments count
     // these for their buyers, and must be corrected too.
-    while let Some(all) = repair_once(reconciler, token, &segments, memory).await? {
+    while let Some(all) = repair_once(reconciler, id, token, &segments, memory).await? {
         segments = all;
     }
     metrics::counter!("stockade_repaired_segments_total", "item" => id.to_string())
@@ -76,17 +90,22 @@ async fn repair_with(
 /// transaction was not committed.
 async fn repair_once(
     reconciler: &Reconciler,
+    id: &ItemId,
     token: u64,
     segments: &[SegmentKey],
     memory: OldMemory,
 ) -> Result<Option<Vec<SegmentKey>>, ReconcilerError> {
+    let Some(item) = reconciler.ledger.item(id).await? else {
+        return Ok(None);
+    };
     let halted = halt(reconciler, segments, token, memory).await?;
-    let halted_segments: Vec<_> = halted.iter().map(|halted| halted.segment.clone()).collect();
-    let mut repair = reconciler
-        .ledger
-        .claim_for_repair(&halted_segments, token)
-        .await?;
-    let outcome = match set_all(reconciler, &mut *repair, &halted).await {
+    let read = read(reconciler, halted).await?;
+    let halted: Vec<_> = read.iter().map(|read| read.halted.clone()).collect();
+    let mut restore = Restore::new(reconciler, &item, &halted);
+    restore.recorded_orders().await?;
+    let keys: Vec<_> = halted.into_iter().map(|halted| halted.segment).collect();
+    let mut repair = reconciler.ledger.claim_for_repair(&keys, token).await?;
+    let outcome = match set_all(reconciler, &mut *repair, &read, restore).await {
         Ok(Set::All {
             repaired,
             epoch,
@@ -105,7 +124,7 @@ async fn repair_once(
             Err(error)
         }
     };
-    wake_recorders(reconciler, &halted_segments).await;
+    wake_recorders(reconciler, &keys).await;
     outcome
 }
 
@@ -140,6 +159,25 @@ async fn halt(
     }
 }
 
+/// Reads the halted segments with their outboxes. The orders of the ledger are read afterwards: what a
+/// recorder has recorded and trimmed before is among them.
+async fn read(reconciler: &Reconciler, halted: Vec<Halted>) -> Result<Vec<Read>, ReconcilerError> {
+    let mut all = Vec::with_capacity(halted.len());
+    for halted in halted {
+        let segment = &halted.segment;
+        let inspection = reconciler
+            .stock
+            .inspect(segment, InspectionEntries::All)
+            .await?;
+        if inspection.last != halted.entry {
+            // A failover has undone the halt: the state that was read may still change.
+            return Err(StockError::Moved(segment.clone()).into());
+        }
+        all.push(Read { halted, inspection });
+    }
+    Ok(all)
+}
+
 /// Result of setting the segments.
 enum Set {
     /// All are set. The ledger still has to commit.
@@ -155,10 +193,11 @@ enum Set {
 async fn set_all(
     reconciler: &Reconciler,
     repair: &mut dyn Repair,
-    halted: &[Halted],
+    read: &[Read],
+    mut restore: Restore<'_>,
 ) -> Result<Set, ReconcilerError> {
     let item = repair.item().clone();
-    let (staged, epoch) = stage_all(reconciler, repair, halted, item.epoch).await?;
+    let (staged, epoch) = stage_all(repair, read, item.epoch).await?;
     if staged.len() < usize::from(item.segments)
         && staged
             .iter()
@@ -173,10 +212,20 @@ async fn set_all(
                 .collect(),
         ));
     }
-    let (memories, transfers) = (repair.memories().await?, repair.transfers().await?);
+    let entries = read.iter().flat_map(|read| &read.inspection.entries);
+    restore.staged(repair, entries).await?;
     let (mut repaired, mut journal) = (Vec::new(), Vec::new());
-    for staged in &staged {
-        repaired.push(set(reconciler, &item, staged, &memories, &transfers, epoch).await?);
+    for (staged, restoration) in staged.iter().zip(restore.finish().await?) {
+        let (halted, available) = (&staged.read.halted, staged.row.available);
+        let adjusted = reconciler
+            .stock
+            .adjust(&item, halted, restoration, available, epoch)
+            .await?;
+        repaired.push(Repaired {
+            segment: halted.segment.clone(),
+            checkpoint: adjusted.entry,
+            anchor: adjusted.fingerprint,
+        });
         journal.push(entry(&item, staged, epoch));
     }
     Ok(Set::All {
@@ -187,33 +236,23 @@ async fn set_all(
 }
 
 /// Stages all segments. The epoch returned is higher than any that one of them has seen.
-async fn stage_all(
-    reconciler: &Reconciler,
+async fn stage_all<'a>(
     repair: &mut dyn Repair,
-    halted: &[Halted],
+    read: &'a [Read],
     mut epoch: u64,
-) -> Result<(Vec<Staged>, u64), ReconcilerError> {
-    let mut all = Vec::new();
-    for halted in halted {
-        let segment = &halted.segment;
+) -> Result<(Vec<Staged<'a>>, u64), ReconcilerError> {
+    let mut all = Vec::with_capacity(read.len());
+    for read in read {
+        let Read { halted, inspection } = read;
         let row_before = repair
             .rows()
             .iter()
-            .find(|row| row.key == *segment)
+            .find(|row| row.key == halted.segment)
             .cloned();
-        let inspection = reconciler
-            .stock
-            .inspect(segment, InspectionEntries::All)
-            .await?;
-        if inspection.last != halted.entry {
-            // A failover has undone the halt: the state that was read may still change.
-            return Err(StockError::Moved(segment.clone()).into());
-        }
         epoch = epoch.max(inspection.epoch);
-        let (row, recorded) = repair.stage(segment, &inspection.entries).await?;
+        let (row, recorded) = repair.stage(&halted.segment, &inspection.entries).await?;
         all.push(Staged {
-            halted: halted.clone(),
-            available_before: inspection.available,
+            read,
             row_before,
             row,
             recorded,
@@ -222,50 +261,9 @@ async fn stage_all(
     Ok((all, epoch + 1))
 }
 
-async fn set(
-    reconciler: &Reconciler,
-    item: &Item,
-    staged: &Staged,
-    memories: &[Memory],
-    transfers: &[Transfer],
-    epoch: u64,
-) -> Result<Repaired, ReconcilerError> {
-    let (stock, halted) = (&reconciler.stock, &staged.halted);
-    let transfers: Vec<_> = transfers
-        .iter()
-        .filter_map(|transfer| memory_of(transfer, halted.segment.segment))
-        .collect();
-    let restoration = stock.restore(item, halted, memories, &transfers).await?;
-    let adjusted = stock
-        .adjust(item, halted, restoration, staged.row.available, epoch)
-        .await?;
-    Ok(Repaired {
-        segment: halted.segment.clone(),
-        checkpoint: adjusted.entry,
-        anchor: adjusted.fingerprint,
-    })
-}
-
-/// The transfer record that the segment must have, if it is one of the transfer's two ends.
-fn memory_of(transfer: &Transfer, segment: u16) -> Option<TransferMemory> {
-    let moved = if transfer.from == Some(segment) {
-        (transfer.state != TransferState::Planned).then_some(Moved::Out(transfer.moved))
-    } else if transfer.to == Some(segment) {
-        (transfer.state == TransferState::Done).then_some(Moved::In(transfer.moved))
-    } else {
-        return None;
-    };
-    Some(TransferMemory {
-        id: transfer.id,
-        moved,
-        is_open: transfer.state != TransferState::Done,
-    })
-}
-
-fn entry(item: &Item, staged: &Staged, epoch: u64) -> NewJournalEntry {
+fn entry(item: &Item, staged: &Staged<'_>, epoch: u64) -> NewJournalEntry {
     let Staged {
-        halted,
-        available_before,
+        read: Read { halted, inspection },
         row_before,
         row,
         recorded,
@@ -279,51 +277,11 @@ fn entry(item: &Item, staged: &Staged, epoch: u64) -> NewJournalEntry {
         actor: "reconciler".into(),
         action: "repair".into(),
         token: Some(halted.token),
-        before: serde_json::json!({ "segment": segment, "available": available_before, "available_at_checkpoint": at_checkpoint }),
+        before: serde_json::json!({ "segment": segment, "available": inspection.available, "available_at_checkpoint": at_checkpoint }),
         after: serde_json::json!({
             "segment": segment, "available": row.available, "epoch": epoch,
             "orders_held": recorded.held, "orders_rejected": recorded.rejected.len(), "orders_known": recorded.repeated,
             "orders_returned": recorded.returned, "transfers": recorded.transferred,
         }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use domain::TransferId;
-    use jiff::Timestamp;
-    use ledger::{Transfer, TransferState};
-    use stock::Moved;
-
-    use super::memory_of;
-
-    #[test]
-    fn a_repaired_segment_has_the_ledger_state_of_its_transfers_only() {
-        use TransferState::{Done, Out, Planned};
-        let id = TransferId::from_bytes([1; 16]);
-        let transfer = |state| Transfer {
-            id,
-            item: "vase".parse().unwrap(),
-            from: Some(0),
-            to: Some(1),
-            quantity: 5,
-            moved: 3,
-            state,
-            since: Timestamp::UNIX_EPOCH,
-        };
-        let at = |segment, state| memory_of(&transfer(state), segment).map(|memory| memory.moved);
-        assert_eq!(
-            [Planned, Out, Done].map(|state| at(0, state)),
-            [
-                Some(None),
-                Some(Some(Moved::Out(3))),
-                Some(Some(Moved::Out(3)))
-            ]
-        );
-        assert_eq!(
-            [Planned, Out, Done].map(|state| at(1, state)),
-            [Some(None), Some(None), Some(Some(Moved::In(3)))]
-        );
-        assert_eq!(at(2, Done), None);
     }
 }

@@ -4,18 +4,24 @@
 //! |---|---|
 //! | `service` | which service, the admin's token, and how answers are printed |
 //! | `items` | lists, shows, creates and changes items |
+//! | `waves` | shows and changes units that are added later |
 //! | `apply` | makes items as a file describes them |
 //! | `orders` | lists, exports, shows, cancels and refunds orders |
+//! | `carts` | places, lists, shows and ends carts |
+//! | `refunds` | lists the money to return, and notes that it was returned |
 //! | `events` | prints events as they happen |
 //! | `webhooks` | lists, adds, tests and removes webhooks |
 //! | `table` | prints answers as tables |
 
 mod apply;
+mod carts;
 mod events;
 mod items;
 mod orders;
+mod refunds;
 mod service;
 mod table;
+mod waves;
 mod webhooks;
 
 use std::{path::Path, process::ExitCode};
@@ -24,9 +30,11 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 
 use crate::settings::Layers;
+use carts::CartsCommand;
 use events::EventsCommand;
 use items::ItemsCommand;
 use orders::OrdersCommand;
+use refunds::RefundsCommand;
 use service::{Service, ServiceArguments};
 use webhooks::WebhooksCommand;
 
@@ -37,6 +45,10 @@ pub enum ApiCommand {
     Items(ItemsArguments),
     /// Lists, exports, shows, cancels and refunds orders of a running service.
     Orders(OrdersArguments),
+    /// Places, lists, shows, extends, cancels and refunds carts of a running service.
+    Carts(CartsArguments),
+    /// Lists the money that must be returned, and records that it was.
+    Refunds(RefundsArguments),
     /// Prints the events of a running service.
     Events(EventsArguments),
     /// Lists, adds, tests and removes webhooks of a running service.
@@ -60,6 +72,22 @@ pub struct OrdersArguments {
 }
 
 #[derive(Args)]
+pub struct CartsArguments {
+    #[command(flatten)]
+    service: ServiceArguments,
+    #[command(subcommand)]
+    command: CartsCommand,
+}
+
+#[derive(Args)]
+pub struct RefundsArguments {
+    #[command(flatten)]
+    service: ServiceArguments,
+    #[command(subcommand)]
+    command: RefundsCommand,
+}
+
+#[derive(Args)]
 pub struct EventsArguments {
     #[command(flatten)]
     service: ServiceArguments,
@@ -75,14 +103,21 @@ pub struct WebhooksArguments {
     command: WebhooksCommand,
 }
 
+/// Commands for items that need the stores instead of a service, with the item.
+pub enum OnTheStores {
+    Archive(String),
+    Purge(String),
+}
+
 impl ApiCommand {
-    /// The item of `items archive`, which needs the stores instead of a service.
-    pub fn item_to_archive(&self) -> Option<String> {
-        match self {
-            Self::Items(ItemsArguments {
-                command: ItemsCommand::Archive { item },
-                ..
-            }) => Some(item.clone()),
+    /// The command, if it needs the stores instead of a service.
+    pub fn on_the_stores(&self) -> Option<OnTheStores> {
+        let Self::Items(ItemsArguments { command, .. }) = self else {
+            return None;
+        };
+        match command {
+            ItemsCommand::Archive { item } => Some(OnTheStores::Archive(item.clone())),
+            ItemsCommand::Purge { item } => Some(OnTheStores::Purge(item.clone())),
             _ => None,
         }
     }
@@ -95,6 +130,12 @@ pub async fn run(command: ApiCommand, dir: &Path, layers: &Layers) -> Result<Exi
             command.run(&Service::find(&service, dir, layers)?).await?;
         }
         ApiCommand::Orders(OrdersArguments { service, command }) => {
+            command.run(&Service::find(&service, dir, layers)?).await?;
+        }
+        ApiCommand::Carts(CartsArguments { service, command }) => {
+            command.run(&Service::find(&service, dir, layers)?).await?;
+        }
+        ApiCommand::Refunds(RefundsArguments { service, command }) => {
             command.run(&Service::find(&service, dir, layers)?).await?;
         }
         ApiCommand::Events(EventsArguments { service, command }) => {

@@ -1,7 +1,7 @@
 //! The command line.
 //!
 //! Exit status: 0 success; 1 `audit` found drift or an oversell, `reconcile` found or left work to
-//! do, `preflight` found a failure, `health` got no answer, or `items archive` and `buyers erase` found something open; 2 any other error. `lock` has further exit statuses, which its help lists.
+//! do, `preflight` found a failure, `health` got no answer, or `items archive`, `items purge` and `buyers erase` found something open; 2 any other error. `lock` has further exit statuses, which its help lists.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,7 +15,7 @@ use clap_complete::Shell;
 use domain::{BuyerId, ItemId};
 
 use crate::{
-    api::{self, ApiCommand},
+    api::{self, ApiCommand, OnTheStores},
     archive, audit,
     buyers::{self, BuyersCommand},
     health,
@@ -24,6 +24,7 @@ use crate::{
     output::write_out,
     plan::{self, PlanArguments},
     preflight::{self, PreflightArguments},
+    purge,
     reconcile::{self, Extent},
     roles,
     settings::{self, Layers, Settings},
@@ -152,10 +153,15 @@ pub async fn run() -> Result<ExitCode> {
             lock::lock(command, &layers).await
         }
         Command::Api(command) => {
-            if let Some(item) = command.item_to_archive() {
+            if let Some(command) = command.on_the_stores() {
                 let settings = Settings::from_layers(&layers)?;
                 log::start(&settings.log, settings.log_format)?;
-                return archive::archive(&settings, &ItemId::new(item)?).await;
+                return match command {
+                    OnTheStores::Archive(item) => {
+                        archive::archive(&settings, &ItemId::new(item)?).await
+                    }
+                    OnTheStores::Purge(item) => purge::purge(&settings, &ItemId::new(item)?).await,
+                };
             }
             log::start(
                 &layers.text("log").unwrap_or_default(),

@@ -1,18 +1,19 @@
 //! `stockade preflight`: everything that should be true before a sale, as a table with the remedy of
-//! what is not. It changes nothing.
+//! what is not. It changes nothing: its dry order is on an item of its own, which it removes.
 
 mod check;
 mod ledger;
 mod locks;
 mod process;
 mod redis;
+mod rehearsal;
 mod sale;
 
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Result, bail};
 use clap::{Args, builder::RangedU64ValueParser};
-use domain::{Item, ItemId};
+use domain::{Durability, Item, ItemId};
 
 use crate::{output::write_out, settings::Settings};
 use check::Checks;
@@ -50,8 +51,10 @@ pub async fn preflight(settings: &Settings, arguments: &PreflightArguments) -> R
     if let Some(ledger) = &ledger {
         sale::check_backlog(settings, ledger, &mut checks).await;
     }
+    let mut durability = Durability::Recorded;
     if let (Some(item), Some(ledger)) = (&item, &ledger) {
         let known = sale::check_item(settings, ledger, item, &masters, &mut checks).await;
+        durability = known.as_ref().map_or(durability, |item| item.durability);
         if let (Some(known), Some(buyers), Some(seconds)) =
             (known, arguments.buyers, arguments.seconds)
         {
@@ -63,6 +66,9 @@ pub async fn preflight(settings: &Settings, arguments: &PreflightArguments) -> R
             let costs = (arguments.costs.as_deref(), is_file);
             sale::check_plan(&known, crowd, costs, &masters, &mut checks)?;
         }
+    }
+    if let Some(ledger) = &ledger {
+        rehearsal::check(settings, ledger, durability, &mut checks).await;
     }
     if checks.is_empty() {
         bail!("nothing was checked");

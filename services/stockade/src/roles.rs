@@ -8,7 +8,7 @@ use ledger::Ledger;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use order::{BuyerKey, Credentials, Engine, EngineSettings, Limits, PaymentKey, PaymentKeys};
 use publisher::PublisherSettings;
-use reconciler::ReconcilerSettings;
+use reconciler::{LockLog, ReconcilerSettings};
 use recorder::RecorderSettings;
 use stock::{RedisSettings, Stock, StockSettings};
 use tokio::{
@@ -19,7 +19,9 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    dedicated_runtime, item_lock, key_set,
+    dedicated_runtime,
+    heartbeat::Heartbeat,
+    item_lock, key_set,
     pages::{with_console, with_sale_page},
     settings::Settings,
 };
@@ -163,6 +165,7 @@ impl Running {
             ledger,
             EngineSettings {
                 order_timeout: settings.order_timeout,
+                purge_retention: settings.purge_retention,
             },
         );
         let mut running = Self {
@@ -174,11 +177,14 @@ impl Running {
             serving: Vec::new(),
             recording: Vec::new(),
         };
+        let locks = Arc::new(LockLog::default());
         if settings.roles.recorder {
             running.start_recorder(settings).await?;
         }
         if settings.roles.reconciler {
-            running.start_reconciler(settings).await?;
+            running
+                .start_reconciler(settings, Arc::clone(&locks))
+                .await?;
         }
         if settings.roles.publisher {
             running.start_publisher(settings);
@@ -191,6 +197,14 @@ impl Running {
         if let Some(address) = settings.operators_address() {
             running.start_operators_service(settings, address, credentials, metrics.clone())?;
         }
+        let heartbeat = Heartbeat::new(
+            Arc::clone(&running.engine),
+            settings.roles.to_string(),
+            locks,
+        );
+        running
+            .recording
+            .push(tokio::spawn(heartbeat.run(running.stop_recording.clone())));
         if let Some(metrics) = metrics {
             running.recording.push(tokio::spawn(order::metrics::upkeep(
                 metrics,
@@ -239,7 +253,7 @@ impl Running {
         Ok(())
     }
 
-    async fn start_reconciler(&mut self, settings: &Settings) -> Result<()> {
+    async fn start_reconciler(&mut self, settings: &Settings, locks: Arc<LockLog>) -> Result<()> {
         let lock = item_lock::open(settings).await?;
         let (stock, ledger) = (
             Arc::clone(&self.engine.stock),
@@ -252,6 +266,7 @@ impl Running {
             ReconcilerSettings {
                 close_delay: settings.order_timeout,
                 archive_after: settings.archive_after,
+                locks,
                 ..ReconcilerSettings::default()
             },
             self.stop_recording.clone(),
@@ -263,6 +278,10 @@ impl Running {
     fn start_publisher(&mut self, settings: &Settings) {
         let publisher = PublisherSettings {
             targets: targets(settings),
+            authority: authority(settings),
+            request_timeout: settings.webhooks_timeout,
+            retry_pause: settings.webhooks_retry,
+            lease: settings.publisher_lease,
             keep: settings.events_keep,
             sinks: settings.event_sinks.clone(),
             ..PublisherSettings::default()
@@ -319,7 +338,12 @@ impl Running {
         credentials: Option<Arc<Credentials>>,
         metrics: Option<metrics_exporter_prometheus::PrometheusHandle>,
     ) -> Result<()> {
-        let (listener, limits) = (listen(address, variable)?, limits(settings));
+        // A few requests a minute need no thread.
+        let limits = Limits {
+            threads: 0,
+            ..limits(settings)
+        };
+        let listener = listen(address, variable)?;
         // The pages of the API belong to a process that has one.
         let (engine, api_docs) = (Arc::clone(&self.engine), settings.roles.order);
         let mut router = order::operators_router(engine, metrics, api_docs);
@@ -418,6 +442,10 @@ fn targets(settings: &Settings) -> TargetPolicy {
     }
 }
 
+fn authority(settings: &Settings) -> Option<Vec<u8>> {
+    settings.tls.as_ref()?.root_cert.clone()
+}
+
 fn limits(settings: &Settings) -> Limits {
     Limits {
         body_bytes: settings.body_bytes_max,
@@ -435,6 +463,9 @@ fn limits(settings: &Settings) -> Limits {
         connections_per_peer: settings.connections_per_peer_max,
         rates: settings.rates.clone(),
         webhook_targets: targets(settings),
+        webhook_authority: authority(settings),
+        webhooks: settings.webhooks_max,
+        threads: settings.http_threads,
         ..Limits::default()
     }
 }

@@ -74,6 +74,7 @@ pub struct Settings {
     pub drain_timeout: Duration,
     pub head_timeout: Duration,
     pub write_timeout: Duration,
+    pub http_threads: usize,
     pub connections_max: Option<usize>,
     pub connections_per_peer_max: Option<usize>,
     pub rates: RateLimits,
@@ -88,12 +89,17 @@ pub struct Settings {
     pub replicas_timeout: Duration,
     pub recorder_workers: usize,
     pub webhooks_allow_private: bool,
+    pub webhooks_max: u32,
+    pub webhooks_timeout: Duration,
+    pub webhooks_retry: Duration,
+    pub publisher_lease: Duration,
     /// The origins whose pages may call the API.
     pub cors_origins: order::CorsOrigins,
     pub events_keep: Duration,
     /// Brokers that get every event.
     pub event_sinks: Vec<publisher::SinkSettings>,
     pub archive_after: Option<Duration>,
+    pub purge_retention: Duration,
     pub log: String,
     pub log_format: LogFormat,
     /// The stores that the user configured, without those of an earlier `up`.
@@ -115,6 +121,20 @@ pub struct Roles {
     pub recorder: bool,
     pub reconciler: bool,
     pub publisher: bool,
+}
+
+impl std::fmt::Display for Roles {
+    /// As STOCKADE_ROLES has them.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let roles = [
+            (self.order, "order"),
+            (self.recorder, "recorder"),
+            (self.reconciler, "reconciler"),
+            (self.publisher, "publisher"),
+        ];
+        let roles = roles.iter().filter(|(has, _)| *has).map(|(_, role)| *role);
+        f.write_str(&roles.collect::<Vec<_>>().join(","))
+    }
 }
 
 impl Settings {
@@ -212,6 +232,7 @@ impl Settings {
             drain_timeout: ms("drain_timeout_ms", 0..=600_000)?,
             head_timeout: ms("head_timeout_ms", 100..=600_000)?,
             write_timeout: ms("write_timeout_ms", 100..=600_000)?,
+            http_threads: size("http_threads", 0..=1024)?,
             connections_max: size_if_set("connections_max", 8..=10_000_000)?,
             connections_per_peer_max: size_if_set("connections_per_peer_max", 1..=10_000_000)?,
             rates: rates::read(layers)?,
@@ -234,6 +255,10 @@ impl Settings {
                 .transpose()?
                 .unwrap_or_default(),
             webhooks_allow_private: layers.parse("webhooks_allow_private", "true or false")?,
+            webhooks_max: u32::try_from(layers.number("webhooks_max", 1..=10_000)?)?,
+            webhooks_timeout: ms("webhooks_timeout_ms", 100..=60_000)?,
+            webhooks_retry: ms("webhooks_retry_ms", 10..=3_600_000)?,
+            publisher_lease: ms("publisher_lease_ms", 1000..=600_000)?,
             events_keep,
             archive_after: layers
                 .text("archive_after")
@@ -242,6 +267,8 @@ impl Settings {
                         .ok_or_else(|| layers.wrong("archive_after", duration::EXPECTED))
                 })
                 .transpose()?,
+            purge_retention: duration::parse(&layers.text("purge_retention").unwrap_or_default())
+                .ok_or_else(|| layers.wrong("purge_retention", duration::EXPECTED))?,
             log: layers.text("log").unwrap_or_default(),
             log_format: log_format(layers)?,
         })

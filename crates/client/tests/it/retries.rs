@@ -80,6 +80,47 @@ async fn every_attempt_at_a_cart_sends_the_same_key_and_the_same_lines() {
     }
 }
 
+/// A refusal from the sold-out cache of an instance, which knows nothing about other attempts.
+fn shed() -> Scripted {
+    let body = serde_json::json!({ "code": "sold_out", "item": "vase", "final": false });
+    Scripted::new(409, body.to_string())
+}
+
+fn vases() -> NewCart {
+    NewCart::new().with("vase", 3).with("bowl", 1)
+}
+
+#[tokio::test]
+async fn a_refusal_that_is_not_final_does_not_hide_the_cart_of_an_earlier_attempt() {
+    let script = [problem(503, "outcome_unknown"), shed(), shed(), cart(3)];
+    let server = Server::start(script).await;
+    let placed = buyer(&server, eager()).place_cart(&vases()).await.unwrap();
+    assert_eq!(placed.cart.lines.len(), 2);
+    assert_eq!(server.received().len(), 4);
+}
+
+#[tokio::test]
+async fn without_an_earlier_attempt_a_refusal_that_is_not_final_is_the_answer() {
+    let server = Server::start([shed()]).await;
+    let error = buyer(&server, eager()).place_cart(&vases()).await;
+    let error = error.unwrap_err();
+    assert!(error.is(ProblemCode::SoldOut) && !error.is_final());
+    assert_eq!(server.received().len(), 1);
+}
+
+#[tokio::test]
+async fn an_outcome_stays_unknown_when_only_refusals_that_are_not_final_follow() {
+    let server = Server::start([problem(503, "outcome_unknown"), shed()]).await;
+    let policy = RetryPolicy::every(Duration::from_millis(20), Duration::from_millis(200));
+    let error = buyer(&server, policy).place_cart(&vases()).await;
+    let error = error.unwrap_err();
+    assert!(
+        error.is_outcome_unknown() && error.is_retryable(),
+        "{error:?}"
+    );
+    assert!(server.received().len() > 2);
+}
+
 #[tokio::test]
 async fn an_answer_about_other_lines_is_no_success() {
     let server = Server::start([cart(2)]).await;

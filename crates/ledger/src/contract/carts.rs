@@ -18,6 +18,9 @@ pub trait Carts: Send + Sync + 'static {
     /// The cart with this id, if it exists.
     async fn cart(&self, id: CartId) -> Result<Option<Cart>, LedgerError>;
 
+    /// [`Carts::cart`] for a reader who takes no step on it, over connections of their own.
+    async fn look_up_cart(&self, id: CartId) -> Result<Option<Cart>, LedgerError>;
+
     /// The cart of the line with this order id.
     async fn cart_of_line(&self, order: domain::OrderId) -> Result<Option<CartId>, LedgerError>;
 

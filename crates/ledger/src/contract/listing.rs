@@ -1,7 +1,10 @@
 //! Lists, read page by page.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use domain::{BuyerId, Item, ItemId, Order, OrderId, OrderState};
+use jiff::Timestamp;
 
 use crate::{JournalEntry, LedgerError};
 
@@ -59,6 +62,16 @@ pub trait Listing: Send + Sync + 'static {
         before: Option<u64>,
         at_most: usize,
     ) -> Result<Page<JournalEntry, u64>, LedgerError>;
+
+    /// Units of held orders of an item by the end of their hold: those that end before `from`, then
+    /// one number for each of `slots` spans of `width`, with the last one open.
+    async fn held_units_by_end(
+        &self,
+        item: &ItemId,
+        from: Timestamp,
+        width: Duration,
+        slots: u16,
+    ) -> Result<Vec<u64>, LedgerError>;
 
     /// One entry of the journal, of any item.
     async fn journal_entry(&self, id: u64) -> Result<Option<JournalEntry>, LedgerError>;

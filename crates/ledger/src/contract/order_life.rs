@@ -12,6 +12,10 @@ pub trait OrderLife: Send + Sync + 'static {
     /// The order, if it has been recorded.
     async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError>;
 
+    /// [`OrderLife::order`] for a reader who takes no step on it. Such reads have connections of their
+    /// own: however many there are, none delays a payment or a recording.
+    async fn look_up_order(&self, id: OrderId) -> Result<Option<Order>, LedgerError>;
+
     /// Held orders whose hold has expired at `now`, earliest deadline first, of this item or of
     /// all. Lines of carts are left to their carts ([`Carts::due_carts`](crate::Carts::due_carts)).
     async fn due(

@@ -1,7 +1,7 @@
 //! Recording: claiming segments and replaying their outbox entries into the tables.
 
 use async_trait::async_trait;
-use domain::{Entry, EntryId, ItemId, ItemState, OrderId, SegmentConfig, SegmentKey, Wave};
+use domain::{Entry, EntryId, Item, ItemId, ItemState, OrderId, SegmentConfig, SegmentKey, Wave};
 use jiff::Timestamp;
 
 use crate::LedgerError;
@@ -27,6 +27,10 @@ pub trait Recording: Send + Sync + 'static {
         wanted: &[SegmentKey],
         at_most: usize,
     ) -> Result<Option<Box<dyn Claim>>, LedgerError>;
+
+    /// Creates the item, which must be new and have one segment, records the entries of its outbox as
+    /// a recorder would, and rolls all of it back. Returns what would have been recorded.
+    async fn rehearse(&self, item: &Item, entries: Vec<Entry>) -> Result<Recorded, LedgerError>;
 }
 
 /// An item that has keys in Redis, and what decides whether it needs work.

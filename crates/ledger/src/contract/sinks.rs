@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use crate::{EventCursor, LedgerError};
+use crate::{EventCursor, KnownSink, LedgerError};
 
 /// Sinks. One publisher at a time leases a sink and publishes to it. A lease that ended while its
 /// publisher was still publishing can only repeat events.
@@ -32,4 +32,7 @@ pub trait Sinks: Send + Sync + 'static {
         publisher: Uuid,
         to: EventCursor,
     ) -> Result<bool, LedgerError>;
+
+    /// All sinks, by name.
+    async fn sinks(&self) -> Result<Vec<KnownSink>, LedgerError>;
 }

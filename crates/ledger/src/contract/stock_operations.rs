@@ -1,10 +1,11 @@
 //! Operations on an item's stock: creation, changes by operators, transfers and repairs.
 
 use async_trait::async_trait;
-use domain::{Item, ItemId, SegmentKey, TransferId, Wave};
+use domain::{Item, ItemId, Memory, OrderId, SegmentKey, TransferId, Wave};
 
 use crate::{
-    Changed, ItemChange, LedgerError, NewJournalEntry, Repair, StockChange, Transfer, TransferPlan,
+    Changed, ItemChange, LedgerError, NewJournalEntry, Page, Repair, StockChange, Transfer,
+    TransferPlan,
 };
 
 /// What operators and the reconciler need to change an item and to move its units.
@@ -90,6 +91,25 @@ pub trait StockOperations: Send + Sync + 'static {
         token: u64,
         actor: &str,
     ) -> Result<(), LedgerError>;
+
+    /// What segments must remember of the item's orders behind `after`, by order id, at most
+    /// `at_most` orders. The latest attempt of an order comes first. Earlier attempts whose return is
+    /// still pending follow as separate entries: their segment and the home must remember them as
+    /// taken and not as released, or their units could never be released again.
+    async fn memories(
+        &self,
+        item: &ItemId,
+        after: Option<OrderId>,
+        at_most: usize,
+    ) -> Result<Page<Memory, OrderId>, LedgerError>;
+
+    /// The item's transfers behind `after`, by id, finished ones included.
+    async fn transfers_of(
+        &self,
+        item: &ItemId,
+        after: Option<TransferId>,
+        at_most: usize,
+    ) -> Result<Page<Transfer, TransferId>, LedgerError>;
 
     /// Claims these rows of one item for a repair of their segments, and waits for transactions
     /// that have locked them. `token` must be the item's highest.

@@ -11,8 +11,9 @@ use crate::{EventCursor, FailedAttempt, LedgerError, NewWebhook, Webhook};
 /// them. A lease that ended while its publisher was still sending can only repeat an event.
 #[async_trait]
 pub trait Webhooks: Send + Sync + 'static {
-    /// Creates a webhook that gets the events from now on.
-    async fn add_webhook(&self, webhook: &NewWebhook) -> Result<(), LedgerError>;
+    /// Creates a webhook that gets the events from now on, unless there are `at_most` already. Returns
+    /// whether it was created.
+    async fn add_webhook(&self, webhook: &NewWebhook, at_most: u32) -> Result<bool, LedgerError>;
 
     /// All webhooks, oldest first.
     async fn webhooks(&self) -> Result<Vec<Webhook>, LedgerError>;

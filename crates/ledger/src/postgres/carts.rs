@@ -65,13 +65,11 @@ impl Carts for PostgresLedger {
     }
 
     async fn cart(&self, id: CartId) -> Result<Option<Cart>, LedgerError> {
-        let row = sqlx::query_as::<_, CartColumns>(concat!(
-            "SELECT ",
-            cart_columns!(),
-            " FROM carts WHERE id = $1"
-        ));
-        let row = row.bind(id.as_uuid()).fetch_all(&self.pool).await?;
-        Ok(with_lines(&self.pool, row).await?.pop())
+        cart(&self.pool, id).await
+    }
+
+    async fn look_up_cart(&self, id: CartId) -> Result<Option<Cart>, LedgerError> {
+        cart(&self.reads, id).await
     }
 
     async fn cart_of_line(&self, order: OrderId) -> Result<Option<CartId>, LedgerError> {
@@ -128,6 +126,16 @@ impl Carts for PostgresLedger {
 }
 
 /// A cart's lines never change, so a second statement reads the same as one with the cart.
+async fn cart(pool: &PgPool, id: CartId) -> Result<Option<Cart>, LedgerError> {
+    let row = sqlx::query_as::<_, CartColumns>(concat!(
+        "SELECT ",
+        cart_columns!(),
+        " FROM carts WHERE id = $1"
+    ));
+    let row = row.bind(id.as_uuid()).fetch_all(pool).await?;
+    Ok(with_lines(pool, row).await?.pop())
+}
+
 async fn with_lines(pool: &PgPool, rows: Vec<CartColumns>) -> Result<Vec<Cart>, LedgerError> {
     if rows.is_empty() {
         return Ok(Vec::new());

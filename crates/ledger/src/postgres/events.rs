@@ -51,9 +51,9 @@ impl Statements for Transaction {
 #[async_trait]
 impl EventLog for PostgresLedger {
     async fn events(&self, after: EventCursor, at_most: usize) -> Result<Events, LedgerError> {
-        let events = read(&self.pool, after, at_most).await?;
+        let events = read(&self.reads, after, at_most).await?;
         // Afterwards: what was removed while we read would be missing in what we have read.
-        let (is_unknown, removed) = check(&self.pool, after).await?;
+        let (is_unknown, removed) = check(&self.reads, after).await?;
         Ok(if is_unknown {
             Events::Unknown
         } else if after < removed {

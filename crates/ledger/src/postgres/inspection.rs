@@ -4,7 +4,7 @@ use sqlx::PgPool;
 
 use crate::{
     LedgerError,
-    inspection::{DatabaseConnections, DatabaseReport},
+    inspection::{DatabaseConnections, DatabaseReplica, DatabaseReport},
     migrations,
 };
 
@@ -23,15 +23,15 @@ pub(super) async fn missing_migrations(pool: &PgPool) -> Result<Vec<i64>, Ledger
     Ok(migrations::missing(&migrations::postgres(), &applied))
 }
 
-type Row = (String, bool, bool, i32, i64, i64);
+type Row = (String, bool, bool, i32, i64, i64, String);
 
 pub(super) async fn report(pool: &PgPool) -> Result<DatabaseReport, LedgerError> {
-    let (version, fsync, full_pages, most, used, now_ms): Row = sqlx::query_as(
+    let (version, fsync, full_pages, most, used, now_ms, commit): Row = sqlx::query_as(
         "SELECT current_setting('server_version'), current_setting('fsync') = 'on', \
          current_setting('full_page_writes') = 'on', \
          current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int, \
          (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'), \
-         (extract(epoch FROM clock_timestamp()) * 1000)::bigint",
+         (extract(epoch FROM clock_timestamp()) * 1000)::bigint, current_setting('synchronous_commit')",
     )
     .fetch_one(pool)
     .await?;
@@ -47,6 +47,25 @@ pub(super) async fn report(pool: &PgPool) -> Result<DatabaseReport, LedgerError>
             most: u32::try_from(most).unwrap_or(0),
             used: u32::try_from(used).unwrap_or(u32::MAX),
         }),
+        commit_waits_for: format!("synchronous_commit {commit}"),
+        replicas: replicas(pool).await?,
         now_ms: Some(now_ms),
     })
+}
+
+/// A user without the right to read statistics sees names alone.
+async fn replicas(pool: &PgPool) -> Result<Vec<DatabaseReplica>, LedgerError> {
+    let rows: Vec<(String, Option<String>, Option<i64>)> = sqlx::query_as(
+        "SELECT coalesce(nullif(application_name, ''), usename, '?')::text, state || ', ' || sync_state, \
+         CASE WHEN NOT pg_is_in_recovery() THEN pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)::bigint END \
+         FROM pg_stat_replication ORDER BY 1",
+    )
+    .fetch_all(pool)
+    .await?;
+    let replica = |(name, state, behind): (_, _, Option<i64>)| DatabaseReplica {
+        name,
+        state,
+        behind_bytes: behind.map(|bytes| u64::try_from(bytes).unwrap_or(0)),
+    };
+    Ok(rows.into_iter().map(replica).collect())
 }

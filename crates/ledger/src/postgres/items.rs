@@ -20,7 +20,9 @@ use crate::{
 };
 
 pub(super) async fn create(pool: &PgPool, item: &Item) -> Result<Created, LedgerError> {
-    let new = insert(pool, item).await?;
+    let mut transaction = pool.begin().await?;
+    let new = insert(&mut transaction, item).await?;
+    transaction.commit().await?;
     let found = sqlx::query_as::<_, ItemColumns>(concat!(
         "SELECT ",
         item_columns!(),
@@ -44,8 +46,10 @@ pub(super) async fn create(pool: &PgPool, item: &Item) -> Result<Created, Ledger
 }
 
 /// Returns whether the item was new.
-async fn insert(pool: &PgPool, item: &Item) -> Result<bool, LedgerError> {
-    let mut transaction = pool.begin().await?;
+pub(super) async fn insert(
+    transaction: &mut Transaction,
+    item: &Item,
+) -> Result<bool, LedgerError> {
     let inserted = sqlx::query(
         "INSERT INTO items (id, tag, title, stock, price, currency, limit_per_buyer, segments, opens_at, closes_at, \
                             hold_seconds, durability, state, epoch, as_created, max_hold_seconds, max_per_order, waves) \
@@ -71,7 +75,7 @@ async fn insert(pool: &PgPool, item: &Item) -> Result<bool, LedgerError> {
     .bind(i64::from(item.max_hold_seconds))
     .bind(item.max_per_order.map(|units| i64::from(units.get())))
     .bind(waves_column(&item.waves))
-    .execute(&mut *transaction)
+    .execute(&mut **transaction)
     .await?
     .rows_affected();
     if inserted == 0 {
@@ -87,14 +91,13 @@ async fn insert(pool: &PgPool, item: &Item) -> Result<bool, LedgerError> {
     .bind(item.id.as_str())
     .bind(segments)
     .bind(shares)
-    .execute(&mut *transaction)
+    .execute(&mut **transaction)
     .await?;
     sqlx::query("INSERT INTO items_without_spillover (item) VALUES ($1)")
         .bind(item.id.as_str())
-        .execute(&mut *transaction)
+        .execute(&mut **transaction)
         .await?;
     transaction.add_events(&[events::of_new_item(item)]).await?;
-    transaction.commit().await?;
     Ok(true)
 }
 

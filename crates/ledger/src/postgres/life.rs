@@ -25,19 +25,27 @@ use crate::{
     },
 };
 
+async fn order(pool: &PgPool, id: OrderId) -> Result<Option<Order>, LedgerError> {
+    let row = sqlx::query_as::<_, OrderColumns>(concat!(
+        "SELECT ",
+        order_columns!(),
+        " FROM orders WHERE id = $1"
+    ));
+    row.bind(id.as_uuid())
+        .fetch_optional(pool)
+        .await?
+        .map(Order::try_from)
+        .transpose()
+}
+
 #[async_trait]
 impl OrderLife for PostgresLedger {
     async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError> {
-        let row = sqlx::query_as::<_, OrderColumns>(concat!(
-            "SELECT ",
-            order_columns!(),
-            " FROM orders WHERE id = $1"
-        ));
-        row.bind(id.as_uuid())
-            .fetch_optional(&self.pool)
-            .await?
-            .map(Order::try_from)
-            .transpose()
+        order(&self.pool, id).await
+    }
+
+    async fn look_up_order(&self, id: OrderId) -> Result<Option<Order>, LedgerError> {
+        order(&self.reads, id).await
     }
 
     async fn due(

@@ -1,10 +1,13 @@
 //! Lists on PostgreSQL.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use domain::{BuyerId, ItemId, ItemTag, Order, OrderId, OrderState};
+use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::{PostgresLedger, item_columns, order_columns};
+use super::{PostgresLedger, item_columns, order_columns, webhooks::milliseconds};
 use crate::{
     JournalEntry, LedgerError, ListedItem, Listing, Page,
     columns::{JournalColumns, ListedColumns, OrderColumns},
@@ -56,6 +59,10 @@ const UNMATCHED_PAYMENTS: &str = "SELECT id, (extract(epoch FROM at) * 1000)::bi
               AND (EXISTS (SELECT 1 FROM orders WHERE orders.id = paid.order_id AND orders.payment = paid.id) \
                 OR EXISTS (SELECT 1 FROM carts WHERE carts.id = paid.order_id AND carts.payment = paid.id)) LIMIT 1) IS NULL \
      ORDER BY id LIMIT $2";
+
+/// Slot 0 is before the first span.
+const HELD_BY_END: &str = "SELECT least(greatest(floor((extract(epoch FROM expires_at) * 1000 - $2) / $3)::bigint + 1, 0), $4) AS slot, sum(quantity)::bigint \
+     FROM orders WHERE item = $1 AND state = 'held' GROUP BY slot";
 
 const JOURNAL: &str = "SELECT id, (extract(epoch FROM at) * 1000)::bigint AS at_ms, item, actor, action, token, before::text, after::text \
      FROM journal WHERE item = $1 AND id < $2 ORDER BY id DESC LIMIT $3";
@@ -148,6 +155,23 @@ impl Listing for PostgresLedger {
             at_most,
             |entry| entry.id,
         ))
+    }
+
+    async fn held_units_by_end(
+        &self,
+        item: &ItemId,
+        from: Timestamp,
+        width: Duration,
+        slots: u16,
+    ) -> Result<Vec<u64>, LedgerError> {
+        let rows = sqlx::query_as(HELD_BY_END)
+            .bind(item.as_str())
+            .bind(from.as_millisecond())
+            .bind(milliseconds(width).max(1))
+            .bind(i64::from(slots))
+            .fetch_all(&self.audits)
+            .await?;
+        listing::in_slots(slots, rows)
     }
 
     async fn journal_entry(&self, id: u64) -> Result<Option<JournalEntry>, LedgerError> {
@@ -279,7 +303,9 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn each_page_reads_its_part_of_an_index() {
         let url = testkit::postgres_database().await;
-        let ledger = PostgresLedger::connect(&url, 2).await.unwrap();
+        let ledger = PostgresLedger::connect(&url, crate::PoolSettings::new(2))
+            .await
+            .unwrap();
         ledger.migrate().await.unwrap();
         let range = format!("ARRAY[{NIL}]::uuid[]");
         let table = [

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use async_trait::async_trait;
-use domain::{EntryId, ItemId, OrderId, SegmentKey, TransferId};
+use domain::{Entry, EntryId, Item, ItemId, OrderId, SegmentKey, TransferId};
 use jiff::Timestamp;
 use sqlx::{PgPool, error::DatabaseError};
 use uuid::Uuid;
@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::{
     PostgresLedger, Transaction,
     events::{bind_events, insert_events},
-    item_columns, segment_columns, transfer_columns,
+    item_columns, items, segment_columns, transfer_columns,
 };
 use crate::{
     Claim, LedgerError, LiveItem, PendingReturn, Recorded, Recording, SegmentReplay, SegmentRow,
@@ -67,6 +67,17 @@ impl Recording for PostgresLedger {
         at_most: usize,
     ) -> Result<Option<Box<dyn Claim>>, LedgerError> {
         claim(&self.pool, wanted, at_most).await
+    }
+
+    async fn rehearse(&self, item: &Item, entries: Vec<Entry>) -> Result<Recorded, LedgerError> {
+        let mut transaction = self.pool.begin().await?;
+        items::insert(&mut transaction, item).await?;
+        let key = SegmentKey {
+            item: item.id.clone(),
+            segment: 0,
+        };
+        let mut rows = lock_rows(&mut transaction, &[key]).await?;
+        recording::rehearse(transaction, item, rows.pop(), entries).await
     }
 }
 

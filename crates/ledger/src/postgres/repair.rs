@@ -1,18 +1,29 @@
 //! Claiming rows to repair them, on PostgreSQL.
 
 use async_trait::async_trait;
-use domain::{ItemId, Order, SegmentKey};
-use sqlx::PgPool;
+use domain::{ItemId, Memory, OrderId, SegmentKey, TransferId};
+use sqlx::{PgExecutor, PgPool};
+use uuid::Uuid;
 
-use super::{Transaction, item_columns, order_columns, recording::lock_rows, transfer_columns};
+use super::{Transaction, item_columns, recording::lock_rows, transfer_columns};
 use crate::{
-    LedgerError, PendingReturn, Repair, Transfer,
-    columns::{FencedColumns, OrderColumns, ReturnColumns, TransferColumns},
-    convert::{column, id_range},
-    repair::open::{OpenRepair, Statements},
+    LedgerError, Page, PendingReturn, Repair, Transfer,
+    columns::{FencedColumns, RememberedColumns, ReturnColumns, TransferColumns},
+    convert::{column, id_range, signed},
+    repair::{
+        memory::{self, RememberedOrder, ids_of_attempts},
+        open::{OpenRepair, Statements},
+    },
 };
 
-/// While Redis is being restored, the transaction is idle for longer than a recorder ever is.
+macro_rules! remembered_columns {
+    () => {
+        "id, segment::bigint, buyer, quantity, state, (extract(epoch FROM expires_at) * 1000)::bigint AS expires_ms, attempt::bigint"
+    };
+}
+
+/// While Redis gets what the outboxes have, the transaction is idle for longer than a recorder ever
+/// is. The orders that were recorded before are restored without a transaction.
 const REPAIR_IDLE_TIMEOUT: &str = "SET LOCAL idle_in_transaction_session_timeout = 60000";
 
 /// Takes the turns first, waiting for them. Recorders do not wait for turns: from then on they skip
@@ -60,45 +71,123 @@ pub(super) async fn claim(
 
 #[async_trait]
 impl Statements for Transaction {
-    async fn orders(&mut self, item: &ItemId) -> Result<Vec<Order>, LedgerError> {
-        let rows = sqlx::query_as::<_, OrderColumns>(concat!(
+    async fn orders_in(
+        &mut self,
+        item: &ItemId,
+        ranges: &[[OrderId; 2]],
+    ) -> Result<Vec<RememberedOrder>, LedgerError> {
+        let rows = sqlx::query_as::<_, RememberedColumns>(concat!(
             "SELECT ",
-            order_columns!(),
-            " FROM orders WHERE id BETWEEN $2 AND $3 AND item = $1",
+            remembered_columns!(),
+            " FROM UNNEST($2::uuid[], $3::uuid[]) AS wanted (low, high) \
+             JOIN orders ON id BETWEEN low AND high AND item = $1 ORDER BY id",
         ));
-        let [first, last] = id_range(item.tag()).map(|id| id.as_uuid());
         let rows = rows
             .bind(item.as_str())
-            .bind(first)
-            .bind(last)
+            .bind(column(ranges, |[low, _]| low.as_uuid()))
+            .bind(column(ranges, |[_, high]| high.as_uuid()))
             .fetch_all(&mut **self)
             .await?;
-        rows.into_iter().map(Order::try_from).collect()
+        rows.into_iter().map(RememberedOrder::try_from).collect()
     }
 
-    async fn returns(&mut self, item: &ItemId) -> Result<Vec<PendingReturn>, LedgerError> {
-        let rows = sqlx::query_as::<_, ReturnColumns>(
-            "SELECT id, item, segment::bigint, buyer, quantity FROM returns WHERE item = $1",
-        );
-        rows.bind(item.as_str())
-            .fetch_all(&mut **self)
-            .await?
-            .into_iter()
-            .map(PendingReturn::try_from)
-            .collect()
+    async fn returns(&mut self, ids: &[OrderId]) -> Result<Vec<PendingReturn>, LedgerError> {
+        returns(&mut **self, ids).await
     }
 
-    async fn transfers(&mut self, item: &ItemId) -> Result<Vec<Transfer>, LedgerError> {
+    async fn transfers(
+        &mut self,
+        item: &ItemId,
+        ids: &[TransferId],
+    ) -> Result<Vec<Transfer>, LedgerError> {
+        // Two branches, each with its index.
         let rows = sqlx::query_as::<_, TransferColumns>(concat!(
             "SELECT ",
             transfer_columns!(),
-            " FROM transfers WHERE item = $1"
+            " FROM transfers WHERE item = $1 AND state <> 'done' UNION SELECT ",
+            transfer_columns!(),
+            " FROM transfers WHERE id = ANY($2)"
         ));
         rows.bind(item.as_str())
+            .bind(column(ids, TransferId::as_uuid))
             .fetch_all(&mut **self)
             .await?
             .into_iter()
             .map(Transfer::try_from)
             .collect()
     }
+}
+
+/// A page of what segments must remember of the item's orders. `pool` is the one of lists: its plans
+/// read the rows of the page and no others.
+pub(super) async fn memories(
+    pool: &PgPool,
+    item: &ItemId,
+    after: Option<OrderId>,
+    at_most: usize,
+) -> Result<Page<Memory, OrderId>, LedgerError> {
+    let rows = sqlx::query_as::<_, RememberedColumns>(concat!(
+        "SELECT ",
+        remembered_columns!(),
+        " FROM orders WHERE id >= $2 AND id > $3 AND id <= $4 AND item = $1 ORDER BY id LIMIT $5",
+    ));
+    let [first, last] = id_range(item.tag());
+    let rows = rows
+        .bind(item.as_str())
+        .bind(after.unwrap_or(first).as_uuid())
+        .bind(after.map_or(Uuid::nil(), |after| after.as_uuid()))
+        .bind(last.as_uuid())
+        .bind(signed(at_most as u64 + 1))
+        .fetch_all(pool)
+        .await?;
+    let orders: Vec<_> = rows
+        .into_iter()
+        .map(RememberedOrder::try_from)
+        .collect::<Result<_, _>>()?;
+    let page = Page::cut(orders, at_most, |order| order.id);
+    let returns = returns(pool, &ids_of_attempts(&page.rows)).await?;
+    Ok(Page {
+        rows: memory::memories(&page.rows, returns),
+        next: page.next,
+    })
+}
+
+/// A page of the item's transfers.
+pub(super) async fn transfers_of(
+    pool: &PgPool,
+    item: &ItemId,
+    after: Option<TransferId>,
+    at_most: usize,
+) -> Result<Page<Transfer, TransferId>, LedgerError> {
+    let rows = sqlx::query_as::<_, TransferColumns>(concat!(
+        "SELECT ",
+        transfer_columns!(),
+        " FROM transfers WHERE item = $1 AND id > $2 ORDER BY id LIMIT $3"
+    ));
+    let rows = rows
+        .bind(item.as_str())
+        .bind(after.map_or(Uuid::nil(), |after| after.as_uuid()))
+        .bind(signed(at_most as u64 + 1))
+        .fetch_all(pool)
+        .await?;
+    let transfers: Vec<_> = rows
+        .into_iter()
+        .map(Transfer::try_from)
+        .collect::<Result<_, _>>()?;
+    Ok(Page::cut(transfers, at_most, |transfer| transfer.id))
+}
+
+async fn returns(
+    executor: impl PgExecutor<'_>,
+    ids: &[OrderId],
+) -> Result<Vec<PendingReturn>, LedgerError> {
+    let rows = sqlx::query_as::<_, ReturnColumns>(
+        "SELECT id, item, segment::bigint, buyer, quantity FROM returns WHERE id = ANY($1)",
+    );
+    rows.bind(column(ids, OrderId::as_uuid))
+        .fetch_all(executor)
+        .await?
+        .into_iter()
+        .map(PendingReturn::try_from)
+        .collect()
 }

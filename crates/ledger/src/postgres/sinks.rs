@@ -6,7 +6,10 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use super::{PostgresLedger, webhooks::milliseconds};
-use crate::{EventCursor, LedgerError, Sinks, columns, convert::signed};
+use crate::{
+    EventCursor, KnownSink, LedgerError, Sinks, columns,
+    convert::{signed, timestamp},
+};
 
 #[async_trait]
 impl Sinks for PostgresLedger {
@@ -62,5 +65,20 @@ impl Sinks for PostgresLedger {
         .execute(&self.pool)
         .await?;
         Ok(advanced.rows_affected() == 1)
+    }
+
+    async fn sinks(&self) -> Result<Vec<KnownSink>, LedgerError> {
+        let rows = sqlx::query_as::<_, (String, i64, i64, i64)>(
+            "SELECT name, xid::text::bigint, seq, (extract(epoch FROM served_at) * 1000)::bigint FROM sinks ORDER BY name",
+        );
+        let rows = rows.fetch_all(&self.pool).await?;
+        let sink = |(name, xid, seq, served_ms)| {
+            Ok(KnownSink {
+                name,
+                cursor: columns::cursor(xid, seq)?,
+                served_at: timestamp("sinks.served_at", served_ms)?,
+            })
+        };
+        rows.into_iter().map(sink).collect()
     }
 }

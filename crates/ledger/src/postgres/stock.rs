@@ -1,12 +1,12 @@
 //! Transfers, on PostgreSQL.
 
 use async_trait::async_trait;
-use domain::{Item, ItemId, SegmentKey, TransferId, Wave};
+use domain::{Item, ItemId, Memory, OrderId, SegmentKey, TransferId, Wave};
 use sqlx::PgPool;
 
 use super::{PostgresLedger, Transaction, items, repair, transfer_columns};
 use crate::{
-    Changed, Created, ItemChange, LedgerError, NewJournalEntry, Reading, Repair, StockChange,
+    Changed, Created, ItemChange, LedgerError, NewJournalEntry, Page, Reading, Repair, StockChange,
     StockOperations, Transfer, TransferPlan,
     changes::{
         item,
@@ -92,6 +92,24 @@ impl StockOperations for PostgresLedger {
         actor: &str,
     ) -> Result<(), LedgerError> {
         stock::finish_withdrawal(self.pool.begin().await?, transfer, token, actor).await
+    }
+
+    async fn memories(
+        &self,
+        item: &ItemId,
+        after: Option<OrderId>,
+        at_most: usize,
+    ) -> Result<Page<Memory, OrderId>, LedgerError> {
+        repair::memories(&self.lists, item, after, at_most).await
+    }
+
+    async fn transfers_of(
+        &self,
+        item: &ItemId,
+        after: Option<TransferId>,
+        at_most: usize,
+    ) -> Result<Page<Transfer, TransferId>, LedgerError> {
+        repair::transfers_of(&self.lists, item, after, at_most).await
     }
 
     async fn claim_for_repair(

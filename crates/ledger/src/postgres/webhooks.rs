@@ -23,17 +23,27 @@ macro_rules! webhook_columns {
 #[async_trait]
 impl Webhooks for PostgresLedger {
     /// Everything below `pg_snapshot_xmin` has happened before; what is still open is sent.
-    async fn add_webhook(&self, webhook: &NewWebhook) -> Result<(), LedgerError> {
-        sqlx::query(
-            "INSERT INTO webhooks (id, url, kinds, secret, xid, seq) VALUES ($1, $2, $3, $4, pg_snapshot_xmin(pg_current_snapshot()), 0)",
+    ///
+    /// The lock makes creations wait for each other, so that each counts the ones before it. It stops
+    /// no publisher and no reader.
+    async fn add_webhook(&self, webhook: &NewWebhook, at_most: u32) -> Result<bool, LedgerError> {
+        let mut transaction = self.pool.begin().await?;
+        sqlx::query("LOCK TABLE webhooks IN SHARE UPDATE EXCLUSIVE MODE")
+            .execute(&mut *transaction)
+            .await?;
+        let added = sqlx::query(
+            "INSERT INTO webhooks (id, url, kinds, secret, xid, seq) \
+             SELECT $1, $2, $3, $4, pg_snapshot_xmin(pg_current_snapshot()), 0 WHERE (SELECT count(*) FROM webhooks) < $5",
         )
         .bind(webhook.id)
         .bind(&webhook.url)
         .bind(&webhook.kinds)
         .bind(&webhook.secret)
-        .execute(&self.pool)
+        .bind(i64::from(at_most))
+        .execute(&mut *transaction)
         .await?;
-        Ok(())
+        transaction.commit().await?;
+        Ok(added.rows_affected() == 1)
     }
 
     async fn webhooks(&self) -> Result<Vec<Webhook>, LedgerError> {

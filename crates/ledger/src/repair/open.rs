@@ -1,11 +1,14 @@
 //! Repair in an open transaction, for every database.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use async_trait::async_trait;
-use domain::{Entry, Item, ItemId, ItemState, Memory, Order, OrderId, SegmentKey, Units};
+use domain::{Entry, Item, ItemId, ItemState, Memory, OrderId, SegmentKey, TransferId};
 
-use super::{Repair, Repaired};
+use super::{
+    Repair, Repaired,
+    memory::{self, RememberedOrder},
+};
 use crate::{
     LedgerError, NewJournalEntry, PendingReturn, Recorded, SegmentRow, Transfer, changes,
     error::check_fence,
@@ -20,14 +23,22 @@ use crate::{
 /// SQL statements of a transaction that repairs, besides those of recording.
 #[async_trait]
 pub(crate) trait Statements: statements::Statements + changes::item::Statements {
-    /// All orders of the item.
-    async fn orders(&mut self, item: &ItemId) -> Result<Vec<Order>, LedgerError>;
+    /// The item's orders in these ranges of ids, in order.
+    async fn orders_in(
+        &mut self,
+        item: &ItemId,
+        ranges: &[[OrderId; 2]],
+    ) -> Result<Vec<RememberedOrder>, LedgerError>;
 
-    /// All pending returns of the item.
-    async fn returns(&mut self, item: &ItemId) -> Result<Vec<PendingReturn>, LedgerError>;
+    /// The pending returns with these ids.
+    async fn returns(&mut self, ids: &[OrderId]) -> Result<Vec<PendingReturn>, LedgerError>;
 
-    /// All transfers of the item, finished ones included.
-    async fn transfers(&mut self, item: &ItemId) -> Result<Vec<Transfer>, LedgerError>;
+    /// The transfers with these ids, and those of the item that are not done.
+    async fn transfers(
+        &mut self,
+        item: &ItemId,
+        ids: &[TransferId],
+    ) -> Result<Vec<Transfer>, LedgerError>;
 }
 
 /// Rows of an item that are under repair with `token`.
@@ -195,14 +206,17 @@ impl<T: Statements + Sync> Repair for OpenRepair<T> {
         Ok((after, recorded))
     }
 
-    async fn memories(&mut self) -> Result<Vec<Memory>, LedgerError> {
-        let orders = self.transaction.orders(&self.item.id).await?;
-        let returns = self.transaction.returns(&self.item.id).await?;
-        Ok(memories(&orders, returns))
+    async fn memories_of(&mut self, orders: &[OrderId]) -> Result<Vec<Memory>, LedgerError> {
+        let (transaction, ranges) = (&mut self.transaction, memory::ranges_of(orders));
+        let orders = transaction.orders_in(&self.item.id, &ranges).await?;
+        let returns = transaction
+            .returns(&memory::ids_of_attempts(&orders))
+            .await?;
+        Ok(memory::memories(&orders, returns))
     }
 
-    async fn transfers(&mut self) -> Result<Vec<Transfer>, LedgerError> {
-        self.transaction.transfers(&self.item.id).await
+    async fn transfers(&mut self, ids: &[TransferId]) -> Result<Vec<Transfer>, LedgerError> {
+        self.transaction.transfers(&self.item.id, ids).await
     }
 
     async fn commit(
@@ -225,41 +239,4 @@ fn superseded(item: Item) -> LedgerError {
         item: item.id,
         segment: 0,
     })
-}
-
-/// The latest attempt of each order, followed by its earlier attempts whose return is pending.
-fn memories(orders: &[Order], returns: Vec<PendingReturn>) -> Vec<Memory> {
-    let mut pending: BTreeMap<OrderId, Vec<PendingReturn>> = BTreeMap::new();
-    for back in returns {
-        pending.entry(back.id.first()).or_default().push(back);
-    }
-    let mut memories = Vec::with_capacity(orders.len());
-    for order in orders {
-        let mut latest = Memory {
-            order: order.id,
-            attempt: order.attempt,
-            segment: order.segment,
-            buyer: order.buyer.clone(),
-            quantity: order.quantity,
-            expires_ms: order.expires_at.as_millisecond(),
-            taken: order.state.units() != Units::None,
-        };
-        let (current, earlier): (Vec<_>, Vec<_>) = pending
-            .remove(&order.id)
-            .unwrap_or_default()
-            .into_iter()
-            .partition(|back| back.id.attempt() == order.attempt);
-        latest.taken |= !current.is_empty();
-        let earlier = earlier.into_iter().map(|back| Memory {
-            attempt: back.id.attempt(),
-            segment: back.segment.segment,
-            quantity: back.quantity,
-            taken: true,
-            ..latest.clone()
-        });
-        let earlier: Vec<_> = earlier.collect();
-        memories.push(latest);
-        memories.extend(earlier);
-    }
-    memories
 }

@@ -32,13 +32,11 @@ impl Carts for SqliteLedger {
     }
 
     async fn cart(&self, id: CartId) -> Result<Option<Cart>, LedgerError> {
-        let row = sqlx::query_as::<_, CartColumns>(concat!(
-            "SELECT ",
-            cart_columns!(),
-            " FROM carts WHERE id = ?"
-        ));
-        let row = row.bind(id.as_uuid()).fetch_all(&self.readers).await?;
-        Ok(with_lines(&self.readers, row).await?.pop())
+        cart(&self.readers, id).await
+    }
+
+    async fn look_up_cart(&self, id: CartId) -> Result<Option<Cart>, LedgerError> {
+        cart(&self.reads, id).await
     }
 
     async fn cart_of_line(&self, order: OrderId) -> Result<Option<CartId>, LedgerError> {
@@ -140,6 +138,16 @@ async fn insert(transaction: &mut Transaction, cart: &Cart) -> Result<bool, Ledg
 }
 
 /// A cart's lines never change, so a second statement reads the same as one with the cart.
+async fn cart(pool: &SqlitePool, id: CartId) -> Result<Option<Cart>, LedgerError> {
+    let row = sqlx::query_as::<_, CartColumns>(concat!(
+        "SELECT ",
+        cart_columns!(),
+        " FROM carts WHERE id = ?"
+    ));
+    let row = row.bind(id.as_uuid()).fetch_all(pool).await?;
+    Ok(with_lines(pool, row).await?.pop())
+}
+
 async fn with_lines(pool: &SqlitePool, rows: Vec<CartColumns>) -> Result<Vec<Cart>, LedgerError> {
     if rows.is_empty() {
         return Ok(Vec::new());

@@ -30,6 +30,8 @@ pub(super) async fn report(pool: &SqlitePool) -> Result<DatabaseReport, LedgerEr
         version: format!("SQLite {version}"),
         unsafe_settings: Vec::new(),
         connections: None,
+        commit_waits_for: "synchronous FULL".into(),
+        replicas: Vec::new(),
         now_ms: None,
     })
 }

@@ -48,7 +48,10 @@ pub(super) async fn create(
 }
 
 /// Returns whether the item was new.
-async fn insert(transaction: &mut Transaction, item: &Item) -> Result<bool, LedgerError> {
+pub(super) async fn insert(
+    transaction: &mut Transaction,
+    item: &Item,
+) -> Result<bool, LedgerError> {
     let inserted = sqlx::query(
         "INSERT INTO items (id, tag, title, stock, price, currency, limit_per_buyer, segments, opens_at, closes_at, \
                             hold_seconds, durability, state, epoch, as_created, max_hold_seconds, max_per_order, waves) \

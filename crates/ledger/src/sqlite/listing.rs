@@ -1,7 +1,10 @@
 //! Lists on SQLite.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use domain::{BuyerId, ItemId, ItemTag, Order, OrderId, OrderState};
+use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{SqliteLedger, hex, item_columns, json, order_columns};
@@ -129,6 +132,27 @@ impl Listing for SqliteLedger {
             at_most,
             |entry| entry.id,
         ))
+    }
+
+    async fn held_units_by_end(
+        &self,
+        item: &ItemId,
+        from: Timestamp,
+        width: Duration,
+        slots: u16,
+    ) -> Result<Vec<u64>, LedgerError> {
+        let rows = sqlx::query_as(
+            "SELECT CASE WHEN expires_at < ?2 THEN 0 ELSE min((expires_at - ?2) / ?3 + 1, ?4) END AS slot, sum(quantity) \
+             FROM orders WHERE item = ?1 AND state = 'held' GROUP BY slot",
+        );
+        let rows = rows
+            .bind(item.as_str())
+            .bind(from.as_millisecond())
+            .bind(i64::try_from(width.as_millis()).unwrap_or(i64::MAX).max(1))
+            .bind(i64::from(slots))
+            .fetch_all(&self.lists)
+            .await?;
+        listing::in_slots(slots, rows)
     }
 
     async fn journal_entry(&self, id: u64) -> Result<Option<JournalEntry>, LedgerError> {

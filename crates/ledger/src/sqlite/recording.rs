@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use async_trait::async_trait;
-use domain::{EntryId, ItemId, OrderId, SegmentKey, TransferId};
+use domain::{Entry, EntryId, Item, ItemId, OrderId, SegmentKey, TransferId};
 use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{
-    SqliteLedger, Transaction, hex, hex_list, item_columns, json, segment_columns, transfer_columns,
+    SqliteLedger, Transaction, hex, hex_list, item_columns, items, json, segment_columns,
+    transfer_columns,
 };
 use crate::{
     Claim, LedgerError, LiveItem, PendingReturn, Recorded, Recording, SegmentReplay, SegmentRow,
@@ -64,6 +65,17 @@ impl Recording for SqliteLedger {
         at_most: usize,
     ) -> Result<Option<Box<dyn Claim>>, LedgerError> {
         claim(self.write().await?, wanted, at_most).await
+    }
+
+    async fn rehearse(&self, item: &Item, entries: Vec<Entry>) -> Result<Recorded, LedgerError> {
+        let mut transaction = self.write().await?;
+        items::insert(&mut transaction, item).await?;
+        let key = SegmentKey {
+            item: item.id.clone(),
+            segment: 0,
+        };
+        let mut rows = rows(&mut transaction, &[key], 1).await?.0;
+        recording::rehearse(transaction, item, rows.pop(), entries).await
     }
 }
 

@@ -7,7 +7,10 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::SqliteLedger;
-use crate::{EventCursor, LedgerError, Sinks, columns, convert::signed};
+use crate::{
+    EventCursor, KnownSink, LedgerError, Sinks, columns,
+    convert::{signed, timestamp},
+};
 
 #[async_trait]
 impl Sinks for SqliteLedger {
@@ -68,6 +71,21 @@ impl Sinks for SqliteLedger {
         .execute(&self.writer)
         .await?;
         Ok(advanced.rows_affected() == 1)
+    }
+
+    async fn sinks(&self) -> Result<Vec<KnownSink>, LedgerError> {
+        let rows = sqlx::query_as::<_, (String, i64, i64)>(
+            "SELECT name, seq, served_at FROM sinks ORDER BY name",
+        );
+        let rows = rows.fetch_all(&self.readers).await?;
+        let sink = |(name, seq, served_ms)| {
+            Ok(KnownSink {
+                name,
+                cursor: columns::cursor(0, seq)?,
+                served_at: timestamp("sinks.served_at", served_ms)?,
+            })
+        };
+        rows.into_iter().map(sink).collect()
     }
 }
 

@@ -23,18 +23,20 @@ macro_rules! webhook_columns {
 
 #[async_trait]
 impl Webhooks for SqliteLedger {
-    async fn add_webhook(&self, webhook: &NewWebhook) -> Result<(), LedgerError> {
-        sqlx::query(
+    async fn add_webhook(&self, webhook: &NewWebhook, at_most: u32) -> Result<bool, LedgerError> {
+        let added = sqlx::query(
             "INSERT INTO webhooks (id, url, kinds, secret, seq) \
-             VALUES (?, ?, ?, ?, coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0))",
+             SELECT ?, ?, ?, ?, coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0) \
+             WHERE (SELECT count(*) FROM webhooks) < ?",
         )
         .bind(webhook.id)
         .bind(&webhook.url)
         .bind(json(&webhook.kinds)?)
         .bind(&webhook.secret)
+        .bind(at_most)
         .execute(&self.writer)
         .await?;
-        Ok(())
+        Ok(added.rows_affected() == 1)
     }
 
     async fn webhooks(&self) -> Result<Vec<Webhook>, LedgerError> {

@@ -17,6 +17,8 @@ on_both_databases!(crate::env::run:
     a_limit_needs_no_additional_statement,
     after_an_off_home_order_one_more_statement_is_needed,
     repeated_orders_need_no_statement_each,
+    archived_items_cost_the_lists_of_workers_nothing,
+    what_an_idle_item_costs_an_auditor_is_one_statement,
 );
 
 /// Produces a log to record, batch by batch. All orders are new and at home.
@@ -266,4 +268,56 @@ fn recording_an_order_on_sqlite_stays_within_its_allocations() {
         },
         &[128],
     );
+}
+
+async fn archived_items_cost_the_lists_of_workers_nothing(env: &TestEnv) {
+    let ledger = env.ledger_of_one_connection().await;
+    let mut live = Vec::new();
+    for name in ["vase", "bowl", "cup"] {
+        live.push(env.create(&*ledger, name, 10, 2).await.id);
+    }
+    let numbers = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)";
+    for insert in [
+        "INSERT INTO items (id, tag, title, stock, price, currency, segments, hold_seconds, durability, state, epoch, as_created, \
+             closed_at, archived_at, keys_removed_at) \
+         SELECT 'old-' || i, tag, title, 0, price, currency, segments, hold_seconds, durability, 'closed', epoch, as_created, \
+             created_at, created_at, created_at FROM items, n WHERE id = 'vase'",
+        "INSERT INTO segments (item, segment, allocated, available, archived) \
+         SELECT 'old-' || i, segment, 0, 0, true FROM segments, n WHERE item = 'vase'",
+    ] {
+        env.sql(&format!("{numbers} {insert}")).await.unwrap();
+    }
+    let (items, read) = statements(ledger.live_items()).await;
+    assert_eq!(
+        (items.unwrap().len(), read.len()),
+        (live.len(), 1),
+        "{read:#?}"
+    );
+    let (segments, read) = statements(ledger.checkpoints()).await;
+    assert_eq!((segments.unwrap().len(), read.len()), (6, 1), "{read:#?}");
+}
+
+async fn what_an_idle_item_costs_an_auditor_is_one_statement(env: &TestEnv) {
+    let ledger = env.ledger_of_one_connection().await;
+    let item = env.create(&*ledger, "vase", 10, 2).await;
+    let audit = ledger::GoodAudit {
+        at: jiff::Timestamp::from_second(1_700_000_000).unwrap(),
+        revision: u64::MAX - 7,
+    };
+    ledger.note_good_audit(&item.id, audit).await.unwrap();
+    // A read may open a connection, which has statements of its own.
+    let mut fewest = usize::MAX;
+    for _ in 0..3 {
+        let (found, read) = statements(ledger.good_audit(&item.id)).await;
+        assert_eq!(found.unwrap(), Some(audit));
+        fewest = fewest.min(read.len());
+    }
+    assert_eq!(fewest, 1);
+    let older = ledger::GoodAudit {
+        at: jiff::Timestamp::from_second(1_600_000_000).unwrap(),
+        revision: 1,
+    };
+    ledger.note_good_audit(&item.id, older).await.unwrap();
+    let found = ledger.good_audit(&item.id).await.unwrap();
+    assert_eq!(found, Some(audit), "an audit that was slow overwrites none");
 }

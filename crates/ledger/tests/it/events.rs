@@ -441,7 +441,8 @@ async fn an_open_transaction_delays_later_events_instead_of_being_missed() {
         .unwrap();
     assert_eq!(visible, 1, "the fast transaction has committed");
     assert_eq!(after(&*ledger, start).await, [], "its event waits");
-    // The slow transaction writes once more, and now has the highest number as well.
+    // The slow transaction writes once more. It may have seen what the fast one has done, so this
+    // event comes last, although its transaction has the lower number.
     insert(&mut slow, "test.slow again").await;
     slow.commit().await.unwrap();
     let kinds = async || -> Vec<String> {
@@ -450,7 +451,58 @@ async fn an_open_transaction_delays_later_events_instead_of_being_missed() {
     };
     // Transactions of other tests on the same server may delay the events as well.
     eventually("all three events", async || kinds().await.len() == 3).await;
-    assert_eq!(kinds().await, ["test.slow", "test.slow again", "test.fast"]);
+    assert_eq!(kinds().await, ["test.slow", "test.fast", "test.slow again"]);
+}
+
+/// A transaction that has its number early, and then waits for one with a later number: it changes
+/// what that one has committed, so its event must come afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_follows_those_that_its_transaction_has_waited_for() {
+    const CHANGE: &str = "WITH changed AS (UPDATE counters SET n = n + 1 RETURNING n) \
+        INSERT INTO events (at, item, kind, orders, data) \
+        SELECT now(), 'vase', 'test.' || n, '', '{}' FROM changed";
+    const WAITING: &str = "SELECT count(*) FROM pg_locks WHERE pid = $1 AND NOT granted";
+    let env = TestEnv::new(Backend::Postgres).await;
+    let ledger = env.ledger().await;
+    env.sql("CREATE TABLE counters AS SELECT 0 AS n")
+        .await
+        .unwrap();
+    let start = ledger.end_of_events().await.unwrap();
+    let mut early = PgConnection::connect(env.url()).await.unwrap();
+    let mut late = PgConnection::connect(env.url()).await.unwrap();
+    let pid: i32 = sqlx::query_scalar("SELECT pg_backend_pid()")
+        .fetch_one(&mut early)
+        .await
+        .unwrap();
+    sqlx::raw_sql("BEGIN; SELECT pg_current_xact_id()")
+        .execute(&mut early)
+        .await
+        .unwrap();
+    let mut first = late.begin().await.unwrap();
+    sqlx::query(CHANGE).execute(&mut *first).await.unwrap();
+    let second = tokio::spawn(async move {
+        sqlx::query(CHANGE).execute(&mut early).await.unwrap();
+        sqlx::raw_sql("COMMIT").execute(&mut early).await.unwrap();
+    });
+    let mut watcher = PgConnection::connect(env.url()).await.unwrap();
+    let mut waits = 0_i64;
+    for _ in 0..1000 {
+        let query = sqlx::query_scalar(WAITING).bind(pid);
+        waits = query.fetch_one(&mut watcher).await.unwrap();
+        if waits > 0 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert!(waits > 0, "the second change waits for the first one");
+    first.commit().await.unwrap();
+    second.await.unwrap();
+    let kinds = async || -> Vec<String> {
+        let events = after(&*ledger, start).await;
+        events.into_iter().map(|event| event.kind).collect()
+    };
+    eventually("both events", async || kinds().await.len() == 2).await;
+    assert_eq!(kinds().await, ["test.1", "test.2"]);
 }
 
 /// The statements of docs/events.md.
@@ -474,7 +526,7 @@ async fn after_a_restored_dump_its_events_can_be_numbered_anew() {
         kinds: Vec::new(),
         secret: "whsec_".into(),
     };
-    ledger.add_webhook(&webhook).await.unwrap();
+    ledger.add_webhook(&webhook, 100).await.unwrap();
     let old = env.create(&*ledger, "old", 1, 1).await;
     let dumped = "UPDATE events SET xid = '900000000'; UPDATE webhooks SET xid = '900000000';";
     env.sql(dumped).await.unwrap();

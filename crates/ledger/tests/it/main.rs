@@ -14,6 +14,7 @@ mod items;
 mod life;
 mod limits;
 mod listing;
+mod processes;
 mod races;
 mod reacquisitions;
 mod reads;

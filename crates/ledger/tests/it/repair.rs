@@ -277,7 +277,7 @@ async fn staging_without_a_commit_changes_nothing(env: &TestEnv) {
     for released in [false, true] {
         let mut repair = claimed(&*ledger, &item, std::slice::from_ref(&key), 5).await;
         repair.stage(&key, &outbox).await.unwrap();
-        repair.memories().await.unwrap();
+        repair.memories_of(&[order_id(&item, 3)]).await.unwrap();
         if released {
             repair.release().await;
         } else {
@@ -490,7 +490,10 @@ async fn memories_list_every_attempt_that_a_segment_must_store(env: &TestEnv) {
         )
         .await
         .unwrap();
-    let mut memories = repair.memories().await.unwrap();
+    let everyone: Vec<_> = (0..7).map(|n| order_id(&item, n)).collect();
+    let mut memories = repair.memories_of(&everyone).await.unwrap();
+    let one = repair.memories_of(&everyone[2..3]).await.unwrap();
+    assert_eq!(one.len(), 2, "of this buyer only: {one:?}");
     repair.release().await;
     let expected = |n: usize, units, attempt, segment, taken| {
         let order = order(&item, n, units);

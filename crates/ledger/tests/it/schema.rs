@@ -226,7 +226,7 @@ async fn an_invalid_row_is_refused_by_a_named_constraint(env: &TestEnv) {
         kinds: Vec::new(),
         secret: "whsec_".into(),
     };
-    ledger.add_webhook(&webhook).await.unwrap();
+    ledger.add_webhook(&webhook, 100).await.unwrap();
     let lease = std::time::Duration::from_secs(60);
     let leased = ledger
         .lease_sink("redis", uuid::Uuid::new_v4(), lease)

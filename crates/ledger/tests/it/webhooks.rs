@@ -1,16 +1,18 @@
 //! Webhooks: one publisher has each, and it goes on where the last one stopped.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use ledger::{EventCursor, Events, FailedAttempt, Ledger, NewWebhook, Webhook};
 use testkit::{eventually, on_both_databases};
+use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::env::TestEnv;
 
 on_both_databases!(crate::env::run:
     a_webhook_starts_with_the_events_to_come,
+    there_are_never_more_webhooks_than_allowed,
     one_publisher_has_a_webhook_until_its_lease_ends,
     a_failed_attempt_is_noted_until_one_succeeds,
     events_stay_until_every_enabled_webhook_has_them,
@@ -37,7 +39,7 @@ async fn a_webhook_starts_with_the_events_to_come(env: &TestEnv) {
     let ledger = env.ledger().await;
     env.create(&*ledger, "before", 1, 1).await;
     let new = webhook();
-    ledger.add_webhook(&new).await.unwrap();
+    ledger.add_webhook(&new, 100).await.unwrap();
     let later = env.create(&*ledger, "later", 1, 1).await;
     let stored = only(&*ledger).await;
     assert_eq!(
@@ -61,11 +63,30 @@ async fn a_webhook_starts_with_the_events_to_come(env: &TestEnv) {
     assert!(!ledger.remove_webhook(new.id).await.unwrap());
 }
 
+/// Creations at the same moment, by two processes.
+async fn there_are_never_more_webhooks_than_allowed(env: &TestEnv) {
+    const AT_MOST: u32 = 3;
+    let ledgers = [env.ledger().await, env.ledger().await];
+    let mut creations = JoinSet::new();
+    for n in 0..12 {
+        let ledger = Arc::clone(&ledgers[n % 2]);
+        creations.spawn(async move { ledger.add_webhook(&webhook(), AT_MOST).await.unwrap() });
+    }
+    let created = creations.join_all().await;
+    assert_eq!(created.iter().filter(|created| **created).count(), 3);
+    let all = ledgers[0].webhooks().await.unwrap();
+    assert_eq!(all.len(), 3);
+    assert!(ledgers[0].remove_webhook(all[0].webhook.id).await.unwrap());
+    let add = async || ledgers[1].add_webhook(&webhook(), AT_MOST).await.unwrap();
+    assert!(add().await, "one was removed");
+    assert!(!add().await);
+}
+
 async fn one_publisher_has_a_webhook_until_its_lease_ends(env: &TestEnv) {
     let ledger = env.ledger().await;
     let [one, two] = [Uuid::new_v4(), Uuid::new_v4()];
     let new = webhook();
-    ledger.add_webhook(&new).await.unwrap();
+    ledger.add_webhook(&new, 100).await.unwrap();
     let leased = async |publisher, lease| {
         let leased = ledger.lease_webhooks(publisher, lease).await.unwrap();
         leased.len()
@@ -95,7 +116,7 @@ async fn one_publisher_has_a_webhook_until_its_lease_ends(env: &TestEnv) {
 async fn a_failed_attempt_is_noted_until_one_succeeds(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (publisher, new) = (Uuid::new_v4(), webhook());
-    ledger.add_webhook(&new).await.unwrap();
+    ledger.add_webhook(&new, 100).await.unwrap();
     ledger.lease_webhooks(publisher, LEASE).await.unwrap();
     let again = Timestamp::from_millisecond(1_900_000_000_123).unwrap();
     let failed = |next_attempt_at| FailedAttempt {
@@ -149,7 +170,7 @@ async fn a_failed_attempt_is_noted_until_one_succeeds(env: &TestEnv) {
 async fn events_stay_until_every_enabled_webhook_has_them(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (publisher, new) = (Uuid::new_v4(), webhook());
-    ledger.add_webhook(&new).await.unwrap();
+    ledger.add_webhook(&new, 100).await.unwrap();
     ledger.lease_webhooks(publisher, LEASE).await.unwrap();
     env.create(&*ledger, "vase", 1, 1).await;
     let later = Timestamp::now() + Duration::from_secs(60);

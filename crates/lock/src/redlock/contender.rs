@@ -14,7 +14,7 @@
 //! fault. To take the lock and then mint a token lets a client that lapsed in between fence out its
 //! successor. To accept a token that is *not below* the fence lets a late message have it accepted
 //! twice. To read the token later gives a stale holder its successor's. The model in
-//! `tests/it/model` shows each.
+//! `lab/models/tests/it/lock` shows each.
 
 use std::time::{Duration, Instant};
 

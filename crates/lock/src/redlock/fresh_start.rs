@@ -10,7 +10,7 @@
 //! asked, and that one may have been wiped just before. So a client leaves its own mark on each node, in a step that fails unless the node is blank and has no mark. Only if all N nodes have the
 //! client's mark does it admit them, each only if the mark is still there. Before any vote is given
 //! this way, all nodes have one client's mark; for a second client to succeed, every single node
-//! must have been wiped in between. `tests/it/model/memory.rs` checks that in every interleaving,
+//! must have been wiped in between. `lab/models/tests/it/lock/memory.rs` checks that in every interleaving,
 //! and shows which condition is needed for what:
 //!
 //! * A mark names one attempt and is sent once.

@@ -20,7 +20,6 @@ mod headers;
 mod holding;
 mod interop;
 mod losing;
-mod model;
 mod options;
 mod processes;
 mod program;

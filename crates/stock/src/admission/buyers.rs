@@ -65,6 +65,11 @@ impl Buyers {
         }
     }
 
+    /// Whether it is known that the buyer has nothing.
+    pub(crate) fn is_stranger(&self, buyer: u64) -> bool {
+        self.look_up(buyer) == Known::Stranger
+    }
+
     fn strangers(&self) -> std::sync::MutexGuard<'_, HashSet<u64>> {
         self.strangers
             .lock()

@@ -12,6 +12,7 @@ use crate::{
     decision::Decision,
     keys::Keys,
     outbox::TakenHash,
+    replies::together,
     request::{Acknowledge, FinishRequest, Reply, ReserveRequest},
     script::{self, ReserveReply, Transport},
     shared::Shared,
@@ -142,13 +143,15 @@ impl SegmentContext {
         let size = requests.len() as f64;
         metrics::histogram!("stockade_batch_orders", "script" => script).record(size);
         match reply {
-            Ok(reply) => self.reply_to_each(requests, deadline_ms, reply),
+            Ok(reply) => together(|| self.reply_to_each(requests, deadline_ms, reply)),
             Err(error) => {
                 let (segment, orders) = (&self.keys.name, requests.len());
                 tracing::debug!(%segment, %error, orders, "batch of reservations failed");
-                for request in requests {
-                    let _ = request.sender.send(Err(error.clone()));
-                }
+                together(|| {
+                    for request in requests {
+                        request.sender.send(Err(error.clone()));
+                    }
+                });
             }
         }
     }
@@ -184,7 +187,7 @@ fn reply_taken(request: ReserveRequest, expires_ms: i64) -> Option<Waiter> {
             sender: request.sender,
         }),
         Acknowledge::Accepted => {
-            let _ = request.sender.send(Ok(Reply::Taken {
+            request.sender.send(Ok(Reply::Taken {
                 expires_ms,
                 recorded: false,
             }));
@@ -210,8 +213,7 @@ fn reply_exception(request: ReserveRequest, exception: Reply, deadline_ms: i64) 
         },
         None => exception,
     };
-    // A caller that is gone is not an error.
-    let _ = request.sender.send(Ok(reply));
+    request.sender.send(Ok(reply));
 }
 
 impl Batch for Finishes {
@@ -255,10 +257,12 @@ mod tests {
     use std::sync::Arc;
 
     use domain::{BuyerId, OrderId, Quantity};
-    use tokio::sync::oneshot;
 
     use super::HomeReservations;
-    use crate::request::{Acknowledge, PackedOrder, ReserveRequest};
+    use crate::{
+        replies::ReplySender,
+        request::{Acknowledge, PackedOrder, ReserveRequest},
+    };
 
     fn request(deadline_ms: i64) -> ReserveRequest {
         let order = PackedOrder::new(
@@ -266,7 +270,7 @@ mod tests {
             BuyerId::new("ann").unwrap(),
             Quantity::ONE,
         );
-        let (sender, _) = oneshot::channel();
+        let (sender, _) = ReplySender::new();
         ReserveRequest {
             round: 0,
             is_home: true,

@@ -54,7 +54,7 @@ impl ItemStock {
         }
         let (shared, keys) = (Arc::clone(&self.shared), self.all_keys());
         let buyers = Arc::downgrade(buyers);
-        tokio::spawn(async move {
+        self.shared.runtime.spawn_detached(async move {
             let all = read_all(&shared, keys, BACKGROUND_PAUSE).await;
             match (all, buyers.upgrade()) {
                 (Ok(all), Some(buyers)) => buyers.complete(all),
@@ -85,7 +85,8 @@ impl ItemStock {
             .arg(format!("{RELEASED_MARK}{buyer}"))
             // The placeholder: a key that was lost knows no buyer.
             .arg("");
-        let reply: Result<[Option<i64>; 3], _> = self.shared.bulk.query(&cmd).await;
+        let reply: Result<[Option<i64>; 3], _> =
+            self.shared.runtime.host(self.shared.bulk.query(&cmd)).await;
         !matches!(reply, Ok([None, None, Some(_)]))
     }
 }

@@ -48,7 +48,9 @@ async fn request(item: &ItemStock, units: u64) {
     let mut cmd = redis::cmd("PUBLISH");
     cmd.arg(CONSOLIDATE_CHANNEL)
         .arg(format!("{} {units}", item.id));
-    if let Err(error) = cmd.exec_async(&mut item.shared.connection.clone()).await {
+    let mut connection = item.shared.connection.clone();
+    let published = item.shared.runtime.host(cmd.exec_async(&mut connection));
+    if let Err(error) = published.await {
         tracing::debug!(item = %item.id, %error, "failed to request consolidation");
     }
 }

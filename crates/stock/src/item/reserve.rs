@@ -12,7 +12,7 @@
 //! behind the order, or be on their way. So `end.rs` decides what follows. It may begin another
 //! *round*, in which a segment that declined the round before decides once more, home first. A round
 //! begins only after all have declined the last one, so still at most one segment takes.
-//! `tests/it/model.rs` checks all of it exhaustively.
+//! `lab/models/tests/it/stock.rs` checks all of it exhaustively.
 
 mod end;
 mod reopen;
@@ -27,6 +27,7 @@ use crate::{
     admission::Permit,
     batcher::{Batch, Batcher},
     decision::Decision,
+    replies::ReplySender,
     request::{
         Acknowledge, FinishRequest, Outcome, PackedOrder, Reply, Reservation, ReserveRequest,
         SpilloverEnd,
@@ -66,14 +67,19 @@ impl ItemStock {
         reservation: &Reservation,
     ) -> Result<Outcome, StockError> {
         let begun = Instant::now();
-        match self.admit(reservation).await {
-            Some(permit) => {
-                let caller = Caller::Waits(Some(permit));
-                let reply = self.reserve(reservation, begun, caller).await?;
-                Ok(reply.into_outcome(reservation.quantity))
-            }
-            None => Ok(Outcome::Shed),
+        if let Some(gate) = self.refused_early(&reservation.buyer) {
+            return Ok(Reply::NotOpen(gate).into_outcome(reservation.quantity));
         }
+        let Some(permit) = self.admit(reservation).await else {
+            return Ok(Outcome::Shed);
+        };
+        let caller = Caller::Waits(Some(permit));
+        let reply = self.reserve(reservation, begun, caller).await?;
+        if let Reply::NotOpen(gate) = &reply {
+            // Boxed: this is rare, and would enlarge the future of every order.
+            Box::pin(self.shared.runtime.host(self.note_early(gate))).await;
+        }
+        Ok(reply.into_outcome(reservation.quantity))
     }
 
     /// The same for an order that has been admitted before, and that no caller waits for. It begins
@@ -201,7 +207,7 @@ impl Attempt<'_> {
         batcher: &Batcher<B>,
         is_home: bool,
     ) -> Result<Option<Reply>, StockError> {
-        let (sender, reply) = oneshot::channel();
+        let (sender, reply) = ReplySender::new();
         batcher.push(ReserveRequest {
             order: Arc::clone(self.order),
             acknowledge: self.acknowledge,

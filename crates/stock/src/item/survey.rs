@@ -4,7 +4,7 @@
 //! segment that was not read yet to one that was read is in neither. So one snapshot proves nothing.
 //! Two prove something if no segment has gained units in between. Each segment's units, those on their
 //! way from it included, then only became fewer. When the second snapshot began, all segments
-//! together had no more free units than the first one shows. `tests/it/model/truth.rs` checks it.
+//! together had no more free units than the first one shows. `lab/models/tests/it/stock/truth.rs` checks it.
 //!
 //! All orders of a process share the snapshots: however many are refused, each of them costs one.
 
@@ -71,7 +71,8 @@ impl ItemStock {
             return Ok(Arc::clone(survey));
         }
         let begun = Instant::now();
-        let segments = self.inspect(InspectionEntries::None).await?;
+        let inspected = self.inspect(InspectionEntries::None);
+        let segments = self.shared.runtime.host(inspected).await?;
         self.limit.refresh(&segments);
         for segment in &segments {
             let available = segment.available;
@@ -105,7 +106,8 @@ fn proof(before: &[Inspection], after: &[Inspection]) -> Option<u64> {
     (before.len() == after.len() && all_agree).then(|| before.iter().map(free).sum())
 }
 
-fn is_sound(segment: &Inspection) -> bool {
+/// Whether the segment has all of its keys, and no repair changes them.
+pub(super) fn is_sound(segment: &Inspection) -> bool {
     segment.whole && segment.repairing.is_none()
 }
 

@@ -144,6 +144,12 @@ pub struct Inspection {
     /// Whether decisions, counts and spillovers are those that were written to, and not recreated
     /// after a loss.
     pub whole: bool,
+    /// The server's history, its replication id: a failover and a restart begin another one. Empty
+    /// if no entries were requested.
+    pub history: String,
+    /// The history in which home's decisions were last found complete. Empty without a mark, and if
+    /// no entries were requested.
+    pub checked: String,
     /// The entries that were requested, up to `last`.
     pub entries: Vec<Entry>,
 }
@@ -189,6 +195,8 @@ impl Inspection {
             fence: 0,
             repairing: None,
             whole: false,
+            history: String::new(),
+            checked: String::new(),
             entries: Vec::new(),
         }
     }
@@ -213,6 +221,8 @@ impl Inspection {
             "fence" => self.fence = reply.parse()?,
             "repairing" => self.repairing = reply.text()?.parse().ok(),
             "whole" => self.whole = reply.unsigned()? == 1,
+            "history" => self.history = reply.text()?,
+            "checked" => self.checked = reply.text()?,
             "entries" => self.entries = outbox::decode_entries(reply.list()?)?,
             name => {
                 return Err(StockError::Unreadable(format!(
@@ -225,7 +235,7 @@ impl Inspection {
 }
 
 /// Number of fields that `inspect` returns.
-const INSPECTION_FIELDS: usize = 18;
+const INSPECTION_FIELDS: usize = 20;
 
 /// Which outbox entries an inspection lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

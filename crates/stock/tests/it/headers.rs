@@ -414,6 +414,7 @@ fn the_calls_in_rust_pass_the_keys_of_the_header() {
         include_str!("../../src/script/release.rs"),
         include_str!("../../src/script/repair.rs"),
         include_str!("../../src/script/archive.rs"),
+        include_str!("../../src/script/check.rs"),
         include_str!("../../src/script/open.rs"),
         include_str!("../../src/script/spillover.rs"),
         include_str!("../../src/script/transfer.rs"),

@@ -462,7 +462,7 @@ pub fn is_held(outcome: &Outcome) -> bool {
 
 /// Waits for something that comes soon, but not at once.
 pub async fn eventually(what: &str, mut happened: impl AsyncFnMut() -> bool) {
-    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
     while !happened().await {
         assert!(
             std::time::Instant::now() < deadline,

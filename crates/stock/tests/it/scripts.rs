@@ -4,6 +4,7 @@
 //! its own.
 
 mod archive;
+mod check;
 mod release;
 mod reopen;
 mod repair;
@@ -1054,6 +1055,7 @@ async fn open_segment_twice_changes_nothing(site: Arc<Site>) {
             .collect::<Vec<_>>(),
         [
             "available=10",
+            &format!("checked={}", before.stock["checked"]),
             "closes_ms=6",
             "epoch=4",
             "fence=0",
@@ -1183,7 +1185,10 @@ async fn inspect_shows_everything(site: Arc<Site>) {
         for (name, value) in expected {
             assert_eq!(text(shown(&reply, name)), value, "{name}");
         }
-        assert_eq!(fields(&reply).len(), 1 + 2 * (expected.len() + 1));
+        let [history, checked] = ["history", "checked"].map(|name| text(shown(&reply, name)));
+        assert_eq!(history, checked, "a new segment is marked");
+        assert_eq!(history.is_empty(), from.is_empty());
+        assert_eq!(fields(&reply).len(), 1 + 2 * (expected.len() + 3));
         assert_eq!(fields(list).len(), entries, "from {from:?}");
     }
 }

@@ -146,7 +146,11 @@ impl Site {
 async fn connect(masters: &[String]) -> Connection {
     if let [url] = masters {
         let client = redis::Client::open(url.as_str()).unwrap();
-        return Connection::Single(client.get_connection_manager().await.unwrap());
+        // A look at 50,000 orders is one reply, which a busy machine does not send in half a second.
+        let config = redis::aio::ConnectionManagerConfig::new()
+            .set_response_timeout(Some(Duration::from_secs(20)));
+        let manager = client.get_connection_manager_with_config(config).await;
+        return Connection::Single(manager.unwrap());
     }
     let client = redis::cluster::ClusterClient::new(masters.to_vec()).unwrap();
     Connection::Cluster(stock::connection::Cluster::open(client).await.unwrap())

@@ -172,7 +172,7 @@ async fn a_unit_that_comes_back_costs_no_scan_of_a_large_crowd(
 }
 
 /// Scripts that the server has run, and scans.
-async fn calls(sale: &Sale) -> u64 {
+pub async fn calls(sale: &Sale) -> u64 {
     commands(sale, &["eval", "evalsha", "hscan"]).await
 }
 

@@ -47,6 +47,7 @@ async fn an_aborted_batch_keeps_the_rounds_before_the_error() {
         out: out.clone(),
         small_disk: false,
         clocks: false,
+        brokers: Vec::new(),
     };
     let mut plan = Plan::new(7, 2, &[Fault::EverythingKilled], &[Topology::Embedded]).shortened();
     assert_eq!(plan.batches.len(), 1);
@@ -83,6 +84,7 @@ async fn an_environment_that_cannot_be_started_is_a_finding_and_does_not_end_the
         out: "/dev/null".into(),
         small_disk: false,
         clocks: false,
+        brokers: Vec::new(),
     };
     let plan = Plan::new(7, 1, &[Fault::EverythingKilled], &[Topology::Embedded]);
     let report = ::chaos::run(&plan, &config, 1, &|line| eprintln!("{line}")).await;

@@ -1,6 +1,11 @@
 //! Commands for a running service: `stockade items` and `stockade orders`.
 
-use std::{fs, path::Path, process::Output};
+use std::{
+    fs,
+    path::Path,
+    process::Output,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 
@@ -57,9 +62,29 @@ async fn the_commands_of_the_page_do_what_it_says() {
             assert_eq!(ordered.send().await.unwrap().status(), 201);
         }
     }
-    let [_, list, _, _, _, held, exported, planned, applied, shown] = &outputs[..] else {
+    let [
+        _,
+        list,
+        _,
+        _,
+        _,
+        held,
+        exported,
+        set,
+        added,
+        waves,
+        planned,
+        applied,
+        shown,
+        refunds,
+    ] = &outputs[..]
+    else {
         panic!("{outputs:?}");
     };
+    assert!(set.contains("20") && !set.contains("30"), "{set}");
+    assert!(added.contains("20") && added.contains("30"), "{added}");
+    assert_eq!(added, waves);
+    assert!(refunds.contains("idempotency_key"), "{refunds}");
     assert!(list.contains("jug") && list.contains("demo"), "{list}");
     assert!(held.contains("ann") && held.contains("1999"), "{held}");
     let mut lines = exported.lines();
@@ -68,11 +93,14 @@ async fn the_commands_of_the_page_do_what_it_says() {
     let row = lines.next().unwrap();
     assert!(row.contains(",jug,ann,held,1,1999,EUR,"), "{row}");
     assert_eq!(lines.next(), None);
-    let changes = "jug: changed stock, limit_per_buyer, closes_at\nbowl: created\n";
+    let changes = "jug: changed stock, limit_per_buyer, closes_at, waves\nbowl: created\n";
     assert_eq!((&**planned, &**applied), (changes, changes));
     let shown: Value = serde_json::from_str(shown).unwrap();
     let fields = [&shown["stock"], &shown["limit_per_buyer"], &shown["state"]];
     assert_eq!(fields, [&json!(80), &json!(4), &json!("open")], "{shown}");
+    let wave = json!([{ "at": "2026-12-31T10:00:00Z", "units": 20, "added": false }]);
+    assert_eq!(shown["waves"], wave, "{shown}");
+    assert_eq!(json_of(dir, "items waves show jug"), wave);
     assert_eq!(json_of(dir, "items show bowl")["state"], "paused");
     let again = printed(
         dir,
@@ -107,6 +135,83 @@ async fn an_order_is_cancelled_and_a_change_with_a_key_is_made_once() {
         );
     }
     assert!(refusal(dir, &format!("orders refund {id}")).contains("order_not_refundable"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_units_of_a_wave_are_no_reason_to_withdraw_some() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let _service = Serving::up(dir);
+    let file = dir.join("sale.toml");
+    let past = "2026-01-01T00:00:00Z";
+    let text =
+        format!("[[items]]\nid = \"jug\"\nstock = 5\nwaves = [{{ at = \"{past}\", units = 7 }}]\n");
+    fs::write(&file, text).unwrap();
+    let apply = format!("items apply {}", file.display());
+    assert_eq!(printed(dir, &apply), "jug: created\n");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while json_of(dir, "items show jug")["stock"] != 12 {
+        assert!(Instant::now() < deadline, "the wave was not added");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(printed(dir, &apply), "jug: unchanged\n");
+    let waves = json_of(dir, "items waves show jug");
+    assert_eq!(waves, json!([{ "at": past, "units": 7, "added": true }]));
+    assert!(refusal(dir, "items waves add jug now=5").contains("expected TIME=UNITS"));
+    assert!(refusal(dir, "items waves add jug 2030-01-01T00:00:00Z=0").contains("waves"));
+}
+
+/// A command of the buyer ann.
+fn as_ann(dir: &Path, line: &str) -> Output {
+    let mut command = stockade(dir);
+    command.env("STOCKADE_TOKEN", token(dir, &["buyer", "ann"]));
+    command.args(line.split_whitespace()).output().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cart_is_placed_extended_cancelled_and_refunds_are_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let _service = Serving::up(dir);
+    printed(
+        dir,
+        "items create jug --stock 5 --max-hold-seconds 1800 --currency EUR",
+    );
+    let ann = |line: &str| -> Value {
+        let output = as_ann(dir, &format!("{line} --json"));
+        assert!(output.status.success(), "{line}: {output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let command = |line: &'static str| line.strip_prefix("stockade ").unwrap();
+    let mut lines = block("bash").lines();
+    printed(dir, command(lines.next().unwrap()));
+    assert!(lines.next().unwrap().starts_with("export STOCKADE_TOKEN="));
+    let carts: Vec<_> = lines.map(|line| ann(command(line))).collect();
+    let [placed, listed] = &carts[..] else {
+        panic!("{carts:?}");
+    };
+    let id = placed["id"].as_str().unwrap();
+    assert_eq!(placed["state"], "held", "{placed}");
+    let lines = placed["lines"].as_array().unwrap();
+    let jug = lines.iter().find(|line| line["item"] == "jug").unwrap();
+    assert_eq!((&jug["quantity"], lines.len()), (&json!(2), 2), "{placed}");
+    assert_eq!(listed[0]["id"], id, "{listed}");
+    assert_eq!(ann("carts place jug:2 cup --key cart-1")["id"], id);
+    let refused = as_ann(dir, "carts place jug:3 cup --key cart-1");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("idempotency_key_reused"));
+    assert_eq!(json_of(dir, &format!("carts show {id}"))["state"], "held");
+    let refused = refusal(dir, &format!("carts extend {id} 1800"));
+    assert!(refused.contains("seconds"), "cup allows no more: {refused}");
+    let refused = refusal(dir, &format!("carts refund {id}"));
+    assert!(refused.contains("cart_not_refundable"), "{refused}");
+    let cancelled = json_of(dir, &format!("carts cancel {id}"));
+    assert_eq!(cancelled["state"], "cancelled");
+    let alone = ann("carts place jug");
+    let extended = format!("carts extend {} 1800", alone["id"].as_str().unwrap());
+    assert_ne!(json_of(dir, &extended)["expires_at"], alone["expires_at"]);
+    assert_eq!(json_of(dir, "refunds list"), json!([]));
+    assert!(refusal(dir, "refunds done no-such").contains("refund"));
+    assert!(refusal(dir, "carts place jug:none").contains("ITEM:UNITS"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

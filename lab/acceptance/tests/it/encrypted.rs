@@ -1,10 +1,31 @@
 //! Encrypted connections: a Redis whose certificate a private authority signed, and which demands one.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use serde_json::json;
+use reqwest::Client;
+use serde_json::{Value, json};
 use testbed::{Redis, free_port};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        self,
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    },
+};
 
 use crate::{
     process::{Serving, create, settled_audit, stockade},
@@ -98,6 +119,82 @@ async fn stock_and_lock_are_reached_with_the_certificates_of_a_private_authority
         .output()
         .unwrap();
     assert!(locked.status.success(), "{locked:?}");
+}
+
+/// A receiver with the certificate `server`, which answers 204 to everything. Returns its URL.
+async fn encrypted_receiver(dir: &Path) -> (String, Arc<AtomicUsize>) {
+    let certificates = CertificateDer::pem_file_iter(dir.join("server.pem")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(dir.join("server.key")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(certificates.map(Result::unwrap).collect(), key)
+        .unwrap();
+    let (acceptor, received) = (TlsAcceptor::from(Arc::new(config)), Arc::default());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}/hook", listener.local_addr().unwrap());
+    let counter: Arc<AtomicUsize> = Arc::clone(&received);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (acceptor, counter) = (acceptor.clone(), Arc::clone(&counter));
+            tokio::spawn(async move {
+                let Ok(mut stream) = acceptor.accept(stream).await else {
+                    return;
+                };
+                let mut bytes = [0; 16 * 1024];
+                if stream.read(&mut bytes).await.is_ok_and(|read| read > 0) {
+                    counter.fetch_add(1, Ordering::Relaxed);
+                    let answer = "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
+                    let _ = stream.write_all(answer.as_bytes()).await;
+                    let _ = stream.shutdown().await;
+                }
+            });
+        }
+    });
+    (url, received)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_may_have_a_certificate_of_the_private_authority() {
+    for is_known in [false, true] {
+        let env = TestEnv::new().await;
+        write_certificates(env.dir(), &["server"]);
+        let (hook, received) = encrypted_receiver(env.dir()).await;
+        let mut command = stockade(env.dir());
+        command.env("STOCKADE_WEBHOOKS_ALLOW_PRIVATE", "true");
+        if is_known {
+            command.env(AUTHORITY.0, env.dir().join(AUTHORITY.1));
+        }
+        let service = Serving::serve_by(command, free_port().await, &[]).await;
+        let webhooks = format!("{}/v1/webhooks", service.url);
+        let post = |url: &str| Client::new().post(url).bearer_auth(&env.admin);
+        let created = post(&webhooks).json(&json!({ "url": hook, "kinds": ["item.created"] }));
+        let created: Value = created.send().await.unwrap().json().await.unwrap();
+        let id = created["id"].as_str().unwrap();
+        let tested = post(&format!("{webhooks}/{id}/test")).send().await.unwrap();
+        let tested: Value = tested.json().await.unwrap();
+        assert_eq!(tested["delivered"], is_known, "{tested}");
+        create(
+            &service.url,
+            &env.admin,
+            &json!({ "id": "vase", "stock": 2 }),
+        )
+        .await;
+        for _ in 0..600 {
+            let all = Client::new().get(&webhooks).bearer_auth(&env.admin);
+            let all: Value = all.send().await.unwrap().json().await.unwrap();
+            let has_failed = all["data"][0]["last_error"].is_string();
+            if has_failed || received.load(Ordering::Relaxed) == 2 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        // The test, and the event that the publisher sends.
+        let expected = if is_known { 2 } else { 0 };
+        assert_eq!(received.load(Ordering::Relaxed), expected);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -19,6 +19,9 @@ use crate::{
     test_env::TestEnv,
 };
 
+/// Another publisher waits so long for one that was killed: shorter than the default, for the test's sake.
+const SHORT_LEASE: &str = "publisher_lease_ms = \"4000\"";
+
 /// The orders of the events that a receiver has accepted.
 type Held = Arc<Mutex<Vec<String>>>;
 
@@ -61,7 +64,8 @@ async fn a_killed_publisher_loses_no_event() {
         .append(true)
         .open(env.dir().join("stockade.toml"))
         .unwrap();
-    writeln!(settings, "webhooks_allow_private = \"true\"").unwrap();
+    let lines = format!("webhooks_allow_private = \"true\"\n{SHORT_LEASE}");
+    writeln!(settings, "{lines}").unwrap();
     let roles = ["--roles", "order,recorder"];
     let service = Serving::serve(env.dir(), free_port().await, &roles).await;
     let url = &service.url;
@@ -88,6 +92,104 @@ async fn a_killed_publisher_loses_no_event() {
     }
     let _second = Serving::in_the_background(env.dir(), "publisher");
     assert_eq!(has(&held, placed.len()).await, placed);
+}
+
+/// `serve` without a word about private addresses: only `up` allows them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_to_an_address_of_the_own_network_is_refused_by_serve() {
+    let env = TestEnv::new().await;
+    let service = Serving::serve(env.dir(), free_port().await, &[]).await;
+    let webhooks = format!("{}/v1/webhooks", service.url);
+    let (client, admin) = (Client::new(), &env.admin);
+    let (hook, held) = receiver().await;
+    let port = hook.rsplit(':').next().unwrap().to_owned();
+    let hosts = [
+        "127.0.0.1",
+        "localhost",
+        "[::1]",
+        "0.0.0.0",
+        "2130706433",
+        "10.0.0.1",
+        "172.16.0.1",
+        "192.168.1.1",
+        "169.254.169.254",
+        "[fe80::1]",
+        "[fd00::1]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:10.0.0.1]",
+        "[64:ff9b::7f00:1]",
+    ];
+    let https = hosts.map(|host| format!("https://{host}:{port}"));
+    for url in https.iter().chain([&hook]) {
+        let request = client.post(&webhooks).bearer_auth(admin);
+        let refused = request.json(&json!({ "url": url })).send().await.unwrap();
+        let status = refused.status();
+        let problem: Value = refused.json().await.unwrap();
+        assert_eq!(
+            (
+                status.as_u16(),
+                &problem["code"],
+                &problem["errors"][0]["pointer"]
+            ),
+            (400, &json!("invalid_request"), &json!("/url")),
+            "{url}: {problem}"
+        );
+    }
+    let list = client.get(&webhooks).bearer_auth(admin).send().await;
+    let list: Value = list.unwrap().json().await.unwrap();
+    assert_eq!(list, json!({ "data": [] }));
+    assert!(held.lock().unwrap().is_empty());
+}
+
+/// The lines of the metrics that name the webhook.
+async fn lags_of(webhook: &str, url: &str) -> Vec<String> {
+    let metrics = reqwest::get(format!("{url}/metrics")).await.unwrap();
+    let metrics = metrics.text().await.unwrap();
+    let of_webhook = |line: &&str| line.contains(webhook);
+    metrics
+        .lines()
+        .filter(of_webhook)
+        .map(ToOwned::to_owned)
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lag_of_a_removed_webhook_is_not_shown_any_more() {
+    let env = TestEnv::new().await;
+    let mut settings = OpenOptions::new()
+        .append(true)
+        .open(env.dir().join("stockade.toml"))
+        .unwrap();
+    writeln!(settings, "webhooks_allow_private = \"true\"").unwrap();
+    let service = Serving::serve(env.dir(), free_port().await, &[]).await;
+    let url = &service.url;
+    create(url, &env.admin, &json!({ "id": "vase", "stock": 100 })).await;
+    // Nothing listens there, so the lag stays.
+    let hook = format!("http://127.0.0.1:{}", free_port().await);
+    let created = Client::new()
+        .post(format!("{url}/v1/webhooks"))
+        .bearer_auth(&env.admin)
+        .json(&json!({ "url": hook }));
+    let created: Value = created.send().await.unwrap().json().await.unwrap();
+    let id = created["id"].as_str().unwrap();
+    env.hold(url, "vase", "k").await;
+    for (is_shown, wait_for) in [(true, "the lag"), (false, "its end")] {
+        let mut lags = Vec::new();
+        for _ in 0..600 {
+            lags = lags_of(id, url).await;
+            let has_lag = lags
+                .iter()
+                .any(|line| line.starts_with("stockade_webhook_lag_seconds"));
+            if has_lag == is_shown {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(!lags.is_empty(), is_shown, "{wait_for}: {lags:?}");
+        let remove = Client::new().delete(format!("{url}/v1/webhooks/{id}"));
+        let removed = remove.bearer_auth(&env.admin).send().await.unwrap();
+        assert_eq!(removed.status(), if is_shown { 204 } else { 404 });
+    }
 }
 
 /// The ids of the orders in the Redis stream, in its order.
@@ -118,7 +220,7 @@ async fn a_killed_publisher_loses_no_event_of_a_sink() {
     let url = env.redis.url();
     writeln!(
         settings,
-        "events_redis = \"{url}\"\nevents_redis_stream = \"shop\""
+        "events_redis = \"{url}\"\nevents_redis_stream = \"shop\"\n{SHORT_LEASE}"
     )
     .unwrap();
     let roles = ["--roles", "order,recorder"];

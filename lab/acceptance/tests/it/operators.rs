@@ -151,12 +151,14 @@ async fn a_line_of_the_json_log_carries_the_id_of_the_request() {
     );
 }
 
+const UNITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/systemd");
+
 /// Where systemd is installed.
 #[test]
 fn systemd_accepts_the_units() {
     let folder = tempfile::tempdir().unwrap();
-    let units = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/systemd");
-    for unit in std::fs::read_dir(units).unwrap() {
+    let mut paths = Vec::new();
+    for unit in std::fs::read_dir(UNITS).unwrap() {
         let unit = unit.unwrap();
         let text = std::fs::read_to_string(unit.path()).unwrap();
         let program = program().display().to_string();
@@ -164,16 +166,45 @@ fn systemd_accepts_the_units() {
         let text = text.replace("/usr/local/bin/stockade", &program);
         let path = folder.path().join(unit.file_name());
         std::fs::write(&path, text).unwrap();
-        let mut verify = std::process::Command::new("systemd-analyze");
-        let Ok(output) = verify.arg("verify").arg(&path).output() else {
-            eprintln!("SKIPPED: systemd-analyze is not installed");
-            return;
-        };
-        let complaints = stderr(&output);
-        assert!(
-            output.status.success() && !complaints.contains(&*path.to_string_lossy()),
-            "{complaints}"
-        );
+        paths.push(path);
+    }
+    let mut verify = std::process::Command::new("systemd-analyze");
+    let Ok(output) = verify.arg("verify").args(&paths).output() else {
+        eprintln!("SKIPPED: systemd-analyze is not installed");
+        return;
+    };
+    let complaints = stderr(&output);
+    let about_ours = |path: &std::path::PathBuf| complaints.contains(&*path.to_string_lossy());
+    assert!(
+        output.status.success() && !paths.iter().any(about_ours),
+        "{complaints}"
+    );
+}
+
+/// Each role has a unit, and starts after the schema is up to date.
+#[test]
+fn the_units_of_all_roles_start_after_the_migration() {
+    let unit = |name: &str| {
+        let path = format!("{UNITS}/stockade-{name}.service");
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+    };
+    let has = |text: &str, name: &str, word: &str| {
+        let mut lines = text.lines().filter_map(|line| line.split_once('='));
+        lines.any(|(key, value)| key == name && value.split(' ').any(|found| found == word))
+    };
+    let migrate = unit("migrate");
+    assert!(has(&migrate, "Type", "oneshot") && has(&migrate, "RemainAfterExit", "yes"));
+    let mut ports = std::collections::BTreeSet::new();
+    for role in ["order", "recorder", "reconciler", "publisher"] {
+        let text = unit(role);
+        for name in ["After", "Wants"] {
+            assert!(has(&text, name, "stockade-migrate.service"), "{role}");
+        }
+        // A restart of the migration would restart the service with it.
+        assert!(!text.contains("Requires="), "{role}");
+        let listen = text.split("STOCKADE_LISTEN=").nth(1).unwrap();
+        let listen = listen.split_whitespace().next().unwrap();
+        assert!(ports.insert(listen.to_owned()), "{role}: {listen} is taken");
     }
 }
 

@@ -93,6 +93,9 @@ async fn an_admin_changes_an_item_and_the_journal_names_the_admin() {
     let page = operator.get(&withdrawn.location).await.text;
     assert!(page.contains("The units have left the sale."), "{page}");
     assert_eq!(state(&up, &admin).await["stock"], 9_990);
+    let no_end = operator.get("/console/items/demo/extend?minutes=5").await;
+    assert_eq!(no_end.status, 400, "{}", no_end.text);
+    assert!(no_end.text.contains("no end"), "{}", no_end.text);
     let too_many = operator
         .get("/console/items/demo/withdraw?units=9991")
         .await;
@@ -321,6 +324,8 @@ async fn the_console_shows_drift_and_why_a_segment_needs_a_repair() {
     for (path, shown) in [
         ("/console/items/demo", "Segment 3: Redis has 1257 units"),
         ("/console/items/demo", "Segment 5: "),
+        ("/console/items/demo", "What a repair would do"),
+        ("/console/items/demo", "set it to 1250 units, reopen it"),
         ("/console", "class=\"bad\">Drift "),
     ] {
         eventually(shown, async || {
@@ -328,6 +333,130 @@ async fn the_console_shows_drift_and_why_a_segment_needs_a_repair() {
         })
         .await;
     }
+}
+
+/// The end of a sale moves by a form that names the version, and the page counts down to it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_admin_extends_a_sale() {
+    let folder = tempfile::tempdir().unwrap();
+    let up = Serving::up(folder.path());
+    let admin = token(folder.path(), &["admin"]);
+    let item = serde_json::json!({ "id": "jar", "stock": 5, "opens_at": "2020-01-01T00:00:00Z", "closes_at": "2099-01-01T00:00:00Z",
+                                   "waves": [{ "at": "2098-01-01T00:00:00Z", "units": 2500 }] });
+    create(&up.url, &admin, &item).await;
+    let mut operator = Visitor::of(&up.url);
+    operator.log_in(&admin).await;
+    let page = operator.get("/console/items/jar").await.text;
+    assert!(page.contains("Closes in ") && page.contains("; 2,500 more units in "));
+    for minutes in ["0", "129601", "x"] {
+        let path = format!("/console/items/jar/extend?minutes={minutes}");
+        assert_eq!(operator.get(&path).await.status, 400, "{minutes}");
+    }
+    let asked = operator.get("/console/items/jar/extend?minutes=90").await;
+    assert!(asked.text.contains("90 minutes"), "{}", asked.text);
+    let form = |version: &str| {
+        vec![
+            ("secret", field(&asked.text, "secret")),
+            ("version", version.to_owned()),
+            ("minutes", field(&asked.text, "minutes")),
+        ]
+    };
+    let path = "/console/items/jar/extend";
+    let late = operator.post(path, form("7")).await;
+    assert_eq!(late.status, 412, "{}", late.text);
+    let done = operator
+        .post(path, form(&field(&asked.text, "version")))
+        .await;
+    assert_eq!(done.status, 303, "{}", done.text);
+    let page = operator.get(&done.location).await.text;
+    assert!(page.contains("The sale ends later.") && page.contains("2099-01-01 01:30:00 UTC"));
+}
+
+/// Refusals in process are counted by each process, and the page adds them up, also those of a process
+/// that has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_console_counts_the_requests_of_all_order_services() {
+    let env = crate::test_env::TestEnv::new().await;
+    let flags = ["--roles", "order,recorder"];
+    let one = Serving::serve(env.dir(), free_port().await, &flags).await;
+    let flags = ["--roles", "order"];
+    let mut two = Serving::serve(env.dir(), free_port().await, &flags).await;
+    let item = serde_json::json!({ "id": "vase", "stock": 2, "limit_per_buyer": 1 });
+    create(&one.url, &env.admin, &item).await;
+    let mut operator = Visitor::of(&one.url);
+    operator.log_in(&env.admin).await;
+    let order = async |url: &str, buyer: &str, key: &str| {
+        let token = token(env.dir(), &["buyer", buyer]);
+        let request = crate::process::order(&Client::new(), url, "vase", &token, key);
+        request.send().await.unwrap().status().as_u16()
+    };
+    assert_eq!(order(&one.url, "ann", "k").await, 201);
+    assert_eq!(order(&two.url, "ann", "k").await, 201, "a repeat");
+    assert_eq!(order(&two.url, "ann", "other").await, 409, "the limit");
+    assert_eq!(order(&two.url, "bob", "k").await, 201);
+    for buyer in 0..10 {
+        let url = if buyer % 2 == 0 { &one.url } else { &two.url };
+        assert_eq!(order(url, &format!("late-{buyer}"), "k").await, 409);
+    }
+    let counted = |page: &str, id: &str| {
+        let begin = format!("id=\"funnel-{id}\">");
+        let rest = page.split(&begin).nth(1).unwrap_or("none");
+        rest.split('<').next().unwrap().to_owned()
+    };
+    let complete = async |operator: &mut Visitor| {
+        let page = operator.get("/console/items/vase").await.text;
+        let shown = ["arrived", "limited", "repeated", "took"].map(|id| counted(&page, id));
+        let refused = ["shed", "sold-out"].map(|id| counted(&page, id).parse::<u32>().unwrap_or(0));
+        shown == ["14", "1", "1", "2"] && refused.iter().sum::<u32>() == 10
+    };
+    let mut browser = Visitor::of(&one.url);
+    browser.log_in(&env.admin).await;
+    for _ in 0..200 {
+        if complete(&mut browser).await {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert!(complete(&mut browser).await);
+
+    let page = operator.get("/console/system").await.text;
+    for shown in [
+        "<td>order, recorder</td>",
+        "<td>order</td>",
+        "No reconciler runs",
+        "The ledger has every outbox entry.",
+        "flushes every commit",
+    ] {
+        assert!(page.contains(shown), "{shown}: {page}");
+    }
+    assert_eq!(two.interrupt(), Some(0));
+    eventually("the process that ended leaves", async || {
+        let page = browser.get("/console/system").await.text;
+        !page.contains("<td>order</td>")
+    })
+    .await;
+    assert!(complete(&mut browser).await, "its counts stay");
+}
+
+/// The page of the system is where an operator looks when a store is down.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_of_the_system_says_which_store_does_not_answer() {
+    let mut env = crate::test_env::TestEnv::new().await;
+    let flags = ["--roles", "order,recorder"];
+    let service = Serving::serve(env.dir(), free_port().await, &flags).await;
+    let mut operator = Visitor::of(&service.url);
+    operator.log_in(&env.admin).await;
+    let page = operator.get("/console/system").await.text;
+    assert!(!page.contains("Cannot be read"), "{page}");
+    env.redis.kill().await.unwrap();
+    eventually("the page names the part", async || {
+        let page = operator.get("/console/system").await;
+        assert_eq!(page.status, 200);
+        let redis = page.text.split("id=\"redis\"").nth(1).unwrap();
+        let redis = redis.split("</section>").next().unwrap();
+        redis.contains("Cannot be read") && page.text.contains("synchronous FULL")
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

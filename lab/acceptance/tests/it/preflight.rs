@@ -57,6 +57,9 @@ async fn each_fault_of_a_server_is_named_with_its_remedy() {
     assert_eq!(statuses(&report, "stock Redis", "flushes"), ["ok"]);
     assert_eq!(statuses(&report, "stock Redis", "clock"), ["ok"]);
     assert_eq!(statuses(&report, "recorder", "backlog"), ["ok"]);
+    for check in ["Redis takes it", "the ledger records it"] {
+        assert_ne!(statuses(&report, "dry order", check), ["fail"], "{check}");
+    }
     assert_eq!(
         statuses(&report, "stock Redis", "replicas"),
         ["warn"],
@@ -80,6 +83,55 @@ async fn each_fault_of_a_server_is_named_with_its_remedy() {
         let table = stdout(&run(stockade(env.dir()).arg("preflight")));
         assert!(table.contains(check), "{table}");
     }
+}
+
+/// The dry order takes a unit by the real scripts, and neither store has anything of it afterwards.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_order_leaves_nothing_behind() {
+    let env = TestEnv::new().await;
+    become_fit(&env).await;
+    let service = Serving::serve(env.dir(), free_port().await, &[]).await;
+    create(
+        &service.url,
+        &env.admin,
+        &json!({ "id": "vase", "stock": 10 }),
+    )
+    .await;
+    let events = async || {
+        let request = Client::new().get(format!("{}/v1/events", service.url));
+        let page = request.bearer_auth(&env.admin).send().await.unwrap();
+        page.json::<Value>().await.unwrap()["data"].clone()
+    };
+    let (keys, before) = (env.keys().await, events().await);
+    assert!(keys.len() >= 2, "{keys:?}");
+    let (code, report) = preflight(&env, &["vase"]);
+    assert_eq!(code, Some(0), "{report:#}");
+    for check in ["Redis takes it", "the ledger records it"] {
+        let status = statuses(&report, "dry order", check);
+        assert!(
+            status == ["ok"] || status == ["warn"],
+            "{check}: {status:?}"
+        );
+    }
+    assert_eq!(env.keys().await, keys);
+    assert_eq!(events().await, before);
+    let listed = Client::new().get(format!("{}/v1/items", service.url));
+    let listed = listed.bearer_auth(&env.admin).send().await.unwrap();
+    let listed: Value = listed.json().await.unwrap();
+    assert_eq!(listed["data"].as_array().unwrap().len(), 1, "{listed:#}");
+    env.hold(&service.url, "vase", "k").await;
+
+    // Without memory no order is taken, and the keys are removed all the same.
+    env.redis(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    let (code, report) = preflight(&env, &[]);
+    assert_eq!(code, Some(1), "{report:#}");
+    assert_eq!(statuses(&report, "dry order", "placed"), ["fail"]);
+    become_fit(&env).await;
+    let left = env.keys().await;
+    assert!(
+        left.iter().all(|key| !key.contains("preflight")),
+        "{left:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -213,4 +265,22 @@ async fn a_service_that_stops_is_first_unready_and_still_answers() {
     );
     let late = Client::new().get(format!("{}/healthz", service.url));
     assert!(late.send().await.is_err(), "nothing listens any more");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_that_does_not_flush_is_named_and_warned_of() {
+    let lazy = Postgres::builder().config("fsync", "off").start().await;
+    let lazy = lazy.unwrap();
+    let database = lazy.create_database("shop").await.unwrap();
+    let env = TestEnv::with_ledger(tempfile::tempdir().unwrap(), &database).await;
+    // Every process that connects says so.
+    let migrated = run(stockade(env.dir()).arg("migrate"));
+    let warned = stderr(&migrated);
+    assert!(
+        migrated.status.success() && warned.contains("fsync"),
+        "{warned}"
+    );
+    let (code, report) = preflight(&env, &[]);
+    assert_eq!(code, Some(1), "{report:#}");
+    assert_eq!(statuses(&report, "ledger", "flushes"), ["fail"]);
 }

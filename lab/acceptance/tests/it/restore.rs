@@ -2,13 +2,18 @@
 //! restored to an earlier moment. What is lost is exactly what the page says, and the item sells on.
 
 mod drill;
+mod file;
+mod stock;
 
 use std::collections::BTreeSet;
 
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 
-use self::drill::{Drill, Placed};
+use self::{
+    drill::{Drill, Placed},
+    stock::StockServers,
+};
 use crate::{
     crashes::{Rush, replay, wait_for},
     process::{create, settled_audit, token},
@@ -144,6 +149,80 @@ async fn a_redis_that_is_restored_loses_no_recorded_order_and_needs_no_operator(
         assert_eq!(repeated.headers()["idempotent-replayed"], "true");
     }
     drill.sells_on_to_the_last_unit().await;
+}
+
+/// The same under Sentinel, and on a cluster: replicas stop first and start last, so that none of them
+/// becomes the master with what it has.
+async fn a_restored_stock_loses_no_recorded_order(stock: StockServers) {
+    let mut drill = Drill::on(stock).await;
+    drill.create("vase").await;
+    drill.serve("reconciler").await;
+    let mut placed = drill.hold_all(0..6).await;
+    drill.back_up_ledger();
+    drill.back_up_redis();
+    placed.extend(drill.hold_all(6..20).await);
+    assert_eq!(drill.pay(&placed[10]).await, StatusCode::OK);
+
+    drill.restore_redis().await;
+    drill.is_clean("vase").await;
+    assert_eq!(drill.recorded(&["held", "confirmed"]).await, ids(&placed));
+    assert_eq!(drill.recorded(&["confirmed"]).await, ids(&placed[10..11]));
+    for order in &placed {
+        let repeated = drill.place("vase", &order.buyer).await;
+        assert_eq!(repeated.headers()["idempotent-replayed"], "true");
+    }
+    drill.sells_on_to_the_last_unit().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stock_under_sentinel_is_restored() {
+    a_restored_stock_loses_no_recorded_order(StockServers::sentinel().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stock_on_a_cluster_is_restored() {
+    a_restored_stock_loses_no_recorded_order(StockServers::cluster().await).await;
+}
+
+/// The ledger is restored to an earlier moment under a stock that Sentinel or a cluster keeps: it is
+/// rebuilt on every master, and the orders behind the moment are gone.
+async fn a_ledger_restored_under(stock: StockServers) {
+    let mut drill = Drill::on(stock).await;
+    drill.create("vase").await;
+    drill.back_up_ledger();
+    let earlier = drill.hold_all(0..8).await;
+    let moment = drill.moment().await;
+    let later = drill.hold_all(8..20).await;
+    drill.outboxes_are_trimmed().await;
+    drill.stop_all();
+    drill.restore_ledger(&moment).await;
+    let printed = drill.rebuild();
+    assert!(
+        printed.contains("vase: rebuilt from the ledger"),
+        "{printed}"
+    );
+    drill.serve("order,recorder").await;
+    drill.serve("reconciler").await;
+    drill.is_clean("vase").await;
+    let now = drill.recorded(&["held"]).await;
+    assert!(now.is_superset(&ids(&earlier)), "nothing before it is lost");
+    // Of each segment, the batch recorded last may still have been in its outbox.
+    assert!(now.is_subset(&ids(earlier.iter().chain(&later))));
+    assert!(now.len() <= earlier.len() + 2, "{} are kept", now.len());
+    for order in &later {
+        assert_eq!(drill.hold("vase", &order.buyer).await.id, order.id);
+    }
+    drill.sells_on_to_the_last_unit().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_is_restored_under_sentinel() {
+    a_ledger_restored_under(StockServers::sentinel().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_is_restored_under_a_cluster() {
+    a_ledger_restored_under(StockServers::cluster().await).await;
 }
 
 /// Orders that are answered before the ledger has them are lost if Redis loses them.

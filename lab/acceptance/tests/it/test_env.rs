@@ -51,6 +51,16 @@ impl TestEnv {
         run_redis(&self.redis.url(), command).await;
     }
 
+    /// Every key of Redis, in order.
+    pub async fn keys(&self) -> Vec<String> {
+        let redis = redis::Client::open(self.redis.url()).unwrap();
+        let mut redis = redis.get_multiplexed_async_connection().await.unwrap();
+        let keys = redis::cmd("KEYS").arg("*").query_async(&mut redis).await;
+        let mut keys: Vec<String> = keys.unwrap();
+        keys.sort();
+        keys
+    }
+
     /// Places an order of ann's, which must be held, and returns its name.
     pub async fn hold(&self, url: &str, item: &str, key: &str) -> String {
         let response = order(&Client::new(), url, item, &self.ann, key)

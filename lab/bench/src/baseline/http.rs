@@ -39,10 +39,23 @@ pub struct OrderRequest {
     pub expires_ms: i64,
 }
 
+/// What became of an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is recorded, now or before, and its hold ends then (milliseconds since 1970).
+    Held { expires_ms: i64 },
+    /// Too few units are left.
+    SoldOut,
+    /// The buyer would have more than one may.
+    LimitReached,
+    /// The key belongs to an order with another quantity.
+    KeyReused,
+}
+
 /// A store that records orders.
 pub trait OrderStore: Send + Sync + 'static {
-    /// Records the order. Returns whether it is recorded, now or before; `false` means sold out.
-    fn place(&self, request: OrderRequest) -> impl Future<Output = Result<bool>> + Send;
+    /// Records the order.
+    fn place(&self, request: OrderRequest) -> impl Future<Output = Result<Verdict>> + Send;
 }
 
 struct App<S> {
@@ -65,7 +78,8 @@ struct Placed<'a> {
     expires_at: Timestamp,
 }
 
-/// Serves until it is killed.
+/// Serves until it is killed. These stores answer on the shared runtime, so threads for connections do
+/// not help them.
 pub async fn serve<S: OrderStore>(listener: TcpListener, store: S) -> Result<()> {
     let credentials = Credentials::new(&BuyerKey::Secret(JWT_SECRET.into()), ADMIN_TOKEN)?;
     let router = Router::new()
@@ -74,7 +88,10 @@ pub async fn serve<S: OrderStore>(listener: TcpListener, store: S) -> Result<()>
     order::serve(
         listener,
         router,
-        &Limits::default(),
+        &Limits {
+            threads: 0,
+            ..Limits::default()
+        },
         CancellationToken::new(),
     )
     .await;
@@ -106,7 +123,8 @@ async fn place<S: OrderStore>(
         expires_ms: expires_at.as_millisecond(),
     };
     match app.store.place(request).await {
-        Ok(true) => {
+        Ok(Verdict::Held { expires_ms }) => {
+            let expires_at = Timestamp::from_millisecond(expires_ms).unwrap_or(expires_at);
             let body = Json(Placed {
                 id,
                 item: &item,
@@ -121,7 +139,8 @@ async fn place<S: OrderStore>(
             )
                 .into_response()
         }
-        Ok(false) => StatusCode::CONFLICT.into_response(),
+        Ok(Verdict::SoldOut | Verdict::LimitReached) => StatusCode::CONFLICT.into_response(),
+        Ok(Verdict::KeyReused) => StatusCode::UNPROCESSABLE_ENTITY.into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error:#}")).into_response(),
     }
 }

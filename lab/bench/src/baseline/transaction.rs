@@ -5,7 +5,7 @@ use anyhow::Result;
 use sqlx::PgPool;
 
 use super::{
-    http::{OrderRequest, OrderStore},
+    http::{OrderRequest, OrderStore, Verdict},
     sql,
 };
 
@@ -28,7 +28,7 @@ impl Transactions {
 }
 
 impl OrderStore for Transactions {
-    async fn place(&self, request: OrderRequest) -> Result<bool> {
+    async fn place(&self, request: OrderRequest) -> Result<Verdict> {
         let OrderRequest {
             id,
             item,
@@ -45,7 +45,7 @@ impl OrderStore for Transactions {
             .bind(quantity)
             .bind(expires_ms);
         if insert.execute(&mut *transaction).await?.rows_affected() == 0 {
-            return Ok(true);
+            return Ok(Verdict::Held { expires_ms });
         }
         let update =
             "UPDATE items SET available = available - $2 WHERE id = $1 AND available >= $2";
@@ -56,11 +56,11 @@ impl OrderStore for Transactions {
             .await?
             .rows_affected()
             == 1;
-        if covered {
-            transaction.commit().await?
-        } else {
-            transaction.rollback().await?
+        if !covered {
+            transaction.rollback().await?;
+            return Ok(Verdict::SoldOut);
         }
-        Ok(covered)
+        transaction.commit().await?;
+        Ok(Verdict::Held { expires_ms })
     }
 }

@@ -40,7 +40,7 @@ fn recorder_beside(options: &Options) -> Line {
         figure: "accepted orders".into(),
         baseline: "bare axum handler".into(),
         unit: "orders/s",
-        bound: Bound::AtLeast(0.8),
+        bound: Bound::AtLeast(0.55),
         setting: format!(
             "as P1, answered when Redis has flushed them; the recorder writes them to the ledger meanwhile; {}",
             load_setting(options)
@@ -52,7 +52,7 @@ fn recorder_beside(options: &Options) -> Line {
 fn recorder_afterwards(options: &Options) -> Line {
     Line {
         figure: "accepted orders, recorded afterwards".into(),
-        bound: Bound::None,
+        bound: Bound::AtLeast(0.8),
         setting: format!(
             "the same, but the recorder starts when the load has ended; the audit follows; {}",
             load_setting(options)

@@ -15,8 +15,8 @@ use crate::{
 };
 
 const ITEM: &str = "p5";
-const P99_MS_MAX: f64 = 50.0;
-const P50_MS_MAX: f64 = 10.0;
+const P99_MS_MAX: f64 = 25.0;
+const P50_MS_MAX: f64 = 8.0;
 /// Enough that a request rarely finds its connection still waiting for an answer.
 const CONNECTIONS: u64 = 1024;
 const WARM_SECONDS: f64 = 1.0;

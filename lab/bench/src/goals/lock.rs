@@ -90,7 +90,7 @@ fn lines() -> [Line; 4] {
         line(
             "acquire + release",
             "rslock, lock + unlock",
-            Bound::AtMost(1.0),
+            Bound::AtMost(1.1),
         ),
         line("acquire + release", "two round trips of PING", Bound::None),
     ]

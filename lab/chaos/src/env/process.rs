@@ -4,13 +4,14 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use anyhow::Result;
 use testbed::{Clock, Daemon, Proxy, free_port};
 
 use super::{EnvConfig, LedgerServer, LockNode, StockServers, servers};
-use crate::{api::Secrets, fault::Topology};
+use crate::{api::Secrets, fault::Topology, subscribers::Subscribers};
 
 /// Shorter than the client's timeout, so that clients receive `outcome_unknown` as a response.
 const ORDER_TIMEOUT_MS: u32 = 2000;
@@ -21,6 +22,13 @@ const CONNECTIONS_MAX: u32 = 300;
 /// Time after which a service closes the connection of a client that does not read. Shorter than the
 /// default, so that it happens within a fault.
 const WRITE_TIMEOUT_MS: u32 = 700;
+
+/// Time for a receiver or a broker to answer. Shorter than the default, so that a fault exceeds it.
+pub const RECEIVER_TIMEOUT: Duration = Duration::from_millis(1000);
+/// Pause before an event is sent again, and the time after which another publisher follows one that
+/// was killed. Shorter than the defaults, so that a round need not wait for them.
+const WEBHOOKS_RETRY_MS: u32 = 200;
+const PUBLISHER_LEASE_MS: u32 = 3000;
 
 /// Lease of the item lock. Shorter than the default, so that a test can stop a reconciler for
 /// longer.
@@ -35,6 +43,8 @@ pub enum Role {
     Recorder,
     /// Expires holds, balances segments and repairs differences.
     Reconciler,
+    /// Sends events to webhooks and sinks.
+    Publisher,
     /// All of these: `stockade up`.
     All,
 }
@@ -47,6 +57,12 @@ const ROLES: [(Role, &str); 6] = [
     (Role::Recorder, "recorder-2"),
     (Role::Reconciler, "reconciler-1"),
     (Role::Reconciler, "reconciler-2"),
+];
+
+/// Publishers of a topology that has brokers.
+const PUBLISHERS: [(Role, &str); 2] = [
+    (Role::Publisher, "publisher-1"),
+    (Role::Publisher, "publisher-2"),
 ];
 
 /// A process of Stockade.
@@ -83,6 +99,7 @@ struct Launcher<'a> {
     redis: &'a StockServers,
     ledger: &'a LedgerServer,
     locks: &'a [LockNode],
+    subscribers: &'a Subscribers,
 }
 
 impl CommandLine {
@@ -108,9 +125,8 @@ pub(super) async fn start_all(
     config: &EnvConfig,
     dir: &Path,
     secrets: &Secrets,
-    redis: &StockServers,
-    ledger: &LedgerServer,
-    locks: &[LockNode],
+    (redis, ledger, locks): (&StockServers, &LedgerServer, &[LockNode]),
+    subscribers: &Subscribers,
 ) -> Result<Vec<Process>> {
     let launcher = Launcher {
         config,
@@ -119,15 +135,16 @@ pub(super) async fn start_all(
         redis,
         ledger,
         locks,
+        subscribers,
     };
-    let roles: &[_] = if topology == Topology::Embedded {
-        &[(Role::All, "up")]
-    } else {
-        &ROLES
+    let roles = match topology {
+        Topology::Embedded => vec![(Role::All, "up")],
+        Topology::Events => [&ROLES[..], &PUBLISHERS].concat(),
+        Topology::Server | Topology::Sentinel | Topology::Cluster => ROLES.to_vec(),
     };
     let mut processes = Vec::new();
     for (role, name) in roles {
-        processes.push(launcher.start(*role, name).await?);
+        processes.push(launcher.start(role, name).await?);
     }
     Ok(processes)
 }
@@ -179,6 +196,16 @@ impl Launcher<'_> {
             ("STOCKADE_CONNECTIONS_MAX", CONNECTIONS_MAX.to_string()),
             ("STOCKADE_WRITE_TIMEOUT_MS", WRITE_TIMEOUT_MS.to_string()),
             ("STOCKADE_LOCK_LEASE_MS", LOCK_LEASE_MS.to_string()),
+            ("STOCKADE_WEBHOOKS_ALLOW_PRIVATE", "true".into()),
+            (
+                "STOCKADE_WEBHOOKS_TIMEOUT_MS",
+                RECEIVER_TIMEOUT.as_millis().to_string(),
+            ),
+            ("STOCKADE_WEBHOOKS_RETRY_MS", WEBHOOKS_RETRY_MS.to_string()),
+            (
+                "STOCKADE_PUBLISHER_LEASE_MS",
+                PUBLISHER_LEASE_MS.to_string(),
+            ),
             ("STOCKADE_LISTEN", listen),
             ("STOCKADE_MIGRATE", "on".into()),
             ("RUST_BACKTRACE", "1".into()),
@@ -186,6 +213,7 @@ impl Launcher<'_> {
         // The logs of the processes are the only explanation of a finding.
         let log = std::env::var("CHAOS_LOG").ok();
         variables.extend(log.map(|log| ("STOCKADE_LOG", log)));
+        variables.extend(self.subscribers.settings());
         variables.extend(database_url.map(|url| ("DATABASE_URL", url)));
         variables
     }
@@ -195,6 +223,7 @@ impl Launcher<'_> {
             Role::Order => "order",
             Role::Recorder => "recorder",
             Role::Reconciler => "reconciler",
+            Role::Publisher => "publisher",
             Role::All => {
                 let dir = match self.ledger {
                     LedgerServer::Sqlite { dir, .. } => dir,

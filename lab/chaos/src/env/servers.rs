@@ -28,7 +28,9 @@ pub enum StockServers {
 impl StockServers {
     pub(super) async fn start(topology: Topology, clock: Option<&Clock>) -> Result<Self> {
         Ok(match topology {
-            Topology::Server | Topology::Embedded => Self::Server(start_redis(clock).await?),
+            Topology::Server | Topology::Embedded | Topology::Events => {
+                Self::Server(start_redis(clock).await?)
+            }
             Topology::Sentinel => Self::Sentinel(RedisSentinel::start(SENTINEL_REPLICAS).await?),
             Topology::Cluster => Self::Cluster(RedisCluster::start_with(MASTERS, 1).await?),
         })

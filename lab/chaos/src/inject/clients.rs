@@ -2,17 +2,23 @@
 //!
 //! Meanwhile new buyers order, each on a new connection. Some of them must be served.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use anyhow::Result;
 use client::NewOrder;
-use futures::future::join_all;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rand::{RngExt, rngs::StdRng};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    time::{Instant, sleep, sleep_until, timeout_at},
+    task::JoinSet,
+    time::{Instant, sleep},
 };
 
 use super::Injected;
@@ -36,18 +42,12 @@ const PAUSE_BETWEEN_REQUESTS: Duration = Duration::from_millis(100);
 const LARGE_ANSWER: &str = "/docs/swagger-ui-bundle.js";
 /// Descriptors of this process that the workload and the servers' pipes need.
 const DESCRIPTORS_KEPT_BACK: u64 = 512;
-/// In less time no new buyer could be served on a busy machine.
-const LASTS_MIN: Duration = Duration::from_secs(1);
+/// A fault goes on for longer than planned until so many new buyers came, and one of them was served:
+/// beside other programs a second may be too short for any.
+const BUYERS_MIN: usize = 5;
+/// By then one must have been served.
+const LASTS_MAX: Duration = Duration::from_secs(15);
 const PAUSE_BETWEEN_BUYERS: Duration = Duration::from_millis(50);
-
-/// New buyers during a fault.
-#[derive(Default)]
-struct NewBuyers {
-    came: usize,
-    served: usize,
-    /// What the last one heard that was not served.
-    error: Option<client::Error>,
-}
 
 pub(super) async fn inject(env: &TestEnv, round: &Round, rng: &mut StdRng) -> Result<Injected> {
     let is_flood = round.fault == Fault::ConnectionFlood;
@@ -59,14 +59,19 @@ pub(super) async fn inject(env: &TestEnv, round: &Round, rng: &mut StdRng) -> Re
         .iter()
         .filter_map(|victim| env.processes[*victim].url.clone())
         .collect();
-    let until = Instant::now() + (round.lasts * 2).max(LASTS_MIN);
-    let attacks = urls
+    let buyers = NewBuyers::of(env.api.at(urls.clone())?, round.number);
+    let attackers = Attackers::default();
+    // Tasks of their own: in one, buyers would wait until all the others have had their turn.
+    let mut attacks = JoinSet::new();
+    for url in urls
         .iter()
-        .flat_map(|url| (0..clients).map(move |_| attack(round.fault, url, until)));
-    let buyers = order_until(until, env.api.at(urls.clone())?, round.number);
-    let (attacks, buyers) = tokio::join!(join_all(attacks), buyers);
-    let opened = attacks.iter().flatten().count();
-    let closed = attacks.iter().flatten().filter(|closed| **closed).count();
+        .flat_map(|url| std::iter::repeat_n(url, clients))
+    {
+        attacks.spawn(attackers.clone().attack(round.fault, url.clone()));
+    }
+    let buyers = buyers.order_for(round.lasts * 2).await;
+    attacks.shutdown().await;
+    let (opened, closed) = attackers.counts();
     let what = if is_flood {
         "silent connections"
     } else {
@@ -87,21 +92,35 @@ pub(super) async fn inject(env: &TestEnv, round: &Round, rng: &mut StdRng) -> Re
     })
 }
 
-/// Returns whether the service closed the connection. `None`: it could not be opened in time.
-async fn attack(fault: Fault, url: &str, until: Instant) -> Option<bool> {
-    let address = url.trim_start_matches("http://");
-    let connect = timeout_at(until, TcpStream::connect(address));
-    let mut connection = connect.await.ok()?.ok()?;
-    let attack = async {
+/// The clients that attack, counted.
+#[derive(Clone, Default)]
+struct Attackers {
+    opened: Arc<AtomicUsize>,
+    closed: Arc<AtomicUsize>,
+}
+
+impl Attackers {
+    /// Attacks until the service closes the connection, and then only keeps its end of it.
+    async fn attack(self, fault: Fault, url: String) {
+        let address = url.trim_start_matches("http://");
+        let Ok(mut connection) = TcpStream::connect(address).await else {
+            return;
+        };
+        self.opened.fetch_add(1, Ordering::Relaxed);
         if fault == Fault::ConnectionFlood {
             stay_silent(&mut connection).await;
         } else {
             never_read(&mut connection).await;
         }
-    };
-    let closed = timeout_at(until, attack).await.is_ok();
-    sleep_until(until).await;
-    Some(closed)
+        self.closed.fetch_add(1, Ordering::Relaxed);
+        std::future::pending().await
+    }
+
+    /// Connections that were opened, and that the service closed.
+    fn counts(&self) -> (usize, usize) {
+        let count = |of: &AtomicUsize| of.load(Ordering::Relaxed);
+        (count(&self.opened), count(&self.closed))
+    }
 }
 
 /// Sends half of a request, and returns when the service closes the connection.
@@ -122,22 +141,51 @@ async fn never_read(connection: &mut TcpStream) {
     }
 }
 
-/// Sends one order of one new buyer after the other, each on its own connection.
-async fn order_until(until: Instant, api: Api, round: usize) -> NewBuyers {
-    let mut buyers = NewBuyers::default();
-    while Instant::now() < until {
-        buyers.came += 1;
-        // A copy of a client would share its connections.
-        let Ok(api) = api.reconnected() else { continue };
-        let buyer = api.buyer(&format!("new-{round}-{}", buyers.came));
-        let placed = buyer.place(&NewOrder::new(PROBE, 1)).await;
-        match placed {
-            Ok(_) => buyers.served += 1,
-            Err(error) => buyers.error = Some(error),
+/// New buyers during a fault.
+struct NewBuyers {
+    api: Api,
+    round: usize,
+    came: usize,
+    served: usize,
+    /// What the last one heard that was not served.
+    error: Option<client::Error>,
+}
+
+impl NewBuyers {
+    fn of(api: Api, round: usize) -> Self {
+        Self {
+            api,
+            round,
+            came: 0,
+            served: 0,
+            error: None,
         }
-        sleep(PAUSE_BETWEEN_BUYERS).await;
     }
-    buyers
+
+    /// Sends one order of one new buyer after the other, for this time and until enough came.
+    async fn order_for(mut self, lasts: Duration) -> Self {
+        let began = Instant::now();
+        while began.elapsed() < lasts
+            || (self.came < BUYERS_MIN || self.served == 0) && began.elapsed() < LASTS_MAX
+        {
+            self.order().await;
+            sleep(PAUSE_BETWEEN_BUYERS).await;
+        }
+        self
+    }
+
+    async fn order(&mut self) {
+        self.came += 1;
+        // A copy of a client would share its connections.
+        let Ok(api) = self.api.reconnected() else {
+            return;
+        };
+        let buyer = api.buyer(&format!("new-{}-{}", self.round, self.came));
+        match buyer.place(&NewOrder::new(PROBE, 1)).await {
+            Ok(_) => self.served += 1,
+            Err(error) => self.error = Some(error),
+        }
+    }
 }
 
 /// Descriptors for this fault. The limit is raised as far as the system allows.

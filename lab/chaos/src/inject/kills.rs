@@ -20,6 +20,7 @@ pub(super) async fn processes(
         Fault::OrderServiceKilled => victims(env, Role::Order, rng),
         Fault::RecorderKilled => victims(env, Role::Recorder, rng),
         Fault::ReconcilerKilled => victims(env, Role::Reconciler, rng),
+        Fault::PublisherKilled => victims(env, Role::Publisher, rng),
         _ => (0..env.processes.len()).collect(),
     };
     for victim in &victims {

@@ -116,6 +116,8 @@ impl Engine {
         let is_shed =
             |known: &Arc<KnownItem>| !known.is_archived() && known.stock.sheds(&placement.buyer);
         if let Some(line) = items.iter().position(is_shed) {
+            items[line].requests.arrive();
+            items[line].requests.end(&Outcome::Shed);
             return Ok(CartPlaced::Shed { line });
         }
         let new = self.new_cart(placement, &items);
@@ -199,7 +201,7 @@ impl Engine {
 
     async fn read_cart(&self, id: CartId) -> Result<Cart, EngineError> {
         let cart = self.ledger.cart(id).await?;
-        // Carts are never removed.
+        // Carts are removed with old sales only.
         cart.ok_or(EngineError::OutcomeUnknown(self.settings.order_timeout))
     }
 
@@ -253,8 +255,12 @@ impl Engine {
             // No segment takes for the cart after its deadline.
             within: until.saturating_duration_since(Instant::now()).min(left),
         };
+        known.requests.arrive();
         match known.stock.order(reservation).await {
-            Ok(outcome) => self.line_of(line, outcome).await,
+            Ok(outcome) => {
+                known.requests.end(&outcome);
+                self.line_of(line, outcome).await
+            }
             Err(StockError::OutcomeUnknown(_)) => {
                 Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
             }

@@ -110,15 +110,18 @@ impl Engine {
                 None => return Ok(Placed::ItemNotFound),
             },
         };
+        known.requests.arrive();
         if let Some(max) = known
             .item
             .max_per_order
             .filter(|max| placement.quantity > *max)
         {
+            known.requests.limit();
             return Ok(Placed::TooManyUnits { max });
         }
         let id = OrderId::derive(&known.item.id, known.tag, &placement.buyer, &placement.key);
         if known.is_archived() {
+            known.requests.refuse_archived();
             let placed = self.place_archived(&known, id, placement.quantity);
             return Box::pin(self.with_deadline(until, placed)).await;
         }
@@ -143,6 +146,7 @@ impl Engine {
             }
             Some(Err(error)) => return Err(error.into()),
         };
+        known.requests.end(&outcome);
         match next_step(acknowledge, outcome, id, placement.quantity, &known.item) {
             NextStep::Answer(placed) => Ok(placed),
             // Boxed: this is rare, and would enlarge the future of every order.
@@ -194,7 +198,7 @@ impl Engine {
                 quantity: order.quantity,
             },
         };
-        Ok(self.ledger.order(id).await?.map(placed))
+        Ok(self.ledger.look_up_order(id).await?.map(placed))
     }
 
     /// Waits until the ledger has this attempt of the order.
@@ -228,13 +232,13 @@ impl Engine {
         id: OrderId,
         buyer: Option<&BuyerId>,
     ) -> Result<Option<Order>, EngineError> {
-        let mut found = self.ledger.order(id).await?;
+        let mut found = self.ledger.look_up_order(id).await?;
         if found.is_none() {
             found = self.find_unrecorded(id).await?;
         }
         if found.is_none() {
             // It may have been recorded between the two reads.
-            found = self.ledger.order(id).await?;
+            found = self.ledger.look_up_order(id).await?;
         }
         Ok(found.filter(|order| buyer.is_none_or(|buyer| *buyer == order.buyer)))
     }

@@ -68,6 +68,11 @@ impl Api {
         &self.routes
     }
 
+    /// Whether the request goes past the router. Such a request never holds up its thread.
+    pub(crate) fn is_direct<B>(&self, request: &Request<B>) -> bool {
+        self.app.is_some() && ordered_item(request.method(), request.uri().path()).is_some()
+    }
+
     /// Answers one request.
     pub async fn answer<B>(&self, request: Request<B>) -> Response
     where

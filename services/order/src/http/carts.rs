@@ -176,9 +176,7 @@ fn unknown_item(line: usize) -> Problem {
 
 /// The body of a cart: whatever is wrong with it is named by a pointer.
 fn parse(raw: &[u8]) -> Result<Vec<PlacedLine>, Problem> {
-    body::parse::<NewCart>(raw)
-        .map_err(Problem::with_pointer)?
-        .into_lines()
+    body::parse::<NewCart>(raw)?.into_lines()
 }
 
 fn shown(cart: &Cart) -> Response {
@@ -195,7 +193,7 @@ fn cart_id(text: &str) -> Result<CartId, Problem> {
     responses((status = 201, description = "held; a repeat has the header `Idempotent-Replayed: true` and the cart's current state", body = CartBody, headers(("Location" = String))),
         (status = 400, description = "`invalid_request`: nothing was changed", body = Problem), (status = 401, description = "`unauthorized`", body = Problem),
         (status = 404, description = "`item_not_found`: nothing was changed", body = Problem),
-        (status = 409, description = "`sold_out`, `buyer_limit_reached`, `not_open` with the `item`, `cart_timed_out`: no line has units; final for this key, except a `sold_out` that says otherwise", body = Problem),
+        (status = 409, description = "`sold_out`, `buyer_limit_reached`, `not_open` with the `item`, `cart_timed_out`: no line has units; `final` says whether the key is decided, or whether a repeat with it is decided anew", body = Problem),
         (status = 413, description = "`payload_too_large`", body = Problem),
         (status = 422, description = "`idempotency_key_reused`: the key belongs to a cart with other lines", body = Problem),
         (status = 429, description = "`too_many_requests`", body = Problem, headers(("Retry-After" = u32), ("RateLimit" = String), ("RateLimit-Policy" = String))),

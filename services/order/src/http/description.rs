@@ -15,8 +15,9 @@ const JSON: &str = "application/json";
 const PROBLEM_JSON: &str = "application/problem+json";
 
 /// Problems that any call can have, and what they mean.
-const OF_EVERY_CALL: [(&str, &str); 2] = [
+const OF_EVERY_CALL: [(&str, &str); 3] = [
     ("429", "`too_many_requests`: nothing was changed"),
+    ("500", "`internal`: a defect of the service"),
     (
         "503",
         "`unavailable`, `outcome_unknown`: repeat the request",
@@ -60,10 +61,13 @@ fn describe(operation: &mut Operation, is_api: bool) {
     let has_body = operation.request_body.is_some();
     let shared = OF_EVERY_CALL.iter().filter(|_| is_api);
     for (status, meaning) in shared.chain(OF_BODIES.iter().filter(|_| has_body)) {
-        let responses = &mut operation.responses.responses;
-        responses
+        let known = &mut operation.responses.responses;
+        let known = known
             .entry((*status).to_owned())
             .or_insert_with(|| RefOr::T(problem(meaning)));
+        if let RefOr::T(known) = known {
+            add_codes(&mut known.description, meaning);
+        }
     }
     for (status, response) in &mut operation.responses.responses {
         if let RefOr::T(response) = response {
@@ -75,6 +79,22 @@ fn describe(operation: &mut Operation, is_api: bool) {
     {
         let merge_patch = "application/merge-patch+json".to_owned();
         body.content.insert(merge_patch, content);
+    }
+}
+
+/// The codes in a description, with the quotes around them.
+fn codes(meaning: &str) -> impl Iterator<Item = String> {
+    let quoted = meaning.split('`').skip(1).step_by(2);
+    quoted.map(|code| format!("`{code}`"))
+}
+
+/// A handler describes what its codes mean there; the ones that it does not name follow.
+fn add_codes(description: &mut String, meaning: &str) {
+    for code in codes(meaning) {
+        if !description.contains(&code) {
+            description.push_str("; ");
+            description.push_str(&code);
+        }
     }
 }
 
@@ -103,5 +123,136 @@ fn name_media_types(id: &str, status: &str, response: &mut Response) {
         let text = ObjectBuilder::new().schema_type(Type::String).build();
         let content = RefOr::T(Content::new(Some(text)));
         response.content.insert((*media_type).into(), content);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use utoipa::OpenApi;
+
+    use super::super::meta::Api;
+
+    /// The descriptions of a call's responses.
+    fn described(api: &Value, method: &str, path: &str, status: &str) -> String {
+        let response = &api["paths"][path][method]["responses"][status];
+        let text = response["description"].as_str();
+        text.unwrap_or_else(|| panic!("{method} {path} has no {status}"))
+            .to_owned()
+    }
+
+    #[test]
+    fn every_call_has_the_codes_that_any_call_can_return() {
+        let api = serde_json::to_value(Api::openapi()).unwrap();
+        for (path, methods) in api["paths"].as_object().unwrap() {
+            for (method, call) in methods.as_object().unwrap() {
+                if !path.starts_with("/v1/") {
+                    continue;
+                }
+                let mut expected = vec![
+                    ("429", "too_many_requests"),
+                    ("500", "internal"),
+                    ("503", "unavailable"),
+                    ("503", "outcome_unknown"),
+                ];
+                if call["requestBody"].is_object() {
+                    expected.push(("400", "invalid_request"));
+                    expected.push(("408", "request_timeout"));
+                    expected.push(("413", "payload_too_large"));
+                }
+                if call["security"].is_array() {
+                    expected.push(("401", "unauthorized"));
+                }
+                for (status, code) in expected {
+                    let text = described(&api, method, path, status);
+                    assert!(
+                        text.contains(&format!("`{code}`")),
+                        "{method} {path}: {status} {code}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Method and path of a call, and its statuses with their codes.
+    type Codes<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
+
+    /// The codes that only some calls have, for the calls of carts.
+    #[test]
+    fn every_call_of_a_cart_has_all_codes_of_its_own() {
+        let api = serde_json::to_value(Api::openapi()).unwrap();
+        let cart = "/v1/carts/{cart}";
+        let [hold, payment, refund] =
+            ["hold", "payment", "refund"].map(|of| format!("{cart}/{of}"));
+        let table: [Codes<'_>; 7] = [
+            ("get", "/v1/carts", &[("400", "invalid_request")]),
+            (
+                "post",
+                "/v1/carts",
+                &[
+                    ("404", "item_not_found"),
+                    ("409", "sold_out"),
+                    ("409", "buyer_limit_reached"),
+                    ("409", "not_open"),
+                    ("409", "cart_timed_out"),
+                    ("422", "idempotency_key_reused"),
+                ],
+            ),
+            (
+                "get",
+                cart,
+                &[("403", "forbidden"), ("404", "cart_not_found")],
+            ),
+            (
+                "delete",
+                cart,
+                &[
+                    ("403", "forbidden"),
+                    ("404", "cart_not_found"),
+                    ("409", "cart_not_cancellable"),
+                ],
+            ),
+            (
+                "post",
+                &hold,
+                &[
+                    ("403", "forbidden"),
+                    ("404", "cart_not_found"),
+                    ("409", "cart_not_extendable"),
+                ],
+            ),
+            (
+                "post",
+                &payment,
+                &[
+                    ("400", "invalid_signature"),
+                    ("404", "cart_not_found"),
+                    ("409", "cart_not_payable"),
+                    ("409", "already_paid"),
+                    ("409", "payment_already_used"),
+                    ("422", "amount_mismatch"),
+                    ("422", "cart_mismatch"),
+                    ("503", "payments_not_configured"),
+                ],
+            ),
+            (
+                "post",
+                &refund,
+                &[
+                    ("403", "forbidden"),
+                    ("404", "cart_not_found"),
+                    ("409", "cart_not_refundable"),
+                ],
+            ),
+        ];
+        for (method, path, codes) in table {
+            for (status, code) in codes {
+                let text = described(&api, method, path, status);
+                assert!(
+                    text.contains(&format!("`{code}`")),
+                    "{method} {path}: {status} {code}"
+                );
+            }
+        }
     }
 }

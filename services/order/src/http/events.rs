@@ -102,11 +102,13 @@ impl Wanted {
     }
 }
 
+/// A reader that has no cursor yet may leave the parameter empty.
 fn after(text: &str) -> Result<After, String> {
-    if text == "now" {
-        return Ok(After::Now);
+    match text {
+        "" => Ok(After::Oldest),
+        "now" => Ok(After::Now),
+        cursor => cursor.parse().map(After::Cursor).map_err(|_| CURSOR.into()),
     }
-    text.parse().map(After::Cursor).map_err(|_| CURSOR.into())
 }
 
 const CURSOR: &str = "expected `now`, or a cursor from `next` of an earlier page";
@@ -124,7 +126,7 @@ fn number(text: &str, min: u64, max: u64) -> Result<u64, String> {
 /// With `Accept: text/event-stream` the answer is a stream of server-sent events, one for each event,
 /// whose id is the cursor; `Last-Event-ID` resumes it.
 #[utoipa::path(get, path = "/v1/events", operation_id = "listEvents", tag = "admins",
-    params(("after" = Option<String>, Query, description = "`next` of the page before, or the `id` of an event; `now`: only events to come. Default: the oldest event that is kept"),
+    params(("after" = Option<String>, Query, description = "`next` of the page before, or the `id` of an event; `now`: only events to come. Default, and if it is empty: the oldest event that is kept"),
         ("wait" = Option<u64>, Query, description = "seconds to wait for an event if there is none, 60 at most. Default: 0", minimum = 0, maximum = 60),
         ("limit" = Option<u64>, Query, description = "events in a page, 1000 at most. Default: 100", minimum = 1, maximum = 1000),
         ("Last-Event-ID" = Option<String>, Header, description = "the last event that a stream has had; takes the place of `after`")),
@@ -264,9 +266,14 @@ mod tests {
         assert_eq!(wanted.after, After::Cursor("812-14".parse().unwrap()));
         assert_eq!((wanted.wait, wanted.limit), (Duration::from_secs(30), 1000));
         assert_eq!(Wanted::parse("after=now").unwrap().after, After::Now);
-        assert_eq!(Wanted::parse("").unwrap().after, After::Oldest);
+        for query in ["", "after=", "after=&wait=1"] {
+            assert_eq!(
+                Wanted::parse(query).unwrap().after,
+                After::Oldest,
+                "{query}"
+            );
+        }
         let table = [
-            ("after=", vec!["/after"]),
             ("after=1", vec!["/after"]),
             ("wait=61", vec!["/wait"]),
             ("wait=-1", vec!["/wait"]),

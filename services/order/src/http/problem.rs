@@ -47,6 +47,11 @@ pub(crate) struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "maotai")]
     item: Option<Box<ItemId>>,
+    /// With a refused cart: whether its key is decided for good. If not, nothing was written, and a
+    /// repeat with the same key is decided anew.
+    #[serde(rename = "final", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<bool>, example = true)]
+    is_final: Option<bool>,
     /// With `order_in_cart`: the cart.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -118,6 +123,20 @@ fn seconds_until(time: Timestamp) -> Option<u32> {
     Some(u32::try_from(seconds).unwrap_or(u32::MAX))
 }
 
+/// The JSON pointer to a field such as `lines[2].quantity`. `None`: it is a header, or the whole query.
+fn pointer_to(field: &str) -> Option<String> {
+    let is_header = field.starts_with(|first: char| first.is_ascii_uppercase());
+    match field {
+        "body" => Some(String::new()),
+        "query" => None,
+        _ if is_header => None,
+        _ => Some(format!(
+            "/{}",
+            field.replace(['.', '['], "/").replace(']', "")
+        )),
+    }
+}
+
 fn described<S: Serializer>(code: &&'static str, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{}#{code}", problems::PATH))
 }
@@ -143,6 +162,7 @@ impl Problem {
             errors: Box::default(),
             instance: None,
             item: None,
+            is_final: None,
             cart: None,
             state: None,
             opens_at: None,
@@ -151,10 +171,16 @@ impl Problem {
         }
     }
 
+    /// A part of the body, a parameter or a header was refused. A header has no pointer.
     pub(crate) fn invalid(field: impl Into<String>, expected: impl std::fmt::Display) -> Self {
         let field = field.into();
         let detail = format!("{field}: {expected}");
+        let pointer = pointer_to(&field).map(|pointer| FieldError {
+            pointer,
+            detail: detail.clone(),
+        });
         Self {
+            errors: pointer.into_iter().collect(),
             field: Some(field.into()),
             ..Self::new(StatusCode::BAD_REQUEST, "invalid_request", detail)
         }
@@ -170,19 +196,6 @@ impl Problem {
             errors: errors.into(),
             ..Self::invalid(field, detail)
         }
-    }
-
-    /// The problem with a JSON pointer to the field that it names, such as `lines[2].quantity`.
-    pub(crate) fn with_pointer(self) -> Self {
-        let Some(field) = &self.field else {
-            return self;
-        };
-        let pointer = match &**field {
-            "body" => String::new(),
-            field => format!("/{}", field.replace(['.', '['], "/").replace(']', "")),
-        };
-        let detail = self.detail.clone();
-        self.with_errors(vec![FieldError { pointer, detail }])
     }
 
     pub(crate) fn with_errors(self, errors: Vec<FieldError>) -> Self {
@@ -219,6 +232,7 @@ impl Problem {
             format!("{why}; the cart has no units of any item, and a new one needs a new key");
         Self {
             item: refusal.item.clone().map(Box::new),
+            is_final: Some(true),
             ..Self::new(StatusCode::CONFLICT, code, detail)
         }
     }
@@ -230,6 +244,7 @@ impl Problem {
         );
         Self {
             item: Some(Box::new(item)),
+            is_final: Some(false),
             ..Self::new(StatusCode::CONFLICT, "sold_out", detail)
         }
     }
@@ -331,6 +346,12 @@ impl Problem {
             "webhook_not_found",
             "no such webhook",
         )
+    }
+
+    pub(crate) fn too_many_webhooks(max: u32) -> Self {
+        let detail =
+            format!("there are {max} webhooks, and more are not allowed; nothing was changed");
+        Self::new(StatusCode::CONFLICT, "too_many_webhooks", detail)
     }
 
     pub(crate) fn unauthorized(expected: &str) -> Self {
@@ -593,6 +614,11 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "buyer_has_held_orders", detail)
     }
 
+    pub(crate) fn item_not_purgeable(reason: &str) -> Self {
+        let detail = format!("nothing was changed: {reason}");
+        Self::new(StatusCode::CONFLICT, "item_not_purgeable", detail)
+    }
+
     pub(crate) fn item_not_archivable(reasons: &[String]) -> Self {
         let detail = format!("nothing was changed: {}", reasons.join("; "));
         Self::new(StatusCode::CONFLICT, "item_not_archivable", detail)
@@ -728,6 +754,11 @@ impl Problem {
             "payload_too_large",
             "the body exceeds the size limit",
         )
+        .with_errors(vec![FieldError {
+            // The whole body, as RFC 6901 writes it.
+            pointer: String::new(),
+            detail: "expected a smaller body".into(),
+        }])
     }
 
     pub(crate) fn internal() -> Self {

@@ -14,7 +14,7 @@ const PROBLEMS: &[Entry] = &[
         "sold_out",
         "409",
         "No unit was left for this order, and none was taken.",
-        "Show it to the buyer. Units of expired and cancelled orders come back, so a new order with a new key may succeed later.",
+        "Show it to the buyer. Units of expired and cancelled orders come back, so a new order with a new key may succeed later. A cart that was refused with `final` false wrote nothing: after a request of unknown outcome, repeat it with the same key.",
     ),
     (
         "buyer_limit_reached",
@@ -113,6 +113,12 @@ const PROBLEMS: &[Entry] = &[
         "Close the item, wait until `detail` is settled, and repeat the request.",
     ),
     (
+        "item_not_purgeable",
+        "409",
+        "The item is not archived, or not for long enough: `detail` says which. Nothing was changed.",
+        "Archive the item, or repeat the request after the time in `detail`.",
+    ),
+    (
         "item_archived",
         "409",
         "The item is archived for good. Nothing was changed.",
@@ -129,6 +135,12 @@ const PROBLEMS: &[Entry] = &[
         "404",
         "No webhook has this id.",
         "List the webhooks, and check the id in the path.",
+    ),
+    (
+        "too_many_webhooks",
+        "409",
+        "There are as many webhooks as `STOCKADE_WEBHOOKS_MAX` allows. Nothing was changed.",
+        "Remove one that is not needed, or raise the setting.",
     ),
     (
         "order_not_found",

@@ -4,11 +4,11 @@
 //! the request gets a name of this process. The response has the same header.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, OnceCell},
     pin::{Pin, pin},
     sync::{
-        LazyLock,
-        atomic::{AtomicU64, Ordering},
+        Arc, LazyLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -29,15 +29,48 @@ struct Current {
     id: RequestId,
     /// Whether its body is awaited.
     is_reading: Cell<bool>,
+    /// The same, where another task reads the body.
+    elsewhere: OnceCell<Arc<AtomicBool>>,
+}
+
+impl Current {
+    fn of(id: RequestId) -> Self {
+        Self {
+            id,
+            is_reading: Cell::new(false),
+            elsewhere: OnceCell::new(),
+        }
+    }
+
+    fn note(&self, is_reading: bool) {
+        self.is_reading.set(is_reading);
+        if let Some(elsewhere) = self.elsewhere.get() {
+            elsewhere.store(is_reading, Ordering::Relaxed);
+        }
+    }
+
+    fn is_reading(&self) -> bool {
+        let elsewhere = || {
+            self.elsewhere
+                .get()
+                .map(|flag| flag.load(Ordering::Relaxed))
+        };
+        self.is_reading.get() || elsewhere() == Some(true)
+    }
+
+    /// The same request in another task.
+    fn in_another_task(&self) -> Self {
+        let flag = self.elsewhere.get_or_init(Arc::default);
+        Self {
+            elsewhere: OnceCell::from(Arc::clone(flag)),
+            ..Self::of(self.id.clone())
+        }
+    }
 }
 
 /// Reads the body of the request that this task answers.
 pub(crate) async fn reading<T>(read: impl Future<Output = T>) -> T {
-    let note = |is_reading| {
-        CURRENT
-            .try_with(|current| current.is_reading.set(is_reading))
-            .ok()
-    };
+    let note = |is_reading| CURRENT.try_with(|current| current.note(is_reading)).ok();
     note(true);
     let body = read.await;
     note(false);
@@ -46,7 +79,20 @@ pub(crate) async fn reading<T>(read: impl Future<Output = T>) -> T {
 
 /// Whether this task waits for the body of its request.
 pub(crate) fn is_reading() -> bool {
-    CURRENT.try_with(|current| current.is_reading.get()) == Ok(true)
+    CURRENT.try_with(Current::is_reading) == Ok(true)
+}
+
+/// `work` for another task, which answers the request of this task.
+pub(crate) fn for_another_task<T>(
+    work: impl Future<Output = T> + Send,
+) -> impl Future<Output = T> + Send {
+    let current = CURRENT.try_with(Current::in_another_task).ok();
+    async move {
+        match current {
+            Some(current) => CURRENT.scope(current, work).await,
+            None => work.await,
+        }
+    }
 }
 
 /// The name of a request.
@@ -76,11 +122,7 @@ impl RequestId {
         self,
         answer: Pin<&mut impl Future<Output = Response<B>>>,
     ) -> Response<B> {
-        let current = Current {
-            id: self,
-            is_reading: Cell::new(false),
-        };
-        let mut answering = pin!(CURRENT.scope(current, answer));
+        let mut answering = pin!(CURRENT.scope(Current::of(self), answer));
         let mut response = answering.as_mut().await;
         // The name is taken back: a copy would be one more allocation.
         if let Some(Current { id, .. }) = answering.take_value() {
@@ -108,7 +150,7 @@ mod tests {
 
     use http::{HeaderMap, HeaderValue, Response};
 
-    use super::{RequestId, X_REQUEST_ID};
+    use super::{RequestId, X_REQUEST_ID, for_another_task, is_reading, reading};
 
     async fn named(given: Option<&'static str>) -> (String, String) {
         let given = given.map(|given| (X_REQUEST_ID, HeaderValue::from_static(given)));
@@ -136,5 +178,28 @@ mod tests {
             assert_eq!(seen, sent);
             assert!(seen.len() > 9 && names.insert(seen), "{bad:?}: {sent}");
         }
+    }
+    #[tokio::test]
+    async fn another_task_answers_under_the_same_name_and_its_reading_is_seen() {
+        let (begin, begun) = tokio::sync::oneshot::channel::<()>();
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let answer = pin!(async {
+            let task = tokio::spawn(for_another_task(async {
+                reading(async {
+                    begin.send(()).unwrap();
+                    ended.await.unwrap();
+                })
+                .await;
+                RequestId::current()
+            }));
+            assert!(!is_reading());
+            begun.await.unwrap();
+            assert!(is_reading());
+            end.send(()).unwrap();
+            assert_eq!(task.await.unwrap(), RequestId::current());
+            assert!(!is_reading());
+            Response::new(())
+        });
+        RequestId::of(&HeaderMap::new()).name(answer).await;
     }
 }

@@ -153,7 +153,8 @@ fn known_kinds(kinds: &[String]) -> Result<(), Problem> {
 #[utoipa::path(post, path = "/v1/webhooks", operation_id = "createWebhook", tag = "admins", request_body = WebhookRequest,
     responses((status = 201, description = "created; the only answer with the secret", body = WebhookBody),
         (status = 400, description = "`invalid_request`: also for a URL of a private address", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `webhooks:write`", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `webhooks:write`", body = Problem),
+        (status = 409, description = "`too_many_webhooks`: nothing was changed", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn create(
     State(app): State<App>,
@@ -173,8 +174,11 @@ pub(crate) async fn create(
         kinds: request.kinds,
         secret: secret.expose().to_owned(),
     };
-    let added = app.engine.ledger.add_webhook(&webhook).await;
-    added.map_err(failed)?;
+    let max = app.webhooks_max;
+    let added = app.engine.ledger.add_webhook(&webhook, max).await;
+    if !added.map_err(failed)? {
+        return Err(Problem::too_many_webhooks(max));
+    }
     let location = HeaderValue::try_from(format!("/v1/webhooks/{}", webhook.id));
     let body = WebhookBody::new(webhook, secret.expose().to_owned());
     let mut response = (StatusCode::CREATED, axum::Json(body)).into_response();

@@ -120,6 +120,8 @@ pub const CATALOGUE: &[Metric] = &[
     // Do items end?
     metric("stockade_closed_items_total", Counter, "reconciler", &[], "items closed because their window had ended"),
     metric("stockade_archived_items_total", Counter, "reconciler", &[], "items archived"),
+    metric("stockade_purged_items_total", Counter, "reconciler", &[], "archived items whose orders were deleted"),
+    metric("stockade_audits_total", Counter, "reconciler", &[], "audits, each of which reads all orders of an item"),
 
     // Do events reach their receivers?
     metric("stockade_webhook_lag_seconds", Gauge, "publisher", &["webhook"], "age of the oldest event that the webhook has not got"),
@@ -148,6 +150,7 @@ pub const CATALOGUE: &[Metric] = &[
     metric("stockade_transfers_total", Counter, "reconciler", &[], "planned transfers of units between segments"),
     metric("stockade_spillovers_finished_total", Counter, "reconciler", &[], "pending spillovers that the reconciler settled"),
     metric("stockade_spillovers_forgotten_total", Counter, "reconciler", &[], "settled spillovers that the reconciler removed"),
+    metric("stockade_forgotten_orders_total", Counter, "reconciler", &["item"], "orders of other segments that a home had forgotten after a failover; its repair follows"),
     metric("stockade_repaired_segments_total", Counter, "reconciler", &["item"], "segments that a repair has set to the ledger's counts"),
     metric("stockade_repair_seconds", Histogram, "reconciler", &[], "duration of a repair, from the halt of the segments to the commit"),
     metric("stockade_reconciler_errors_total", Counter, "reconciler", &[], "failed passes of the reconciler; each is retried"),

@@ -193,7 +193,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
-        let read = ready!(Pin::new(&mut this.stream).poll_read(context, buffer));
+        let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(context, buffer) else {
+            this.admitted.connection.waited();
+            return Poll::Pending;
+        };
         if buffer.filled().len() > before {
             this.admitted.connection.received();
         }

@@ -56,6 +56,8 @@ pub(super) struct Connection {
     /// Since when the client has not taken what was sent to it, or [`FREE`].
     blocked_since_ms: AtomicU64,
     has_served: AtomicBool,
+    /// A read has found nothing. Before, a request may lie unread in the socket.
+    has_waited: AtomicBool,
     /// Bytes have come since the last request began. They may be a part of the next one.
     has_received: AtomicBool,
     /// The body of the last request has not been read to its end.
@@ -122,6 +124,7 @@ impl Connections {
             silent_since_ms: AtomicU64::new(self.now_ms()),
             blocked_since_ms: AtomicU64::new(FREE),
             has_served: AtomicBool::new(false),
+            has_waited: AtomicBool::new(false),
             has_received: AtomicBool::new(false),
             is_in_body: AtomicBool::new(false),
             ending: AtomicU8::new(Ending::Open as u8),
@@ -188,7 +191,7 @@ impl Open {
             .iter()
             .filter(|(_, connection)| peer.is_none_or(|peer| peer == connection.peer))
             .map(|(number, connection)| (connection.rank(), *number))
-            .filter(|((_, since), _)| *since != BUSY)
+            .filter(|((_, _, since), _)| *since != BUSY)
             .min();
         metrics::counter!("stockade_connections_refused_total", "bound" => bound).increment(1);
         let (_, number) = found?;
@@ -207,10 +210,12 @@ impl Open {
 }
 
 impl Connection {
-    /// The lowest rank makes room first.
-    fn rank(&self) -> (bool, u64) {
+    /// The lowest rank makes room first. In a flood, connections come faster than they are read: one
+    /// that has not been read yet is no silent one, and the oldest of them would be a buyer's.
+    fn rank(&self) -> (bool, bool, u64) {
         (
             self.has_served.load(Ordering::Relaxed),
+            !self.has_waited.load(Ordering::Relaxed),
             self.silent_since_ms.load(Ordering::Relaxed),
         )
     }
@@ -227,6 +232,14 @@ impl Connection {
             ending if ending == Ending::Open as u8 => Ending::Open,
             ending if ending == Ending::Drained as u8 => Ending::Drained,
             _ => Ending::Closed,
+        }
+    }
+
+    /// Notes that a read has found nothing.
+    pub(super) fn waited(&self) {
+        // Most often it is known: then the line stays shared between the processors.
+        if !self.has_waited.load(Ordering::Relaxed) {
+            self.has_waited.store(true, Ordering::Relaxed);
         }
     }
 
@@ -330,7 +343,7 @@ impl Drop for Admitted {
 
 #[cfg(test)]
 mod tests {
-    use std::{net::IpAddr, sync::Arc, time::Duration};
+    use std::{net::IpAddr, ops::Range, sync::Arc, time::Duration};
 
     use std::task::{Context, Waker};
 
@@ -353,21 +366,49 @@ mod tests {
         std::thread::sleep(Duration::from_millis(3));
     }
 
-    #[test]
-    fn at_the_bound_the_longest_silent_connection_makes_room() {
-        let table = table(3, 9);
-        let open: Vec<_> = (0..3)
+    /// Connections of these peers, each open for a little longer than the next one.
+    fn one_after_the_other(table: &Arc<Connections>, peers: Range<u8>) -> Vec<Arc<Admitted>> {
+        peers
             .map(|n| {
                 pause();
                 table.admit(peer(n)).unwrap()
             })
-            .collect();
+            .collect()
+    }
+
+    #[test]
+    fn at_the_bound_the_longest_silent_connection_makes_room() {
+        let table = table(3, 9);
+        let open = one_after_the_other(&table, 0..3);
         // The first one has sent a request, so it is the last to go.
         drop(open[0].busy(false));
         let more: Vec<_> = (3..5).map(|n| table.admit(peer(n)).unwrap()).collect();
         let closed: Vec<_> = open.iter().map(is_closed).collect();
         assert_eq!(closed, [false, true, true]);
         assert!(!more.iter().any(is_closed));
+    }
+
+    #[test]
+    fn a_connection_that_was_not_read_yet_goes_after_those_that_were() {
+        let table = table(3, 9);
+        let open = one_after_the_other(&table, 0..3);
+        open[1].connection.waited();
+        open[2].connection.waited();
+        // Room is made twice by those that were found silent, and then by the oldest.
+        let (mut more, mut closed) = (Vec::new(), Vec::new());
+        for n in 3..6 {
+            pause();
+            more.push(table.admit(peer(n)).unwrap());
+            closed.push(open.iter().map(is_closed).collect::<Vec<_>>());
+        }
+        assert_eq!(
+            closed,
+            [
+                [false, true, false],
+                [false, true, true],
+                [true, true, true]
+            ]
+        );
     }
 
     #[test]

@@ -66,6 +66,12 @@ async fn a_call_needs_its_own_scope() {
                 Scope::ItemsWrite,
             ),
             (
+                Method::DELETE,
+                format!("/v1/items/{item}"),
+                json!(null),
+                Scope::ItemsWrite,
+            ),
+            (
                 Method::PUT,
                 format!("/v1/items/{item}/state"),
                 json!({}),

@@ -591,6 +591,7 @@ async fn the_api_documentation_needs_no_internet() {
             ("/v1/items", "post"),
             ("/v1/items/{item}", "get"),
             ("/v1/items/{item}", "patch"),
+            ("/v1/items/{item}", "delete"),
             ("/v1/items/{item}/state", "put"),
             ("/v1/items/{item}/stock", "post"),
             ("/v1/items/{item}/stock", "put"),

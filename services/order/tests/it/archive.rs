@@ -263,3 +263,76 @@ async fn a_buyers_name_is_erased_once_the_items_are_archived() {
     })
     .await;
 }
+
+fn purging(retention: Duration) -> Options {
+    let mut options = two_instances();
+    options.purge_retention = retention;
+    if let Some(settings) = &mut options.reconciler {
+        settings.purge_interval = Duration::from_millis(20);
+    }
+    options
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_orders_of_an_archived_item_are_purged_after_their_retention() {
+    open_each(purging(Duration::ZERO), async |env| {
+        let purge = async |item: &str| {
+            let path = format!("/v1/items/{item}");
+            Answer::of(env.admin(Method::DELETE, &path)).await
+        };
+        let item = env.create(json!({ "stock": 6, "segments": 2 })).await;
+        let paid = env.hold(&item, "ann", "k").await;
+        env.pay_at(0, &paid, &format!("pay-{item}")).await;
+        let refused = purge(&item).await;
+        assert_eq!(
+            refused.is(409, "item_not_purgeable").body["detail"],
+            "nothing was changed: it is not archived"
+        );
+        env.becomes_state(&item, "closed").await.is_now("closed");
+        env.archives(&item).await.is_now("archived");
+        let audit = env.audited(&item).await;
+        let mut answers = Vec::new();
+        while answers.last() != Some(&200) {
+            let answer = purge(&item).await;
+            assert!(matches!(answer.status, 200 | 202), "{answer:?}");
+            assert_eq!(answer.body["state"], "archived");
+            answers.push(answer.status);
+            assert!(answers.len() < 500, "it is never purged");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let shown = Answer::of(env.buyer("ann", Method::GET, &format!("/v1/orders/{paid}")));
+        shown.await.is(404, "order_not_found");
+        for instance in [0, 1] {
+            let again = Answer::of(env.order_at(instance, &item, "ann", "k", 1)).await;
+            assert_eq!(again.is(409, "not_open").body["state"], "archived");
+        }
+        assert_eq!(env.audited(&item).await, audit, "the final audit stays");
+        let entry = env.journal(&item, "purge").await.swap_remove(0);
+        assert_eq!(
+            (&entry["actor"], &entry["after"]["orders"]),
+            (&json!("admin"), &json!(1))
+        );
+        purge("no-such-item").await.is(404, "item_not_found");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archived_item_keeps_its_orders_for_the_retention() {
+    open(purging(Duration::from_secs(3600)), async |env| {
+        let item = env.create(json!({ "stock": 6, "segments": 2 })).await;
+        let paid = env.hold(&item, "ann", "k").await;
+        env.pay_at(0, &paid, &format!("pay-{item}")).await;
+        env.becomes_state(&item, "closed").await.is_now("closed");
+        env.archives(&item).await.is_now("archived");
+        let refused = Answer::of(env.admin(Method::DELETE, &format!("/v1/items/{item}"))).await;
+        let detail = refused.is(409, "item_not_purgeable").body["detail"].clone();
+        let detail = detail.as_str().unwrap();
+        assert!(detail.contains("it keeps its orders until 20"), "{detail}");
+        let buyer = env.buyer("ann", Method::DELETE, &format!("/v1/items/{item}"));
+        Answer::of(buyer).await.is(403, "forbidden");
+        let shown = Answer::of(env.buyer("ann", Method::GET, &format!("/v1/orders/{paid}")));
+        shown.await.is_now("confirmed");
+    })
+    .await;
+}

@@ -162,9 +162,9 @@ async fn a_batch_that_cannot_be_read_places_no_order() {
         let table = [
             (json!({ "orders": [] }), "/orders"),
             (json!({ "orders": lines(513) }), "/orders"),
-            (json!({}), ""),
-            (json!({ "orders": {} }), ""),
-            (json!({ "orders": lines(1), "colour": "red" }), ""),
+            (json!({}), "/orders"),
+            (json!({ "orders": {} }), "/orders"),
+            (json!({ "orders": lines(1), "colour": "red" }), "/colour"),
             (json!([]), ""),
         ];
         for (body, pointer) in table {

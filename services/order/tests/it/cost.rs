@@ -13,6 +13,7 @@ use cost::{Bound, commands, fewest_allocations, statements};
 use domain::{Durability, Item, ItemId, ItemState, Window};
 use futures::future::join_all;
 use http::{Request, Response, StatusCode, header};
+use ledger::{Changed, ItemChange};
 use order::{Api, BuyerKey, Credentials, Engine, EngineSettings, Limits, Rate, RateLimits};
 use recorder::RecorderSettings;
 use stock::{Stock, StockSettings};
@@ -96,15 +97,7 @@ impl Service {
         let database_url = format!("sqlite://{}", folder.path().join("ledger.db").display());
         let redis = runtime.block_on(Redis::start()).unwrap();
         let engine = runtime.block_on(engine(&redis.url(), &database_url));
-        let credentials = Credentials::new(&BuyerKey::Secret(SECRET.into()), ADMIN).unwrap();
-        let metrics = order::metrics::install();
-        let api = order::router(
-            Arc::clone(&engine),
-            Arc::new(credentials),
-            order::PaymentKeys::default(),
-            metrics,
-            limits,
-        );
+        let api = Self::api_of(&engine, limits);
         let item = runtime
             .block_on(engine.create_item(&item(stock)))
             .unwrap()
@@ -124,6 +117,17 @@ impl Service {
             database_url,
             _folder: folder,
         }
+    }
+
+    fn api_of(engine: &Arc<Engine>, limits: &Limits) -> Api {
+        let credentials = Credentials::new(&BuyerKey::Secret(SECRET.into()), ADMIN).unwrap();
+        order::router(
+            Arc::clone(engine),
+            Arc::new(credentials),
+            order::PaymentKeys::default(),
+            order::metrics::install(),
+            limits,
+        )
     }
 
     /// Orders for one unit each, with new keys; they run when awaited. They are
@@ -467,6 +471,84 @@ fn a_batch_calls_redis_as_one_order_and_allocates_no_more_than_it_may() {
     };
     bound.check(spent, 128);
     service.into_inner().close();
+}
+
+#[test]
+fn orders_before_the_opening_call_no_store() {
+    let mut service = Service::selling(100_000);
+    let opens_at = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1);
+    let change = ItemChange {
+        window: Some(Window {
+            opens_at: Some(opens_at),
+            closes_at: None,
+        }),
+        ..ItemChange::default()
+    };
+    let changed = service.runtime.block_on(service.engine.change_item(
+        &service.item.id,
+        &change,
+        None,
+        "test",
+    ));
+    assert!(matches!(changed, Ok(Changed::Item(_))), "{changed:?}");
+    // The first one reads the segments.
+    service.stores_asked(1, StatusCode::CONFLICT);
+    assert_eq!(
+        service.stores_asked(10_000, StatusCode::CONFLICT),
+        (Vec::new(), Vec::new())
+    );
+    service.close();
+}
+
+#[test]
+fn many_orders_for_an_unknown_item_cost_few_statements() {
+    let mut service = Service::selling(1);
+    let known = std::mem::replace(&mut service.item.id, ItemId::new("nothing").unwrap());
+    let (commands, statements) = service.stores_asked(10_000, StatusCode::NOT_FOUND);
+    // They may take longer than what is known of an unknown item lasts, but not so often. Opening the
+    // database costs a statement or two.
+    assert!(commands.is_empty(), "{commands:?}");
+    let reads = statements.len();
+    assert!((1..=20).contains(&reads), "{reads} statements");
+    service.item.id = known;
+    service.close();
+}
+
+#[test]
+fn many_first_orders_for_an_item_cost_one_read() {
+    let mut service = Service::selling(100_000);
+    let (redis_url, database_url) = (service.redis.url(), service.database_url.clone());
+    let started = service.runtime.block_on(engine(&redis_url, &database_url));
+    service.api = Service::api_of(&started, &Limits::default());
+    let (_, statements) = service.stores_asked(1000, StatusCode::ACCEPTED);
+    let reads = statements.iter().filter(|statement| *statement == "SELECT");
+    assert_eq!(reads.count(), 1, "{statements:?}");
+    service.runtime.block_on(started.stock.shutdown());
+    service.close();
+}
+
+#[test]
+fn the_views_of_an_item_cost_one_read() {
+    const VIEWS: usize = 1000;
+    let mut service = Service::selling(3);
+    let views = |count| -> Answers {
+        let api = service.api.clone();
+        let view = move |_| {
+            let (api, request) = (api.clone(), Request::get("/v1/items/vase"));
+            async move { api.answer(request.body(Body::empty()).unwrap()).await }
+        };
+        Box::pin(join_all((0..count).map(view)))
+    };
+    let (one, many) = (views(1), views(VIEWS));
+    let (commands_of_one, statements_of_one) = service.stores_asked_by(one, StatusCode::OK);
+    assert!(!commands_of_one.is_empty() && !statements_of_one.is_empty());
+    let (commands, statements) = service.stores_asked_by(many, StatusCode::OK);
+    // They may take longer than a view lives, but not so often.
+    assert!(
+        statements.len() <= 10 * statements_of_one.len() && commands.iter().all(|(_, n)| *n <= 40),
+        "{VIEWS} views: {commands:?}, {statements:?}"
+    );
+    service.close();
 }
 
 #[test]

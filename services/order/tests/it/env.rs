@@ -21,6 +21,8 @@ use testkit::{Backend, Database, fresh_item_id, shared_cluster, shared_redis};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
+use crate::described::assert_described;
+
 /// Key that the payment provider signs with.
 pub const PAYMENT_SECRET: &[u8] = b"a secret of the payment provider";
 
@@ -69,6 +71,8 @@ pub struct Options {
     /// How long the sold-out cache is valid.
     pub sold_out_cache_ttl: Duration,
     pub order_timeout: Duration,
+    /// How long an archived item keeps its orders at least.
+    pub purge_retention: Duration,
     pub limits: Limits,
     /// Admins besides the one with [`ADMIN`].
     pub admins: Vec<Admin>,
@@ -85,6 +89,7 @@ impl Default for Options {
             reconciler: None,
             sold_out_cache_ttl: Duration::from_millis(100),
             order_timeout: Duration::from_secs(5),
+            purge_retention: EngineSettings::default().purge_retention,
             limits: Limits::default(),
             admins: Vec::new(),
             redis_url: None,
@@ -172,7 +177,7 @@ impl TestEnv {
             Stores::Postgres => (shared_redis().await.url(), Backend::Postgres),
             Stores::Cluster => (shared_cluster().await.url(), Backend::Postgres),
         };
-        let database = Database::empty(backend).await;
+        let database = Database::new(backend).await;
         let redis_url = options.redis_url.clone().unwrap_or(redis_url);
         let mut env = Self {
             urls: Vec::new(),
@@ -200,7 +205,6 @@ impl TestEnv {
     }
 
     async fn start_instance(&mut self, options: &Options) {
-        self.database.migrate().await;
         let ledger = self.database.ledger().await;
         let redis = RedisSettings {
             response_timeout: Duration::from_secs(1),
@@ -217,6 +221,7 @@ impl TestEnv {
             ledger,
             EngineSettings {
                 order_timeout: options.order_timeout,
+                purge_retention: options.purge_retention,
             },
         );
         let credentials = Credentials::new(&BuyerKey::Secret(SECRET.into()), ADMIN).unwrap();
@@ -433,13 +438,18 @@ pub struct Answer {
 
 impl Answer {
     pub async fn of(request: RequestBuilder) -> Self {
-        let response = request.send().await.unwrap();
+        let (client, request) = request.build_split();
+        let request = request.unwrap();
+        let (method, path) = (request.method().clone(), request.url().path().to_owned());
+        let response = client.execute(request).await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let text = response.text().await.unwrap();
+        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        assert_described(&method, &path, status, &body);
         Self {
             status,
             headers,
-            body: serde_json::from_str(&text).unwrap_or(Value::String(text)),
+            body,
         }
     }
 

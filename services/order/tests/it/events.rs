@@ -134,6 +134,7 @@ async fn a_wrong_parameter_or_cursor_is_refused_by_name() {
             ("after=0-99999999", "/after", "invalid_cursor"),
             ("wait=61", "/wait", "invalid_request"),
             ("limit=0", "/limit", "invalid_request"),
+            ("limit=10000", "/limit", "invalid_request"),
             ("limits=1", "/limits", "invalid_request"),
         ];
         for (query, pointer, code) in table {

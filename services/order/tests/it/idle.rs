@@ -13,6 +13,7 @@ use order::Limits;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    sync::oneshot,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -154,8 +155,13 @@ async fn an_idle_connection_ends_at_the_head_timeout_and_at_the_stop_of_the_serv
     .await;
 }
 
-/// Opens connections with one request each, keeps them, and reports.
-fn idle_clients(address: SocketAddr, count: usize, done: mpsc::Receiver<()>) {
+/// Opens connections with one request each, reports that all are answered, and keeps them.
+fn idle_clients(
+    address: SocketAddr,
+    count: usize,
+    answered: oneshot::Sender<()>,
+    done: mpsc::Receiver<()>,
+) {
     let clients: Vec<_> = (0..count)
         .map(|_| {
             let mut client = std::net::TcpStream::connect(address).unwrap();
@@ -165,6 +171,7 @@ fn idle_clients(address: SocketAddr, count: usize, done: mpsc::Receiver<()>) {
             client
         })
         .collect();
+    answered.send(()).unwrap();
     // Until the bytes have been counted.
     let _ = done.recv();
     drop(clients);
@@ -181,6 +188,8 @@ fn bytes_of_an_idle_connection(park_after: Duration) -> i64 {
     let address = listener.local_addr().unwrap();
     let limits = Limits {
         park_after,
+        // The bytes of this thread are counted.
+        threads: 0,
         ..Limits::default()
     };
     let (routes, stop) = (
@@ -188,14 +197,20 @@ fn bytes_of_an_idle_connection(park_after: Duration) -> i64 {
         CancellationToken::new(),
     );
     let (counted, done) = mpsc::channel();
-    let clients = std::thread::spawn(move || idle_clients(address, CONNECTIONS, done));
+    let (answered, all_answered) = oneshot::channel();
+    let clients = std::thread::spawn(move || idle_clients(address, CONNECTIONS, answered, done));
     let serving = order::serve(listener, routes, &limits, stop);
     let mut serving = std::pin::pin!(serving);
     let kept = bytes_kept(|| {
         runtime.block_on(async {
-            // The clients connect one after another, and then all are silent.
-            let time = Duration::from_secs(1) + SILENCE;
-            let _ = tokio::time::timeout(time, serving.as_mut()).await;
+            let silence = async {
+                all_answered.await.unwrap();
+                tokio::time::sleep(SILENCE).await;
+            };
+            tokio::select! {
+                _ = serving.as_mut() => panic!("the service has ended"),
+                () = silence => {}
+            }
         });
     });
     counted.send(()).unwrap();

@@ -150,7 +150,7 @@ async fn a_replicated_order_survives_the_kill_of_the_master() {
 
 /// Kills the master, promotes its lagging replica without the missed writes, and waits until the
 /// services use it.
-async fn fail_over(group: &mut RedisSentinel, env: &TestEnv) -> usize {
+pub async fn fail_over(group: &mut RedisSentinel, env: &TestEnv) -> usize {
     let old = group.kill_master().await.unwrap();
     for server in group
         .servers()

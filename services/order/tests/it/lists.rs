@@ -415,6 +415,49 @@ async fn a_bad_parameter_is_refused_by_its_pointer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn every_list_refuses_a_bad_limit_and_a_cursor_of_no_page() {
+    on_both_ledgers(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": 5 })).await;
+        for key in ["k1", "k2"] {
+            env.hold(&item, "ann", key).await;
+        }
+        let of_item = ["orders", "journal"].map(|list| format!("/v1/items/{item}/{list}"));
+        let admins = ["/v1/items", "/v1/refunds-due", &*of_item[0], &*of_item[1]];
+        let lists = admins.map(|list| (list, true));
+        let lists = lists
+            .into_iter()
+            .chain([("/v1/orders", false), ("/v1/carts", false)]);
+        for (list, is_admins) in lists {
+            let get = async |query: &str| {
+                let path = format!("{list}?{query}");
+                Answer::of(match is_admins {
+                    true => env.admin(Method::GET, &path),
+                    false => env.buyer("ann", Method::GET, &path),
+                })
+                .await
+            };
+            let page = get("limit=1").await;
+            let next = page.body["next"]
+                .as_str()
+                .unwrap_or("AAAAAAAAAAAAAAAAAAAAAAAA");
+            let other = if next.starts_with('A') { 'B' } else { 'A' };
+            for (query, pointer) in [
+                ("limit=0".to_owned(), "/limit"),
+                ("limit=10000".to_owned(), "/limit"),
+                ("after=nonsense".to_owned(), "/after"),
+                (format!("after={other}{}", &next[1..]), "/after"),
+            ] {
+                let answer = get(&query).await;
+                answer.is(400, "invalid_request");
+                let errors = &answer.body["errors"];
+                assert_eq!(errors[0]["pointer"], pointer, "{list}?{query}: {answer:?}");
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stream_has_the_whole_list() {
     const ORDERS: usize = 2100;
     on_both_ledgers(Options::default(), async |env| {

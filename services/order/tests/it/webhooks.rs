@@ -4,13 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use axum::{Router, body::Bytes, extract::State, http::HeaderMap, routing::post};
 use events::TargetPolicy;
+use futures::future::join_all;
 use order::Limits;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
-use crate::env::{Answer, Options, Stores, TestEnv, open};
+use crate::env::{ADMIN, Answer, Options, Stores, TestEnv, open};
 
 fn options(private: bool) -> Options {
     Options {
@@ -92,12 +93,50 @@ async fn a_secret_is_shown_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn there_are_as_many_webhooks_as_allowed_whatever_instance_creates_them() {
+    for stores in [Stores::Small, Stores::Postgres] {
+        let mut options = Options {
+            stores,
+            instances: 2,
+            ..options(true)
+        };
+        options.limits.webhooks = 3;
+        open(options, async |env| {
+            let create = async |n: usize| {
+                let request = env
+                    .at(n % 2, Method::POST, "/v1/webhooks")
+                    .bearer_auth(ADMIN);
+                let body = json!({ "url": format!("https://127.0.0.1/{n}") });
+                Answer::of(request.json(&body)).await
+            };
+            let created = join_all((0..10).map(create)).await;
+            let (created, refused): (Vec<_>, Vec<_>) =
+                created.into_iter().partition(|answer| answer.status == 201);
+            assert_eq!(created.len(), 3);
+            for answer in refused {
+                answer.is(409, "too_many_webhooks");
+            }
+            let shown = env.webhook(Method::GET, "").await;
+            assert_eq!(shown.body["data"].as_array().unwrap().len(), 3);
+            let id = created[0].body["id"].as_str().unwrap();
+            let removed = env.webhook(Method::DELETE, &format!("/{id}")).await;
+            assert_eq!(removed.status, 204);
+            assert_eq!(create(10).await.status, 201);
+            create(11).await.is(409, "too_many_webhooks");
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_private_address_and_an_unknown_kind_are_refused_by_name() {
     open(options(false), async |env| {
         let urls = [
             "https://127.0.0.1/hook",
             "https://localhost/hook",
             "https://[::1]/hook",
+            "https://[::ffff:10.0.0.1]/hook",
+            "https://[fe80::1]/hook",
             "https://10.0.0.1/hook",
             "https://169.254.169.254/latest/meta-data",
             "http://1.1.1.1/hook",
@@ -113,8 +152,19 @@ async fn a_private_address_and_an_unknown_kind_are_refused_by_name() {
         let answer = env.create_webhook(body).await;
         answer.is(400, "invalid_request");
         assert_eq!(answer.body["errors"][0]["pointer"], "/kinds/1");
-        let body = json!({ "url": "https://1.1.1.1/", "kind": [] });
-        env.create_webhook(body).await.is(400, "invalid_request");
+        for (body, pointer) in [
+            (json!({ "url": "https://1.1.1.1/", "kind": [] }), "/kind"),
+            (json!({ "url": 7 }), "/url"),
+            (json!({}), "/url"),
+            (
+                json!({ "url": "https://1.1.1.1/", "kinds": [7] }),
+                "/kinds/0",
+            ),
+        ] {
+            let answer = env.create_webhook(body).await;
+            answer.is(400, "invalid_request");
+            assert_eq!(answer.body["errors"][0]["pointer"], pointer, "{answer:?}");
+        }
         assert_eq!(
             env.webhook(Method::GET, "").await.body,
             json!({ "data": [] })

@@ -9,9 +9,13 @@ pub(super) enum Action {
     Pause,
     Close,
     Archive,
+    Extend,
     Add,
     Withdraw,
 }
+
+/// The most by which the end of a sale is moved at once: 90 days.
+pub(super) const MINUTES_MAX: u64 = 90 * 24 * 60;
 
 impl Action {
     pub(super) fn parse(word: &str) -> Option<Self> {
@@ -20,6 +24,7 @@ impl Action {
             "pause" => Self::Pause,
             "close" => Self::Close,
             "archive" => Self::Archive,
+            "extend" => Self::Extend,
             "add" => Self::Add,
             "withdraw" => Self::Withdraw,
             _ => return None,
@@ -39,12 +44,22 @@ impl Action {
         matches!(self, Self::Add | Self::Withdraw)
     }
 
+    /// The unit of the amount that the action needs.
+    pub(super) fn amount(self) -> Option<&'static str> {
+        match self {
+            Self::Add | Self::Withdraw => Some("units"),
+            Self::Extend => Some("minutes"),
+            _ => None,
+        }
+    }
+
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Open => "Open",
             Self::Pause => "Pause",
             Self::Close => "Close",
             Self::Archive => "Archive",
+            Self::Extend => "Extend the sale",
             Self::Add => "Add units",
             Self::Withdraw => "Withdraw units",
         }
@@ -55,6 +70,9 @@ impl Action {
             Self::Open => "Buyers can order again, inside the item's window.",
             Self::Pause => "No new orders are accepted. Orders that are held can still be paid.",
             Self::Close => "The sale ends. Orders that are held can still be paid.",
+            Self::Extend => {
+                "The end of the sale moves by so many minutes; if it has passed, it is counted from now. An item that is closed must be opened as well."
+            }
             Self::Archive => {
                 "The final audit is written down, and Redis forgets the item. It can never be opened again."
             }

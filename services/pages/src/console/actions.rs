@@ -5,8 +5,9 @@ use axum::{
     extract::{Path, Query, State},
     response::{IntoResponse, Redirect, Response},
 };
-use domain::{IdempotencyKey, Item, ItemId, ItemState};
+use domain::{IdempotencyKey, Item, ItemId, ItemState, Window};
 use http::{HeaderMap, StatusCode};
+use jiff::{SignedDuration, Timestamp};
 use ledger::{Changed, ItemChange};
 use maud::html;
 use order::engine::{ArchiveRequested, EngineError, StockRequest, Stocked};
@@ -15,7 +16,7 @@ use serde::Deserialize;
 use super::{
     Console,
     access::{Operator, foreign_form, lacks},
-    action::Action,
+    action::{Action, MINUTES_MAX},
     failures::{no_such_item, unreadable},
     head,
 };
@@ -68,9 +69,20 @@ impl Target {
     }
 }
 
+/// The amount of an action, under the name of its unit.
 #[derive(Deserialize)]
-pub(super) struct Units {
+pub(super) struct Amounts {
     units: Option<u64>,
+    minutes: Option<u64>,
+}
+
+impl Amounts {
+    fn of(&self, action: Action) -> Option<u64> {
+        match action.amount()? {
+            "minutes" => self.minutes,
+            _ => self.units,
+        }
+    }
 }
 
 /// Asks before the change. The form has the item's version, so that it changes what was shown.
@@ -78,7 +90,7 @@ pub(super) async fn confirm(
     State(console): State<Console>,
     operator: Operator,
     Path(path): Path<(String, String)>,
-    Query(Units { units }): Query<Units>,
+    Query(amounts): Query<Amounts>,
 ) -> Response {
     let Some(target) = Target::parse(path) else {
         return no_such_item();
@@ -92,29 +104,36 @@ pub(super) async fn confirm(
         Ok(None) => return no_such_item(),
         Err(error) => return target.failed(error),
     };
-    if action.moves_units() && !fits(action, &item, units) {
-        let expected = expected_units(action, &item);
+    let amount = amounts.of(action);
+    if let Err(expected) = check(action, &item, amount) {
         return target.refused(StatusCode::BAD_REQUEST, &expected);
     }
-    ask(&operator, &target, &item, units).into_response()
+    ask(&operator, &target, &item, amount).into_response()
 }
 
-fn ask(operator: &Operator, target: &Target, item: &Item, units: Option<u64>) -> impl IntoResponse {
+fn ask(
+    operator: &Operator,
+    target: &Target,
+    item: &Item,
+    amount: Option<u64>,
+) -> impl IntoResponse {
     let action = target.action;
     let body = html! {
         (head(operator))
         main.narrow {
             h1 {
                 (action.label())
-                @if let Some(units) = units.filter(|_| action.moves_units()) { ": " (number(units)) }
+                @if let (Some(amount), Some(unit)) = (amount, action.amount()) { ": " (number(amount)) " " (unit) }
             }
             form.card method="post" action={ (target.item_page()) "/" (target.word) } {
                 p { b { (item.title) } " is " (item.state) " and has " (number(item.stock)) " units." }
                 p { (action.consequence()) }
                 (operator.secret_field())
                 input type="hidden" name="version" value=(item.version);
+                @if let Some(unit) = action.amount() {
+                    input type="hidden" name=(unit) value=[amount];
+                }
                 @if action.moves_units() {
-                    input type="hidden" name="units" value=[units];
                     input type="hidden" name="key" value=(random_secret());
                 }
                 div.actions.choice {
@@ -128,21 +147,22 @@ fn ask(operator: &Operator, target: &Target, item: &Item, units: Option<u64>) ->
     page(action.label(), None, &body)
 }
 
-fn fits(action: Action, item: &Item, units: Option<u64>) -> bool {
-    let units = units.unwrap_or(0);
-    units > 0 && units <= most_units(action, item)
-}
-
-fn most_units(action: Action, item: &Item) -> u64 {
-    match action {
+/// The amount that the action takes. The error says what was expected.
+fn check(action: Action, item: &Item, amount: Option<u64>) -> Result<u64, String> {
+    let Some(unit) = action.amount() else {
+        return Ok(0);
+    };
+    if action == Action::Extend && item.window.closes_at.is_none() {
+        return Err("The sale has no end that could be moved.".into());
+    }
+    let most = match action {
+        Action::Extend => MINUTES_MAX,
         Action::Withdraw => item.stock,
         _ => Item::MAX_STOCK.saturating_sub(item.stock),
-    }
-}
-
-fn expected_units(action: Action, item: &Item) -> String {
-    let most = number(most_units(action, item));
-    format!("Expected a number of units from 1 to {most}.")
+    };
+    amount
+        .filter(|amount| (1..=most).contains(amount))
+        .ok_or_else(|| format!("Expected a number of {unit} from 1 to {}.", number(most)))
 }
 
 #[derive(Deserialize)]
@@ -151,7 +171,10 @@ pub(super) struct Change {
     secret: String,
     /// The version of the item that the form showed.
     version: u64,
+    #[serde(default)]
     units: Option<u64>,
+    #[serde(default)]
+    minutes: Option<u64>,
     /// Identifies a change of the stock: a form that is sent twice changes it once.
     key: Option<String>,
 }
@@ -178,6 +201,7 @@ pub(super) async fn act(
         Action::Open => set(ItemState::Open).await,
         Action::Pause => set(ItemState::Paused).await,
         Action::Close => set(ItemState::Closed).await,
+        Action::Extend => extend(&console, &operator, &target, &change).await,
         Action::Archive => archive(&console, &operator, &target, &change).await,
         Action::Add | Action::Withdraw => move_units(&console, &operator, &target, &change).await,
     };
@@ -196,9 +220,52 @@ async fn set_state(
         state: Some(state),
         ..ItemChange::default()
     };
+    change_item(console, operator, target, &change, form).await
+}
+
+/// Moves the end of the sale.
+async fn extend(
+    console: &Console,
+    operator: &Operator,
+    target: &Target,
+    form: &Change,
+) -> Response {
+    let item = match console.engine.item(&target.id).await {
+        Ok(Some(item)) => item,
+        Ok(None) => return no_such_item(),
+        Err(error) => return target.failed(error),
+    };
+    let minutes = match check(target.action, &item, form.minutes) {
+        Ok(minutes) => minutes,
+        Err(expected) => return target.refused(StatusCode::BAD_REQUEST, &expected),
+    };
+    let by = SignedDuration::from_mins(i64::try_from(minutes).unwrap_or(0));
+    let now = Timestamp::now();
+    let from = item.window.closes_at.map_or(now, |at| at.max(now));
+    let Ok(closes_at) = from.checked_add(by) else {
+        let text = "The sale cannot end so late.";
+        return target.refused(StatusCode::BAD_REQUEST, text);
+    };
+    let change = ItemChange {
+        window: Some(Window {
+            closes_at: Some(closes_at),
+            ..item.window
+        }),
+        ..ItemChange::default()
+    };
+    change_item(console, operator, target, &change, form).await
+}
+
+async fn change_item(
+    console: &Console,
+    operator: &Operator,
+    target: &Target,
+    change: &ItemChange,
+    form: &Change,
+) -> Response {
     let engine = &console.engine;
     match engine
-        .change_item(&target.id, &change, Some(form.version), operator.name())
+        .change_item(&target.id, change, Some(form.version), operator.name())
         .await
     {
         Ok(Changed::Item(_)) => target.done(&target.word),
@@ -248,10 +315,13 @@ async fn move_units(
     };
     let action = target.action;
     let key = form.key.as_deref().map(IdempotencyKey::new);
-    let units = form.units.filter(|_| fits(action, &item, form.units));
-    let (Some(Ok(key)), Some(units)) = (key, units) else {
-        let expected = expected_units(action, &item);
-        return target.refused(StatusCode::BAD_REQUEST, &expected);
+    let units = match check(action, &item, form.units) {
+        Ok(units) => units,
+        Err(expected) => return target.refused(StatusCode::BAD_REQUEST, &expected),
+    };
+    let Some(Ok(key)) = key else {
+        let expected = "Expected the key of the form. Load the page again.";
+        return target.refused(StatusCode::BAD_REQUEST, expected);
     };
     let (request, now, later) = match action {
         Action::Withdraw => (StockRequest::Withdraw(units), "withdraw", "withdrawing"),

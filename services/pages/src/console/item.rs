@@ -19,10 +19,12 @@ use serde::Deserialize;
 use super::{
     Console,
     access::Operator,
+    action::MINUTES_MAX,
     failures::{no_such_item, unreadable},
+    funnel::{funnel, holds_by_end},
     head,
-    overview::{facts, rate},
-    read::{Details, ItemState, ROWS},
+    overview::{facts, rates},
+    read::{Details, ItemState, ROWS, Sums},
 };
 use crate::{
     charts::{Share, bar, legend},
@@ -37,15 +39,23 @@ pub(super) struct Done {
     done: Option<String>,
 }
 
-/// What the page shows. The error is its page.
-async fn read(
-    console: &Console,
-    id: &ItemId,
-) -> Result<Option<(Arc<ItemState>, Arc<Details>)>, Arc<EngineError>> {
+/// What the page shows.
+struct Shown {
+    state: Arc<ItemState>,
+    details: Arc<Details>,
+    sums: Arc<Sums>,
+}
+
+/// Reads what the page shows. `None`: there is no such item.
+async fn read(console: &Console, id: &ItemId) -> Result<Option<Shown>, Arc<EngineError>> {
     let Some(state) = console.reads.item(id).await? else {
         return Ok(None);
     };
-    Ok(Some((state, console.reads.details(id).await?)))
+    Ok(Some(Shown {
+        details: console.reads.details(id).await?,
+        sums: console.reads.sums(&state.item).await?,
+        state,
+    }))
 }
 
 pub(super) async fn show(
@@ -57,26 +67,33 @@ pub(super) async fn show(
     let Ok(id) = ItemId::new(&item) else {
         return no_such_item();
     };
-    let (state, details) = match read(&console, &id).await {
-        Ok(Some(read)) => read,
+    let shown = match read(&console, &id).await {
+        Ok(Some(shown)) => shown,
         Ok(None) => return no_such_item(),
         Err(error) => return unreadable(&error),
     };
+    let Shown {
+        state,
+        details,
+        sums,
+    } = &shown;
     let body = html! {
         (head(&operator))
         main {
             h1 { (state.item.title) " " code.muted { (id) } }
             @if let Some(done) = done.as_deref().and_then(done_text) { p #done.card.notice.good role="status" { (done) } }
-            section.card { div #summary { (summary(&state)) } }
+            section.card { div #summary { (summary(state)) } }
             section.card {
                 h2 { "Change" }
                 div.actions #state-buttons { (state_buttons(&operator, &state.item)) }
                 div.actions { (units_form(&operator, &id, "add", "Add")) (units_form(&operator, &id, "withdraw", "Withdraw")) }
+                div.actions #extend-form { (extend_form(&operator, &state.item)) }
                 (missing_scopes(&operator))
             }
-            section.card { h2 { "Segments" } div.scroll #segments { (segments(&state.segments)) } }
+            section.card { h2 { "Requests and orders" } div.scroll #funnel { (funnel(&state.requests, sums)) } }
+            section.card { h2 { "Segments" } div.scroll #segments { (segments(&state.segments)) } div.scroll #repair { (repair(&id, details)) } }
             section.card { h2 { "Units in transit" } div.scroll #transfers { (transfers(&details.transfers)) } }
-            section.card { h2 { "Holds" } div.scroll #holds { (holds(&details.holds)) } }
+            section.card { h2 { "Holds" } div #holds-by-end { (holds_by_end(sums)) } div.scroll #holds { (holds(&details.holds)) } }
             section.card { h2 { "Refunds due" } div.scroll #refunds { (refunds(&details.refunds)) } }
             section.card { h2 { "Journal" } div.scroll #journal { (journal(&details.journal)) } }
         }
@@ -101,7 +118,7 @@ pub(super) async fn events(
                 return Update::End;
             }
             match read(&console, &id).await {
-                Ok(Some((state, details))) => Update::Parts(parts(&operator, &state, &details)),
+                Ok(Some(shown)) => Update::Parts(parts(&operator, &id, &shown)),
                 Ok(None) => Update::End,
                 Err(_) => Update::Unreadable,
             }
@@ -109,8 +126,16 @@ pub(super) async fn events(
     })
 }
 
-fn parts(operator: &Operator, state: &ItemState, details: &Details) -> Parts {
+fn parts(operator: &Operator, id: &ItemId, shown: &Shown) -> Parts {
+    let Shown {
+        state,
+        details,
+        sums,
+    } = shown;
     Parts::default()
+        .with("funnel", funnel(&state.requests, sums))
+        .with("holds-by-end", holds_by_end(sums))
+        .with("repair", repair(id, details))
         .with("state-buttons", state_buttons(operator, &state.item))
         .with("summary", summary(state))
         .with("segments", segments(&state.segments))
@@ -129,6 +154,7 @@ fn done_text(action: &str) -> Option<&'static str> {
         "archiving" => "The request is recorded. A reconciler archives the item.",
         "add" => "The units are added.",
         "adding" => "The units are recorded and still in transit.",
+        "extend" => "The sale ends later.",
         "withdraw" => "The units have left the sale.",
         "withdrawing" => "The withdrawal is recorded. Its units are still in transit.",
         _ => return None,
@@ -169,7 +195,7 @@ fn summary(state: &ItemState) -> Markup {
         }
         (bar(&shares, item.stock))
         (legend(&shares))
-        (rate(&state.rates))
+        (rates(&state.rates, &state.refusals))
     }
 }
 
@@ -195,12 +221,34 @@ fn state_buttons(operator: &Operator, item: &Item) -> Markup {
 
 /// A number of units, and the button that asks what is to become of them.
 fn units_form(operator: &Operator, id: &ItemId, action: &str, label: &str) -> Markup {
-    let (disabled, field) = (!operator.has(Scope::StockWrite), format!("{action}-units"));
+    let disabled = !operator.has(Scope::StockWrite);
+    let most = Item::MAX_STOCK;
+    amount_form(id, (action, label), ("units", "Units"), most, disabled)
+}
+
+/// The form is live, because it is useless without an end of the sale.
+fn extend_form(operator: &Operator, item: &Item) -> Markup {
+    let disabled = !operator.has(Scope::ItemsWrite) || item.state == Selling::Archived;
+    html! {
+        @if item.window.closes_at.is_some() {
+            (amount_form(&item.id, ("extend", "Extend"), ("minutes", "Minutes"), MINUTES_MAX, disabled))
+        }
+    }
+}
+
+fn amount_form(
+    id: &ItemId,
+    (action, label): (&str, &str),
+    (name, what): (&str, &str),
+    most: u64,
+    disabled: bool,
+) -> Markup {
+    let field = format!("{action}-{name}");
     html! {
         form method="get" action=(format!("/console/items/{id}/{action}")) {
             div {
-                label for=(field) { "Units to " (action) }
-                input id=(field) type="number" name="units" min="1" max=(Item::MAX_STOCK) required disabled[disabled];
+                label for=(field) { (what) " to " (action) }
+                input id=(field) type="number" name=(name) min="1" max=(most) required disabled[disabled];
             }
             button.plain id=(action) disabled[disabled] { (label) " ..." }
         }
@@ -210,7 +258,7 @@ fn units_form(operator: &Operator, id: &ItemId, action: &str, label: &str) -> Ma
 fn missing_scopes(operator: &Operator) -> Markup {
     html! {
         @if !operator.has(Scope::ItemsWrite) {
-            p.muted { "Without the scope " code { (Scope::ItemsWrite) } " you cannot open, pause, close or archive items." }
+            p.muted { "Without the scope " code { (Scope::ItemsWrite) } " you cannot open, pause, close, extend or archive items." }
         }
         @if !operator.has(Scope::StockWrite) {
             p.muted { "Without the scope " code { (Scope::StockWrite) } " you cannot add or withdraw units." }
@@ -223,7 +271,7 @@ fn segments(segments: &[Snapshot]) -> Markup {
         table {
             thead { tr {
                 th { "Segment" }
-                @for name in ["Allocated", "Available", "Held", "Confirmed", "In flight", "Drift"] { th.number { (name) } }
+                @for name in ["Allocated", "Available", "Held", "Confirmed", "In flight", "Behind", "Drift"] { th.number { (name) } }
             } }
             tbody { @for segment in segments { (segment_row(segment)) } }
         }
@@ -240,6 +288,7 @@ fn segment_row(segment: &Snapshot) -> Markup {
             @for units in [row.allocated, available(segment), row.held, row.confirmed, segment.in_flight()] {
                 td.number { (number(units)) }
             }
+            td.number { (number(segment.behind().len() as u64)) }
             td.number class=[(drift != 0).then_some("number bad")] { (drift) }
         }
     }
@@ -255,7 +304,36 @@ fn stopped(segments: &[Snapshot]) -> Markup {
         @if !findings.is_empty() {
             h2.bad { "Stopped or drifted" }
             ul { @for (segment, finding) in &findings { li { "Segment " (segment) ": " (finding) } } }
-            p.muted { code { "stockade reconcile --dry-run ITEM" } " shows the repair." }
+        }
+    }
+}
+
+/// What a repair would do, as `stockade reconcile ITEM --dry-run` prints it.
+fn repair(id: &ItemId, details: &Details) -> Markup {
+    html! {
+        @match &details.plan {
+            None => {}
+            Some(Err(error)) => p.bad { "The repair cannot be planned: " (error) }
+            Some(Ok(plan)) => {
+                h2 { "What a repair would do" }
+                @if plan.steps.is_empty() { p.muted { "Nothing: it was repaired a moment ago." } }
+                @else {
+                    table {
+                        thead { tr { th { "Step" } th { "Segment" } th.number { "Units" } th { "Reason" } th { "It would" } } }
+                        tbody { @for step in plan.steps.iter().take(ROWS) { tr {
+                            td { (step.action) }
+                            td { @if let Some(segment) = step.segment { (segment) } }
+                            td.number { (step.units) }
+                            td { (step.why) }
+                            td { (step.would) }
+                        } } }
+                    }
+                }
+                p.muted {
+                    "The reconciler does it under the item's lock, after the segment has been so for a second. Without one: "
+                    code { "stockade reconcile " (id) " --dry-run" } " prints this plan, and without " code { "--dry-run" } " does it."
+                }
+            }
         }
     }
 }

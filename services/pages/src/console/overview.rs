@@ -23,7 +23,7 @@ use crate::{
     charts::{Share, bar, legend, sparkline},
     layout::page,
     live::{self, Parts, Update},
-    text::{next_event, number, price},
+    text::{next_events, number, price},
 };
 
 #[derive(Deserialize)]
@@ -115,7 +115,7 @@ fn numbers(item: &OverviewItem) -> Markup {
         p.facts { (facts(&item.listed.item, item.drift)) }
         (bar(&shares, item.listed.item.stock))
         (legend(&shares))
-        (rate(&item.rates))
+        (rates(&item.rates, &item.refusals))
     }
 }
 
@@ -137,18 +137,29 @@ fn shares(listed: &ListedItem) -> [Share; 4] {
 pub(super) fn facts(item: &Item, drift: u64) -> Markup {
     html! {
         span.state { (item.state) }
-        span { (next_event(item, Timestamp::now())) }
+        span { (next_events(item, Timestamp::now())) }
         span { (number(item.stock)) " units" }
         @if drift == 0 { span.good { "Drift 0" } } @else { span.bad { "Drift " (number(drift)) } }
     }
 }
 
-/// Units that orders took in the last seconds.
-pub(super) fn rate(rates: &[f64]) -> Markup {
+/// Units that orders took in each second of the last minute, beside the requests that were refused.
+pub(super) fn rates(units: &[f64], refusals: &[f64]) -> Markup {
+    html! {
+        div.rates {
+            (rate("units", "Units ordered per second", units))
+            (rate("refused", "Requests refused per second", refusals))
+        }
+    }
+}
+
+fn rate(class: &str, title: &str, rates: &[f64]) -> Markup {
     let latest = rates.last().copied().unwrap_or(0.0);
     html! {
-        p { "Units ordered per second: " b { (format!("{latest:.0}")) } span.muted { " now, and over the last minute" } }
-        (sparkline(rates, SECONDS))
+        div class=(class) {
+            p { (title) ": " b { (number(latest.round() as u64)) } }
+            (sparkline(rates, SECONDS))
+        }
     }
 }
 

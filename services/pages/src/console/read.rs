@@ -1,15 +1,17 @@
 //! What the pages read, kept for a moment: all viewers of a page share one read each second.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use audit::Snapshot;
 use domain::{Item, ItemId, OrderState};
 use futures::{StreamExt, TryStreamExt, stream};
-use ledger::{JournalEntry, ListedItem, Transfer};
+use jiff::Timestamp;
+use ledger::{JournalEntry, ListedItem, RequestCounts, Transfer};
 use moka::future::Cache;
 use order::engine::{Engine, EngineError, ListedOrder, RefundDue};
+use reconciler::Plan;
 
-use super::rates::Rates;
+use super::{rates::Rates, system::System};
 
 /// Items on one page.
 const ITEMS_PER_PAGE: usize = 50;
@@ -19,6 +21,12 @@ pub(super) const ROWS: usize = 20;
 const LIFETIME: Duration = Duration::from_millis(900);
 /// Age of what costs more: lists, and the drift of all items of a page.
 const SLOW_LIFETIME: Duration = Duration::from_secs(4);
+/// Age of what the servers say of themselves.
+const SYSTEM_LIFETIME: Duration = Duration::from_secs(2);
+/// Age of what reads the orders of an item.
+const SUMS_LIFETIME: Duration = Duration::from_secs(30);
+/// Spans of the chart of holds.
+pub(super) const HOLD_SPANS: u16 = 24;
 /// Items whose drift is read concurrently.
 const DRIFTS_CONCURRENT: usize = 8;
 /// Pages and items that are kept.
@@ -38,6 +46,7 @@ pub(super) struct OverviewItem {
     pub listed: ListedItem,
     pub drift: u64,
     pub rates: Vec<f64>,
+    pub refusals: Vec<f64>,
 }
 
 /// An item and its segments.
@@ -47,6 +56,9 @@ pub(super) struct ItemState {
     /// Units of the item that are in no segment and no transfer. Must be 0.
     pub unaccounted: i64,
     pub rates: Vec<f64>,
+    pub refusals: Vec<f64>,
+    /// By all order services, now and before.
+    pub requests: RequestCounts,
 }
 
 impl ItemState {
@@ -62,12 +74,27 @@ pub(super) struct Details {
     pub journal: Vec<JournalEntry>,
     /// Those that are not done, with the oldest first.
     pub transfers: Vec<Transfer>,
+    /// What a repair would do. `None`: no segment needs one.
+    pub plan: Option<Result<Plan, String>>,
+}
+
+/// Sums over the orders of an item.
+pub(super) struct Sums {
+    pub at: Timestamp,
+    /// Number of orders by the word of their state.
+    pub orders: Vec<(String, u64)>,
+    /// Units of holds that are over, and then by the end of their hold, for [`HOLD_SPANS`] spans.
+    pub holds: Vec<u64>,
+    pub span: Duration,
 }
 
 /// The reads, and what they have read.
 pub(super) struct Reads {
     engine: Arc<Engine>,
     rates: Rates,
+    refusals: Rates,
+    system: Cache<(), Arc<System>>,
+    sums: Cache<ItemId, Arc<Sums>>,
     overviews: Cache<Option<ItemId>, Arc<Overview>>,
     states: Cache<ItemId, Option<Arc<ItemState>>>,
     details: Cache<ItemId, Arc<Details>>,
@@ -90,7 +117,10 @@ impl Reads {
     pub(super) fn new(engine: Arc<Engine>) -> Self {
         Self {
             engine,
-            rates: Rates::default(),
+            rates: Rates::over(1),
+            refusals: Rates::over(2),
+            system: cache(SYSTEM_LIFETIME),
+            sums: cache(SUMS_LIFETIME),
             overviews: cache(LIFETIME),
             states: cache(LIFETIME),
             details: cache(SLOW_LIFETIME),
@@ -104,6 +134,7 @@ impl Reads {
         self.states.invalidate(item).await;
         self.details.invalidate(item).await;
         self.drifts.invalidate(item).await;
+        self.sums.invalidate(item).await;
         self.overviews.invalidate_all();
     }
 
@@ -118,8 +149,18 @@ impl Reads {
             .engine
             .list_items(after.as_ref(), ITEMS_PER_PAGE)
             .await?;
+        let ids: Vec<_> = page.rows.iter().map(|row| row.item.id.clone()).collect();
+        let requests = self.engine.ledger.request_counts(&ids);
+        let requests: HashMap<_, _> = requests
+            .await
+            .map_err(EngineError::from)?
+            .into_iter()
+            .collect();
         let items = stream::iter(page.rows)
             .map(async |listed| {
+                let counts = requests.get(&listed.item.id);
+                let refused = counts.map_or(0, RequestCounts::refused);
+                let refusals = self.refusals.note(&listed.item.id, refused);
                 let drift = self.drift(&listed.item.id).await?;
                 let rates = self
                     .rates
@@ -128,6 +169,7 @@ impl Reads {
                     listed,
                     drift,
                     rates,
+                    refusals,
                 })
             })
             .buffered(DRIFTS_CONCURRENT)
@@ -173,7 +215,12 @@ impl Reads {
             let promised = segments
                 .iter()
                 .map(|part| part.row.held + part.row.confirmed);
+            let counted = self.engine.ledger.request_counts(std::slice::from_ref(id));
+            let requests = counted.await?.pop().map(|(_, counts)| counts);
+            let requests = requests.unwrap_or_default();
             Ok(Some(Arc::new(ItemState {
+                refusals: self.refusals.note(id, requests.refused()),
+                requests,
                 rates: self.rates.note(id, promised.sum()),
                 item,
                 segments,
@@ -191,9 +238,49 @@ impl Reads {
                 refunds: self.orders(id, OrderState::RefundDue).await?,
                 journal: self.engine.journal(id, ROWS).await?,
                 transfers: self.engine.ledger.open_transfers(Some(id)).await?,
+                plan: self.plan(id).await?,
             }))
         };
         self.details.try_get_with(id.clone(), read).await
+    }
+
+    /// What a repair of the item would do, if the audit objects to one of its segments.
+    async fn plan(&self, id: &ItemId) -> Result<Option<Result<Plan, String>>, EngineError> {
+        let (segments, _) = self.segments(id).await?;
+        if segments.iter().all(|segment| segment.finding().is_none()) {
+            return Ok(None);
+        }
+        let planned = reconciler::plan(&self.engine.stock, &*self.engine.ledger, id).await;
+        Ok(match planned {
+            Ok(plan) => plan.map(Ok),
+            Err(error) => Some(Err(error.to_string())),
+        })
+    }
+
+    /// The sums over the item's orders. They read all of them, so they are up to half a minute old.
+    pub(super) async fn sums(&self, item: &Item) -> Result<Arc<Sums>, ReadError> {
+        let read = async {
+            let (ledger, at) = (&self.engine.ledger, Timestamp::now());
+            let span = Duration::from_secs(u64::from(item.hold_seconds)) / u32::from(HOLD_SPANS);
+            let totals = ledger.totals(&item.id).await?;
+            Ok::<_, EngineError>(Arc::new(Sums {
+                at,
+                orders: totals
+                    .map(|totals| totals.orders_by_state)
+                    .unwrap_or_default(),
+                holds: ledger
+                    .held_units_by_end(&item.id, at, span, HOLD_SPANS)
+                    .await?,
+                span,
+            }))
+        };
+        self.sums.try_get_with(item.id.clone(), read).await
+    }
+
+    /// What runs, and how far each part is behind.
+    pub(super) async fn system(&self) -> Arc<System> {
+        let read = async { Arc::new(System::read(&self.engine).await) };
+        self.system.get_with((), read).await
     }
 
     async fn orders(

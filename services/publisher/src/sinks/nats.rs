@@ -1,14 +1,20 @@
 //! A stream of NATS JetStream: a message for each event.
 
-use std::time::Duration;
+use std::{fmt::Display, sync::Arc, time::Duration};
 
 use async_nats::{
     ConnectOptions, HeaderMap, ServerAddr,
     header::NATS_MESSAGE_ID,
     jetstream::{self, Context, context::PublishErrorKind, stream},
+    rustls::{
+        ClientConfig, RootCertStore,
+        crypto::ring,
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    },
 };
 use async_trait::async_trait;
 use events::CloudEvent;
+use redis::TlsCertificates;
 
 use super::{Broker, CONTENT_TYPE, SinkError, routing_key};
 
@@ -16,24 +22,31 @@ use super::{Broker, CONTENT_TYPE, SinkError, routing_key};
 /// repeats of it.
 const BUFFERED_MAX: usize = 16;
 
-/// The stream.
-pub(super) struct JetStream {
+/// Where the servers are, and what they demand.
+pub(super) struct Access {
     /// Without user and password: the client logs them.
     servers: Vec<ServerAddr>,
     /// The user and password of the first URL that has them; a user alone is a token.
     user: Option<(String, Option<String>)>,
+    /// A user's JWT and the seed that signs for it.
+    credentials: Option<String>,
+    tls: Option<ClientConfig>,
+}
+
+/// The stream.
+pub(super) struct JetStream {
+    access: Access,
     config: stream::Config,
     subject: String,
     /// Its client connects again by itself.
     context: Option<Context>,
 }
 
-impl JetStream {
-    pub(super) fn open(
+impl Access {
+    pub(super) fn new(
         urls: &[String],
-        stream: &str,
-        subject: &str,
-        keep: Duration,
+        tls: Option<&TlsCertificates>,
+        credentials: Option<&str>,
     ) -> Result<Self, SinkError> {
         let wrong = |_| SinkError::Url("nats://HOST:PORT or tls://HOST:PORT");
         let parse = |url: &str| url.parse::<ServerAddr>().map_err(wrong);
@@ -46,9 +59,62 @@ impl JetStream {
             let password = server.password().map(decoded);
             Some((decoded(server.username()?), password))
         });
-        Ok(Self {
+        let access = Self {
             servers: servers.collect::<Result<_, _>>()?,
             user,
+            credentials: credentials.map(ToOwned::to_owned),
+            tls: tls.map(client_config).transpose()?,
+        };
+        access.options()?;
+        Ok(access)
+    }
+
+    fn options(&self) -> Result<ConnectOptions, SinkError> {
+        let options = ConnectOptions::new();
+        let mut options = match self.user.clone() {
+            Some((user, Some(password))) => options.user_and_password(user, password),
+            Some((token, None)) => options.token(token),
+            None => options,
+        };
+        if let Some(credentials) = &self.credentials {
+            let read = options.credentials(credentials);
+            options = read.map_err(|_| SinkError::Credentials)?;
+        }
+        Ok(match &self.tls {
+            Some(tls) => options.tls_client_config(tls.clone()),
+            None => options,
+        })
+    }
+}
+
+/// Accepts the authorities of the system, as the client does by default, and this one.
+fn client_config(tls: &TlsCertificates) -> Result<ClientConfig, SinkError> {
+    let wrong = |error: &dyn Display| SinkError::Certificates(error.to_string());
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let authority = tls.root_cert.as_deref().unwrap_or_default();
+    for certificate in CertificateDer::pem_slice_iter(authority) {
+        let certificate = certificate.map_err(|error| wrong(&error))?;
+        roots.add(certificate).map_err(|error| wrong(&error))?;
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| wrong(&error))?
+        .with_root_certificates(roots);
+    let Some(own) = &tls.client_tls else {
+        return Ok(config.with_no_client_auth());
+    };
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&own.client_cert).collect();
+    let key = PrivateKeyDer::from_pem_slice(&own.client_key).map_err(|error| wrong(&error))?;
+    config
+        .with_client_auth_cert(chain.map_err(|error| wrong(&error))?, key)
+        .map_err(|error| wrong(&error))
+}
+
+impl JetStream {
+    pub(super) fn open(access: Access, stream: &str, subject: &str, keep: Duration) -> Self {
+        Self {
+            access,
             config: stream::Config {
                 name: stream.to_owned(),
                 subjects: vec![format!("{subject}.>")],
@@ -57,26 +123,18 @@ impl JetStream {
             },
             subject: subject.to_owned(),
             context: None,
-        })
+        }
     }
 
     /// A stream that exists stays as its operator has made it.
     async fn connect(&self) -> Result<Context, SinkError> {
-        let options = self.credentials(ConnectOptions::new());
+        let options = self.access.options()?;
         let options = options.name("stockade").client_capacity(BUFFERED_MAX);
-        let client = options.connect(self.servers.clone()).await;
+        let client = options.connect(self.access.servers.clone()).await;
         let context = jetstream::new(client.map_err(|error| SinkError::broker(&error))?);
         let stream = context.get_or_create_stream(self.config.clone()).await;
         stream.map_err(|error| SinkError::broker(&error))?;
         Ok(context)
-    }
-
-    fn credentials(&self, options: ConnectOptions) -> ConnectOptions {
-        match self.user.clone() {
-            Some((user, Some(password))) => options.user_and_password(user, password),
-            Some((token, None)) => options.token(token),
-            None => options,
-        }
     }
 
     async fn send(&self, context: &Context, event: &CloudEvent) -> Result<(), PublishErrorKind> {

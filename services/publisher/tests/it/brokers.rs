@@ -135,6 +135,8 @@ impl Broker for JetStream {
     fn sink(&self) -> SinkSettings {
         SinkSettings::Nats {
             urls: vec![self.server.url()],
+            tls: None,
+            credentials: None,
             stream: "SHOP".into(),
             subject: "shop".into(),
             keep: std::time::Duration::from_secs(86_400),
@@ -249,6 +251,7 @@ mod amqp {
         fn sink(&self) -> SinkSettings {
             SinkSettings::Amqp {
                 url: self.server.url(),
+                tls: None,
                 exchange: self.name.clone(),
             }
         }

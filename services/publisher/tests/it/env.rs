@@ -74,7 +74,7 @@ impl TestEnv {
             kinds: kinds.iter().map(ToString::to_string).collect(),
             secret: receiver.secret.clone(),
         };
-        self.ledger.add_webhook(&webhook).await.unwrap();
+        self.ledger.add_webhook(&webhook, 100).await.unwrap();
         webhook.id
     }
 

@@ -295,12 +295,15 @@ fn a_url_that_cannot_be_read_is_refused_without_its_password() {
         redis("redis://user:hunter2@127.0.0.1:port"),
         SinkSettings::Nats {
             urls: vec!["nats://user:hunter2@127.0.0.1:port".into()],
+            tls: None,
+            credentials: None,
             stream: "events".into(),
             subject: "shop".into(),
             keep: Duration::ZERO,
         },
         SinkSettings::Amqp {
             url: "amqp://user:hunter2@127.0.0.1:port".into(),
+            tls: None,
             exchange: "events".into(),
         },
     ];

@@ -33,16 +33,7 @@ async fn set_state(sale: &Sale, state: ItemState) -> Item {
         state: Some(state),
         ..ItemChange::default()
     };
-    let changed = sale
-        .ledger
-        .change_item(&sale.item.id, &change, None, "admin")
-        .await
-        .unwrap();
-    let Changed::Item(item) = changed else {
-        panic!("{changed:?}");
-    };
-    sale.stock.configure(&item).await.unwrap();
-    item
+    sale.change(&change).await
 }
 
 /// A closed item with a paid order of two units and a cancelled one, and nothing open.

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use domain::{Item, ItemState, OrderState, Window};
 use jiff::{SignedDuration, Timestamp};
-use ledger::{Changed, ItemChange};
+use ledger::ItemChange;
 use reconciler::ReconcilerSettings;
 use stock::InspectionEntries;
 use testkit::{Sale, TestEnv, buyer, eventually, on_both_databases};
@@ -123,15 +123,7 @@ async fn an_item_that_closed_by_itself_can_be_reopened_with_another_window(env: 
         window: Some(until(Timestamp::now() + SignedDuration::from_hours(1))),
         ..ItemChange::default()
     };
-    let changed = sale
-        .ledger
-        .change_item(&sale.item.id, &change, None, "admin")
-        .await
-        .unwrap();
-    let Changed::Item(item) = changed else {
-        panic!("{changed:?}");
-    };
-    sale.stock.configure(&item).await.unwrap();
+    sale.change(&change).await;
     sale.hold(&buyer(1), "key", 1).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(current(&sale).await.state, ItemState::Open);

@@ -42,7 +42,7 @@ pub async fn run_on_own_redis<T: AsyncFnOnce(&Arc<TestEnv>)>(backend: Backend, t
 
 /// An environment with a new database, on this Redis.
 pub async fn open(backend: Backend, redis_url: String) -> Arc<TestEnv> {
-    let env = TestEnv::at(Database::empty(backend).await, redis_url).await;
+    let env = TestEnv::at(Database::new(backend).await, redis_url).await;
     Arc::new(env.with_response_timeout(RESPONSE_TIMEOUT))
 }
 

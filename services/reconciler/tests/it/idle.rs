@@ -10,6 +10,7 @@ use crate::env::quick;
 
 on_both_databases!(crate::env::run_on_own_redis:
     items_whose_sale_is_over_are_polled_rarely,
+    archived_items_cost_the_workers_nothing,
 );
 
 fn ended(item: Item) -> Item {
@@ -47,5 +48,54 @@ async fn items_whose_sale_is_over_are_polled_rarely(env: &Arc<TestEnv>) {
     assert!(
         polls < 200,
         "{polls} scripts in a second for 40 segments at rest"
+    );
+}
+
+/// Scripts of one second.
+async fn scripts_in_a_second(sale: &Sale) -> u64 {
+    let before = scripts(sale).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    scripts(sale).await - before
+}
+
+/// A thousand archived items of four segments each, as the ledger has them.
+async fn a_thousand_archived(env: &TestEnv, like: &Item) {
+    let numbers = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)";
+    env.sql(&format!(
+        "{numbers} INSERT INTO items (id, tag, title, stock, price, currency, segments, hold_seconds, durability, state, epoch, \
+             as_created, closed_at, archived_at, keys_removed_at) \
+         SELECT 'old-' || i, tag, title, 0, price, currency, segments, hold_seconds, durability, 'closed', epoch, \
+             as_created, created_at, created_at, created_at FROM items, n WHERE id = '{}'",
+        like.id
+    ))
+    .await;
+    env.sql(&format!(
+        "{numbers} INSERT INTO segments (item, segment, allocated, available, archived) \
+         SELECT 'old-' || i, segment, 0, 0, true FROM segments, n WHERE item = '{}'",
+        like.id
+    ))
+    .await;
+}
+
+/// Recorder and reconciler work from the index of live items.
+async fn archived_items_cost_the_workers_nothing(env: &Arc<TestEnv>) {
+    env.record().await;
+    let mut sales = Vec::new();
+    for _ in 0..3 {
+        sales.push(env.sell(40, 4).await);
+    }
+    env.reconcile(quick()).await;
+    for sale in &sales {
+        sale.comes_to_rest().await;
+    }
+    let before = scripts_in_a_second(&sales[0]).await;
+    a_thousand_archived(env, &sales[0].item).await;
+    let ledger = &sales[0].ledger;
+    assert_eq!(ledger.live_items().await.unwrap().len(), 3);
+    assert_eq!(ledger.checkpoints().await.unwrap().len(), 3 * 4);
+    let after = scripts_in_a_second(&sales[0]).await;
+    assert!(
+        before > 0 && after < before * 2 + 50,
+        "{after} scripts a second, {before} without the archived items"
     );
 }

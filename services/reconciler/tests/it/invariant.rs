@@ -80,6 +80,7 @@ async fn orders_that_do_not_add_up_to_their_row_are_shown_and_reported_once(env:
     env.record().await;
     env.reconcile(ReconcilerSettings {
         audit_interval: Duration::from_millis(50),
+        full_audit_interval: Duration::from_millis(50),
         ..quick()
     })
     .await;

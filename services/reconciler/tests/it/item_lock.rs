@@ -55,12 +55,12 @@ async fn a_reconciler_that_lost_its_lock_during_a_repair_is_refused_everywhere(e
         .halt(&sale.segment(0), mine, stock::OldMemory::Keep)
         .await
         .unwrap();
-    let mut staged = sale
+    let memories = sale.ledger.memories(id, None, 1_000).await.unwrap().rows;
+    let staged = sale
         .ledger
         .claim_for_repair(&[sale.segment(0)], mine)
         .await
         .unwrap();
-    let memories = staged.memories().await.unwrap();
     let row = staged.rows()[0].clone();
     staged.release().await;
 

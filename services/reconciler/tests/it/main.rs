@@ -6,21 +6,26 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod ablation;
 mod archiving;
+mod audits;
 mod balance;
 mod closing;
 mod drift;
 mod env;
 mod expiry;
 mod failover;
+mod forgotten;
 mod gauges;
 mod history;
 mod idle;
 mod invariant;
 mod item_lock;
+mod large_repair;
 mod locks;
 mod metrics;
 mod plan;
+mod purging;
 mod returns;
 mod spillovers;
 mod stock_changes;

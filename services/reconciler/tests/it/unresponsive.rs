@@ -10,16 +10,18 @@ use std::{
 
 use async_trait::async_trait;
 use domain::{
-    BuyerId, Cart, CartId, EntryId, Item, ItemId, ItemTag, Order, OrderId, OrderState, PaymentId,
-    SegmentKey, TransferId, Wave,
+    BuyerId, Cart, CartId, Entry, EntryId, Item, ItemId, ItemTag, Memory, Order, OrderId,
+    OrderState, PaymentId, SegmentKey, TransferId, Wave,
 };
 use jiff::Timestamp;
 use ledger::{
-    Archival, Archives, CartStep, Carts, Changed, Claim, Created, CreatedCart, Erased, EventCursor,
-    EventLog, Events, FailedAttempt, FinalAudit, ItemChange, ItemTotals, JournalEntry, Ledger,
-    LedgerError, ListedItem, Listing, LiveItem, NewJournalEntry, NewWebhook, OrderLife, Page,
-    PendingReturn, Reading, Recording, Repair, SegmentRow, Sinks, SteppedCart, StockChange,
-    StockOperations, Transfer, TransferPlan, Transition, Webhook, Webhooks,
+    Archival, Archives, Audits, CartStep, Carts, Changed, Claim, Created, CreatedCart, Erased,
+    EventCursor, EventLog, Events, FailedAttempt, FinalAudit, GoodAudit, ItemChange, ItemTotals,
+    JournalEntry, KnownSink, Ledger, LedgerError, ListedItem, Listing, LiveItem, NewJournalEntry,
+    NewWebhook, OrderLife, Page, PendingReturn, ProcessReport, Processes, PurgeRequest, PurgeStep,
+    Purges, Reading, Recorded, Recording, Repair, RequestCounts, SeenProcess, SegmentRow, Sinks,
+    SteppedCart, StockChange, StockOperations, Transfer, TransferPlan, Transition, Webhook,
+    Webhooks,
 };
 use uuid::Uuid;
 
@@ -60,6 +62,10 @@ async fn answer(left: &AtomicUsize) {
 impl OrderLife for UnresponsiveLedger {
     async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError> {
         self.ledger.order(id).await
+    }
+
+    async fn look_up_order(&self, id: OrderId) -> Result<Option<Order>, LedgerError> {
+        self.ledger.look_up_order(id).await
     }
 
     async fn due(
@@ -119,6 +125,10 @@ impl Carts for UnresponsiveLedger {
         self.ledger.cart(id).await
     }
 
+    async fn look_up_cart(&self, id: CartId) -> Result<Option<Cart>, LedgerError> {
+        self.ledger.look_up_cart(id).await
+    }
+
     async fn cart_of_line(&self, order: OrderId) -> Result<Option<CartId>, LedgerError> {
         self.ledger.cart_of_line(order).await
     }
@@ -165,6 +175,10 @@ impl Recording for UnresponsiveLedger {
         at_most: usize,
     ) -> Result<Option<Box<dyn Claim>>, LedgerError> {
         self.ledger.claim(wanted, at_most).await
+    }
+
+    async fn rehearse(&self, item: &Item, entries: Vec<Entry>) -> Result<Recorded, LedgerError> {
+        self.ledger.rehearse(item, entries).await
     }
 }
 
@@ -236,6 +250,24 @@ impl StockOperations for UnresponsiveLedger {
         self.ledger.finish_withdrawal(transfer, token, actor).await
     }
 
+    async fn memories(
+        &self,
+        item: &ItemId,
+        after: Option<OrderId>,
+        at_most: usize,
+    ) -> Result<Page<Memory, OrderId>, LedgerError> {
+        self.ledger.memories(item, after, at_most).await
+    }
+
+    async fn transfers_of(
+        &self,
+        item: &ItemId,
+        after: Option<TransferId>,
+        at_most: usize,
+    ) -> Result<Page<Transfer, TransferId>, LedgerError> {
+        self.ledger.transfers_of(item, after, at_most).await
+    }
+
     async fn claim_for_repair(
         &self,
         segments: &[SegmentKey],
@@ -290,6 +322,18 @@ impl Reading for UnresponsiveLedger {
 
 #[async_trait]
 impl Listing for UnresponsiveLedger {
+    async fn held_units_by_end(
+        &self,
+        item: &ItemId,
+        from: Timestamp,
+        width: Duration,
+        slots: u16,
+    ) -> Result<Vec<u64>, LedgerError> {
+        self.ledger
+            .held_units_by_end(item, from, width, slots)
+            .await
+    }
+
     async fn list_items(
         &self,
         after: Option<&ItemId>,
@@ -366,8 +410,8 @@ impl EventLog for UnresponsiveLedger {
 
 #[async_trait]
 impl Webhooks for UnresponsiveLedger {
-    async fn add_webhook(&self, webhook: &NewWebhook) -> Result<(), LedgerError> {
-        self.ledger.add_webhook(webhook).await
+    async fn add_webhook(&self, webhook: &NewWebhook, at_most: u32) -> Result<bool, LedgerError> {
+        self.ledger.add_webhook(webhook, at_most).await
     }
 
     async fn webhooks(&self) -> Result<Vec<Webhook>, LedgerError> {
@@ -436,6 +480,40 @@ impl Sinks for UnresponsiveLedger {
     ) -> Result<bool, LedgerError> {
         self.ledger.advance_sink(name, publisher, to).await
     }
+
+    async fn sinks(&self) -> Result<Vec<KnownSink>, LedgerError> {
+        self.ledger.sinks().await
+    }
+}
+
+#[async_trait]
+impl Processes for UnresponsiveLedger {
+    async fn report_process(
+        &self,
+        report: &ProcessReport,
+        first: bool,
+    ) -> Result<bool, LedgerError> {
+        self.ledger.report_process(report, first).await
+    }
+
+    async fn end_process(&self, process: Uuid) -> Result<(), LedgerError> {
+        self.ledger.end_process(process).await
+    }
+
+    async fn end_silent_processes(&self, silent: Duration) -> Result<usize, LedgerError> {
+        self.ledger.end_silent_processes(silent).await
+    }
+
+    async fn processes(&self) -> Result<Vec<SeenProcess>, LedgerError> {
+        self.ledger.processes().await
+    }
+
+    async fn request_counts(
+        &self,
+        items: &[ItemId],
+    ) -> Result<Vec<(ItemId, RequestCounts)>, LedgerError> {
+        self.ledger.request_counts(items).await
+    }
 }
 
 #[async_trait]
@@ -463,6 +541,46 @@ impl Archives for UnresponsiveLedger {
 
     async fn erase_buyer(&self, buyer: &BuyerId, actor: &str) -> Result<Erased, LedgerError> {
         self.ledger.erase_buyer(buyer, actor).await
+    }
+}
+
+#[async_trait]
+impl Purges for UnresponsiveLedger {
+    async fn request_purge(
+        &self,
+        id: &ItemId,
+        archived_before: Timestamp,
+        actor: &str,
+    ) -> Result<PurgeRequest, LedgerError> {
+        self.ledger.request_purge(id, archived_before, actor).await
+    }
+
+    async fn items_to_purge(&self) -> Result<Vec<ItemId>, LedgerError> {
+        self.ledger.items_to_purge().await
+    }
+
+    async fn purge(
+        &self,
+        id: &ItemId,
+        after: Option<OrderId>,
+        at_most: usize,
+    ) -> Result<PurgeStep, LedgerError> {
+        self.ledger.purge(id, after, at_most).await
+    }
+}
+
+#[async_trait]
+impl Audits for UnresponsiveLedger {
+    async fn good_audit(&self, id: &ItemId) -> Result<Option<GoodAudit>, LedgerError> {
+        self.ledger.good_audit(id).await
+    }
+
+    async fn refunds_due_by_item(&self) -> Result<Vec<(ItemId, u64)>, LedgerError> {
+        self.ledger.refunds_due_by_item().await
+    }
+
+    async fn note_good_audit(&self, id: &ItemId, audit: GoodAudit) -> Result<(), LedgerError> {
+        self.ledger.note_good_audit(id, audit).await
     }
 }
 

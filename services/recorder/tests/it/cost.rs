@@ -109,7 +109,7 @@ async fn a_segment_costs_six_commands_for_any_number_of_orders_on_sqlite() {
 async fn a_segment_costs_six_commands_for_any_number_of_orders_on_postgres() {
     let server = Redis::start().await.unwrap();
     a_segment_costs_six_commands(
-        TestEnv::at(Database::empty(Backend::Postgres).await, server.url()).await,
+        TestEnv::at(Database::new(Backend::Postgres).await, server.url()).await,
     )
     .await;
 }

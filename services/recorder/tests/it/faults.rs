@@ -108,6 +108,8 @@ async fn recording_resumes_when_the_ledger_is_back() {
             sale.ledger.ping().await.is_ok()
         })
         .await;
+        // The ledger of the test asks a connection whether it lives only after a second of rest.
+        tokio::time::sleep(Duration::from_millis(1100)).await;
         sale.all_drained().await;
     }
     recorder.stop().await;

@@ -3,11 +3,11 @@
 use std::{fmt, fs, path::Path};
 
 use anyhow::{Context, Result, bail, ensure};
-use client::{Durability, Item, ItemPatch, ItemState, NewItem, Request};
+use client::{Durability, Item, ItemPatch, ItemState, NewItem, Request, Wave};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::service::Service;
+use super::{service::Service, waves::to_come};
 
 /// The file.
 #[derive(Deserialize)]
@@ -33,6 +33,7 @@ struct Wanted {
     max_hold_seconds: Option<u32>,
     max_per_order: Option<u32>,
     durability: Option<Durability>,
+    waves: Option<Vec<Wave>>,
     state: Option<ItemState>,
 }
 
@@ -156,18 +157,40 @@ impl Wanted {
     fn differences(&self, now: &Item) -> Vec<&'static str> {
         let differs = |wanted: Option<Timestamp>, now| wanted.is_some() && wanted != now;
         [
-            ("stock", self.stock != now.stock),
+            ("stock", self.stock_with_waves(now) != now.stock),
             (
                 "limit_per_buyer",
                 self.limit_per_buyer.is_some() && self.limit_per_buyer != now.limit_per_buyer,
             ),
             ("opens_at", differs(self.opens_at, now.opens_at)),
             ("closes_at", differs(self.closes_at, now.closes_at)),
+            ("waves", self.waves_differ(now)),
             ("state", self.state.is_some_and(|state| state != now.state)),
         ]
         .into_iter()
         .filter_map(|(field, differs)| differs.then_some(field))
         .collect()
+    }
+
+    /// The stock that the item is to have: units of waves that were added come on top of the file's.
+    fn stock_with_waves(&self, now: &Item) -> u64 {
+        let added = now.waves.iter().flatten().filter(|wave| wave.added);
+        added.fold(self.stock, |stock, wave| stock.saturating_add(wave.units))
+    }
+
+    /// Whether the waves that are to come are others than those of the file that were not added yet.
+    fn waves_differ(&self, now: &Item) -> bool {
+        let Some(wanted) = &self.waves else {
+            return false;
+        };
+        let added = now.waves.iter().flatten().filter(|wave| wave.added);
+        let added: Vec<_> = added.map(|wave| wave.at).collect();
+        let wanted = wanted.iter().filter(|wave| !added.contains(&wave.at));
+        let by_time = |waves: Vec<Wave>| {
+            let waves = waves.into_iter().map(|wave| (wave.at, wave.units));
+            waves.collect::<std::collections::BTreeMap<_, _>>()
+        };
+        by_time(wanted.copied().collect()) != by_time(to_come(now))
     }
 
     /// Creates or changes the item. Each change names the version that was read, so that an operator
@@ -181,13 +204,18 @@ impl Wanted {
         let mut now = now;
         if differences
             .iter()
-            .any(|field| ["limit_per_buyer", "opens_at", "closes_at"].contains(field))
+            .any(|field| ["limit_per_buyer", "opens_at", "closes_at", "waves"].contains(field))
         {
             let request = Request::patch_item(&service.token, &self.id, &self.patch(), now.version);
             now = self.changed(service, &request).await?;
         }
         if let (true, Some(version)) = (differences.contains(&"stock"), now.version) {
-            let request = Request::set_stock(&service.token, &self.id, self.stock, version);
+            let request = Request::set_stock(
+                &service.token,
+                &self.id,
+                self.stock_with_waves(&now),
+                version,
+            );
             now = self.changed(service, &request).await?;
         }
         if let Some(state) = self.state.filter(|state| *state != now.state) {
@@ -212,6 +240,7 @@ impl Wanted {
             max_hold_seconds,
             max_per_order,
             durability,
+            waves,
             state: _,
         } = self.clone();
         let new = NewItem {
@@ -227,7 +256,7 @@ impl Wanted {
             hold_seconds,
             max_hold_seconds,
             max_per_order,
-            waves: Vec::new(),
+            waves: waves.unwrap_or_default(),
             durability,
         };
         self.changed(service, &Request::create_item(&service.token, &new))
@@ -253,8 +282,12 @@ impl Wanted {
             Some(time) => patch.opens_at(Some(time)),
             None => patch,
         };
-        match self.closes_at {
+        let patch = match self.closes_at {
             Some(time) => patch.closes_at(Some(time)),
+            None => patch,
+        };
+        match &self.waves {
+            Some(waves) => patch.waves(waves.clone()),
             None => patch,
         }
     }

@@ -4,11 +4,15 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use client::{Durability, IdempotencyKey, ItemState, NewItem, Request, StockChange};
+use client::{Durability, IdempotencyKey, ItemState, NewItem, Request, StockChange, Wave};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{apply, service::Service};
+use super::{
+    apply,
+    service::Service,
+    waves::{WavesCommand, wave},
+};
 
 const COLUMNS: [&str; 7] = [
     "id",
@@ -57,10 +61,25 @@ pub enum ItemsCommand {
         /// Id of the item.
         item: String,
     },
+    /// Deletes the orders of an archived item for good. The item, its journal and its final audit stay.
+    ///
+    /// It works on the ledger and needs no running service. An item keeps its orders for
+    /// `STOCKADE_PURGE_RETENTION` after its archive. A purge that was interrupted is continued by the
+    /// next one, or by a reconciler.
+    ///
+    /// Exit status 0: the orders are deleted; 1: the item is not archived for long enough, or money of
+    /// its orders is to be returned; 2: an error.
+    Purge {
+        /// Id of the item.
+        item: String,
+    },
     /// Adds units to an item.
     Add(Units),
     /// Withdraws units from an item: this many, or as many as are unsold.
     Withdraw(Units),
+    /// Shows and changes the units that are added to an item later.
+    #[command(subcommand)]
+    Waves(WavesCommand),
     /// Makes items as a TOML file describes them, and says what it changed.
     ///
     /// A second run changes nothing. Fields that the file leaves out stay as they are; title, price,
@@ -111,6 +130,9 @@ pub struct NewItemArguments {
     /// Units that one order may ask for. Default: no limit.
     #[arg(long, value_name = "UNITS")]
     max_per_order: Option<u32>,
+    /// Units that are added later, such as 2027-01-01T10:00:00Z=500; repeat it for several.
+    #[arg(long = "wave", value_name = "TIME=UNITS", value_parser = wave)]
+    waves: Vec<Wave>,
     /// When an order is acknowledged: recorded (default), replicated or accepted.
     #[arg(long, value_parser = durability)]
     durability: Option<Durability>,
@@ -147,7 +169,7 @@ impl From<NewItemArguments> for NewItem {
             hold_seconds: arguments.hold_seconds,
             max_hold_seconds: arguments.max_hold_seconds,
             max_per_order: arguments.max_per_order,
-            waves: Vec::new(),
+            waves: arguments.waves,
             durability: arguments.durability,
         }
     }
@@ -174,9 +196,12 @@ impl ItemsCommand {
             Self::Open { item } => state(&item, ItemState::Open).await,
             Self::Pause { item } => state(&item, ItemState::Paused).await,
             Self::Close { item } => state(&item, ItemState::Closed).await,
-            Self::Archive { .. } => unreachable!("the command line archives on the stores"),
+            Self::Archive { .. } | Self::Purge { .. } => {
+                unreachable!("the command line archives and purges on the stores")
+            }
             Self::Add(units) => units.change(service, StockChange::add).await,
             Self::Withdraw(units) => units.change(service, StockChange::withdraw).await,
+            Self::Waves(command) => command.run(service).await,
             Self::Apply { file, dry_run } => apply::apply(service, &file, dry_run).await,
         }
     }

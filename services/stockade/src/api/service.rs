@@ -115,10 +115,15 @@ impl Service {
         while let Some(page) = pages.next().await? {
             rows.extend(page);
         }
+        self.rows(columns, &rows)
+    }
+
+    /// Prints these rows.
+    pub fn rows(&self, columns: &[&str], rows: &[Value]) -> Result<()> {
         let text = if self.json {
-            serde_json::to_string_pretty(&rows)?
+            serde_json::to_string_pretty(rows)?
         } else {
-            table::rows(&rows, columns)
+            table::rows(rows, columns)
         };
         write_out(&format!("{text}\n"))
     }

@@ -81,6 +81,12 @@ impl Load {
         }
     }
 
+    /// Orders or refusals per second that one instance is planned for. Above it, another one is
+    /// needed.
+    pub(super) fn most_of_one(&self) -> f64 {
+        self.per_second / self.of_one
+    }
+
     pub(super) fn needed(&self) -> u64 {
         // A tiny excess over a whole number is a rounding error.
         #[expect(
@@ -226,7 +232,7 @@ fn segments(stock: u64, masters: u64, recorders: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Crowd, Machines, Part, Plan};
+    use super::{Crowd, Load, Machines, Part, Plan};
 
     const MACHINES: Machines = Machines {
         service_us: 12.5,
@@ -313,6 +319,22 @@ mod tests {
         assert!(all.needs_partitions());
         assert_eq!(plan(10_000_000, 1, 10).orders_per_second, 1.0);
         assert_eq!(plan(10_000_000, 1, 10).segments, 1);
+    }
+
+    #[test]
+    fn one_of_each_is_enough_up_to_what_it_is_planned_for_and_not_above() {
+        // Half of a core at 4 and at 2 µs, and half of what the ledger takes.
+        let plan_of = |orders| plan(orders, orders, 1);
+        let small = plan_of(1000);
+        let parts = [&small.redis, &small.recorder, &small.ledger];
+        for (load, expected) in parts.into_iter().zip([125_000.0, 250_000.0, 100_000.0]) {
+            let most = Load::most_of_one(load);
+            assert!((most - expected).abs() < 0.001, "{load:?}: {most}");
+        }
+        let redis = |orders| plan_of(orders).redis.needed();
+        assert_eq!([125_000, 125_001, 250_001].map(redis), [1, 2, 3]);
+        let ledger = |orders| plan_of(orders).ledger.needed();
+        assert_eq!([100_000, 100_001].map(ledger), [1, 2]);
     }
 
     #[test]

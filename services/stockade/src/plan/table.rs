@@ -45,6 +45,7 @@ pub(super) fn table(plan: &Plan, costs: &Costs) -> String {
             number(plan.orders as f64)
         ),
         bottleneck(plan),
+        growth(plan),
         of_costs(costs),
     ];
     let warning = warning(plan).into_iter();
@@ -157,6 +158,21 @@ fn bottleneck(plan: &Plan) -> String {
     }
 }
 
+/// When another instance of each part is needed, and what must be decided before the sale.
+fn growth(plan: &Plan) -> String {
+    let most = |load: &Load| number(load.most_of_one().floor());
+    let [orders, _] = &plan.service;
+    format!(
+        "Add an order service for every {} orders/s, a master with a segment for every {}, a recorder with a segment for every {}, \
+         and a ledger with items of its own for every {}. An item keeps its number of segments: create it with one for each master \
+         that the cluster may grow to during the sale.",
+        most(orders),
+        most(&plan.redis),
+        most(&plan.recorder),
+        most(&plan.ledger),
+    )
+}
+
 fn of_costs(costs: &Costs) -> String {
     let lone = format!(
         "An order that comes to Redis alone, and not in a batch, costs {} µs there.",
@@ -226,6 +242,12 @@ pub(super) fn json(plan: &Plan, costs: &Costs) -> Value {
         "ledger": if plan.ledger_is_a_file { "sqlite" } else { "postgres" },
         "ledger_partitions": plan.ledger.needed(),
         "ledger_orders_per_second_planned_for": plan.ledger_planned_for,
+        "orders_per_second_of_one": {
+            "order_service": orders.most_of_one(),
+            "redis_master": plan.redis.most_of_one(),
+            "recorder": plan.recorder.most_of_one(),
+            "ledger": plan.ledger.most_of_one(),
+        },
         "redis_bytes": plan.redis_bytes,
         "busy_cores": {
             "order_service_orders": orders.busy_cores,

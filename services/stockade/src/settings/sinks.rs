@@ -1,6 +1,8 @@
 //! The brokers that get every event.
 
-use anyhow::{Result, anyhow};
+use std::fs;
+
+use anyhow::{Context, Result, anyhow};
 use publisher::{SinkError, SinkSettings};
 use stock::TlsCertificates;
 
@@ -12,7 +14,11 @@ pub fn read(
     tls: Option<&TlsCertificates>,
     keep: std::time::Duration,
 ) -> Result<Vec<SinkSettings>> {
-    let sinks = [redis(layers, tls)?, nats(layers, keep)?, amqp(layers)?];
+    let sinks = [
+        redis(layers, tls)?,
+        nats(layers, tls, keep)?,
+        amqp(layers, tls)?,
+    ];
     sinks
         .into_iter()
         .flatten()
@@ -46,14 +52,24 @@ fn redis(layers: &Layers, tls: Option<&TlsCertificates>) -> Result<Found> {
     Ok(Some((KEY, sink)))
 }
 
-fn nats(layers: &Layers, keep: std::time::Duration) -> Result<Found> {
+fn nats(
+    layers: &Layers,
+    tls: Option<&TlsCertificates>,
+    keep: std::time::Duration,
+) -> Result<Found> {
     const KEY: &str = "events_nats";
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     let stream = name(layers, "events_nats_stream", is_word)?;
     let subject = name(layers, "events_nats_subject", is_word)?;
     let urls = layers.urls(KEY, &["nats", "tls"])?;
+    let credentials = layers.text("events_nats_credentials").map(|path| {
+        let place = layers.place("events_nats_credentials");
+        fs::read_to_string(&path).with_context(|| format!("{place}: cannot read {path}"))
+    });
     let sink = SinkSettings::Nats {
         urls,
+        tls: tls.cloned(),
+        credentials: credentials.transpose()?,
         stream,
         subject,
         keep,
@@ -61,13 +77,14 @@ fn nats(layers: &Layers, keep: std::time::Duration) -> Result<Found> {
     Ok(layers.text(KEY).map(|_| (KEY, sink)))
 }
 
-fn amqp(layers: &Layers) -> Result<Found> {
+fn amqp(layers: &Layers, tls: Option<&TlsCertificates>) -> Result<Found> {
     const KEY: &str = "events_amqp";
     let exchange = name(layers, "events_amqp_exchange", |byte| {
         byte.is_ascii_graphic()
     })?;
     let url = layers.url(KEY, &["amqp", "amqps"])?;
-    Ok(url.map(|url| (KEY, SinkSettings::Amqp { url, exchange })))
+    let tls = tls.cloned();
+    Ok(url.map(|url| (KEY, SinkSettings::Amqp { url, tls, exchange })))
 }
 
 /// A name of the broker's. One that it would refuse only later is refused here.

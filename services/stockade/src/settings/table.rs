@@ -117,12 +117,13 @@ pub(super) const SETTINGS: &[Setting] = &[
     unset(
         "tls_ca",
         "STOCKADE_TLS_CA",
-        "PEM file with the authority that signed the certificates of Redis and the lock's nodes (rediss); unset: those that browsers trust",
+        "PEM file with the authority that signed the certificates of Redis and the lock's nodes (rediss); unset: those that browsers trust. Brokers and webhooks \
+         may have a certificate of it too",
     ),
     unset(
         "tls_cert",
         "STOCKADE_TLS_CERT",
-        "PEM file with the certificate that Redis and the lock's nodes demand",
+        "PEM file with the certificate that Redis, the lock's nodes and brokers demand",
     ),
     unset(
         "tls_key",
@@ -226,6 +227,12 @@ pub(super) const SETTINGS: &[Setting] = &[
         "10000",
         "milliseconds that a client may take to read what was sent to it, before its connection is closed",
     ),
+    setting(
+        "http_threads",
+        "STOCKADE_HTTP_THREADS",
+        "0",
+        "number of threads that serve connections at STOCKADE_LISTEN, each with a runtime of its own, at most 1024; 0: the shared runtime serves them",
+    ),
     unset(
         "connections_max",
         "STOCKADE_CONNECTIONS_MAX",
@@ -321,6 +328,12 @@ pub(super) const SETTINGS: &[Setting] = &[
         "STOCKADE_ARCHIVE_AFTER",
         "how long after its end a closed item is archived by itself, such as 30d; the units are s, m, h and d. Unset: never",
     ),
+    setting(
+        "purge_retention",
+        "STOCKADE_PURGE_RETENTION",
+        "30d",
+        "how long after its archive an item keeps its orders at least, before `items purge` may delete them; the units are s, m, h and d",
+    ),
     unset(
         "cors_origins",
         "STOCKADE_CORS_ORIGINS",
@@ -331,6 +344,30 @@ pub(super) const SETTINGS: &[Setting] = &[
         "STOCKADE_WEBHOOKS_ALLOW_PRIVATE",
         "false",
         "whether webhooks may have loopback, private and link-local addresses, and http URLs; `up` sets it",
+    ),
+    setting(
+        "webhooks_max",
+        "STOCKADE_WEBHOOKS_MAX",
+        "100",
+        "most webhooks; each has a task in a publisher, and its own place in the events",
+    ),
+    setting(
+        "webhooks_timeout_ms",
+        "STOCKADE_WEBHOOKS_TIMEOUT_MS",
+        "15000",
+        "time for the receiver of a webhook, or the broker of a sink, to answer; then the event is sent again",
+    ),
+    setting(
+        "webhooks_retry_ms",
+        "STOCKADE_WEBHOOKS_RETRY_MS",
+        "5000",
+        "pause before an event that a receiver has not accepted is sent again; it doubles with each further attempt, up to an hour",
+    ),
+    setting(
+        "publisher_lease_ms",
+        "STOCKADE_PUBLISHER_LEASE_MS",
+        "30000",
+        "how long the webhooks and sinks of a publisher that has crashed wait for another one",
     ),
     setting(
         "events_keep_days",
@@ -359,6 +396,11 @@ pub(super) const SETTINGS: &[Setting] = &[
         "events_nats",
         "STOCKADE_EVENTS_NATS",
         "servers of the NATS cluster whose JetStream gets every event, comma-separated: nats://HOST:PORT,..., or tls for TLS; needs a build with          `--features nats`. Unset: none",
+    ),
+    unset(
+        "events_nats_credentials",
+        "STOCKADE_EVENTS_NATS_CREDENTIALS",
+        "credentials file (.creds) of the user that publishes to NATS. Unset: the user of the URL, or none",
     ),
     setting(
         "events_nats_stream",

@@ -50,6 +50,8 @@ fn a_plan_of_a_flash_sale_has_a_table_and_a_summary() {
         "The stock lasts less than a second at 10,000 orders/s; 2,970,000 requests are refused after that, 50,000 a second.",
         "Redis holds 2 MB for the 10,000 orders",
         "The bottleneck is the order service",
+        "a master with a segment for every ",
+        "An item keeps its number of segments",
         "Costs: this version on 2 shared cores",
     ] {
         assert!(text.contains(expected), "{expected:?} is not in\n{text}");
@@ -80,6 +82,11 @@ fn the_json_output_has_stable_names() {
         (7.0, 4.0, 4.0, 2.0)
     );
     assert_eq!(number("ledger_partitions"), 5.0);
+    let of_one = &plan["orders_per_second_of_one"];
+    assert_eq!(
+        ["redis_master", "recorder", "ledger"].map(|part| of_one[part].as_f64().map(f64::round)),
+        [125_000.0, 250_000.0, 100_000.0].map(Some)
+    );
     assert_eq!(plan["bottleneck"], "order_service");
     assert_eq!(number("redis_bytes"), 705e6);
     assert!(number("stock_lasts_seconds") == 10.0 && plan["warning"].is_null());

@@ -26,8 +26,9 @@ impl ItemStock {
             return Ok(Some(reply));
         }
         // Seldom: in a box, it does not enlarge what every order waits in.
+        let runtime = &self.shared.runtime;
         let reopened: Pin<Box<dyn Future<Output = _> + Send + '_>> =
-            Box::pin(self.reopen(attempt, home));
+            Box::pin(runtime.host(self.reopen(attempt, home)));
         reopened.await
     }
 

@@ -24,6 +24,7 @@ scripts! {
     "reserve_home" takes "sabow",
     "reserve_next" takes "sao",
     "reserve_again" takes "saow",
+    "check_home" takes "sa",
     "due_spillovers" takes "aw",
     "finish_spillover" takes "sabw",
     "reopen_spillover" takes "sabw",
@@ -32,6 +33,7 @@ scripts! {
     "release_count" takes "sabw",
     "halt_segment" takes "sabow",
     "inspect" takes "sabow",
+    "mark_checked" takes "s",
     "open_segment" takes "sabow",
     "release" takes "sabo",
     "restore_orders" takes "sabw",
@@ -197,6 +199,15 @@ pub enum Deed {
     SettleTransfers {
         left: String,
     },
+    /// With whether the order has its units.
+    CheckHome {
+        history: String,
+        rows: Vec<(Row, bool)>,
+    },
+    MarkChecked {
+        token: u64,
+        history: String,
+    },
     SetState(Config),
     Halt {
         token: u64,
@@ -255,6 +266,8 @@ impl Deed {
             Self::TransferOut(_) => "transfer_out",
             Self::TransferIn(_) => "transfer_in",
             Self::SettleTransfers { .. } => "settle_transfers",
+            Self::CheckHome { .. } => "check_home",
+            Self::MarkChecked { .. } => "mark_checked",
             Self::SetState(_) => "set_state",
             Self::Halt { .. } => "halt_segment",
             Self::RestoreDecisions { .. } | Self::RestoreBuyers { .. } => "restore_orders",
@@ -333,6 +346,12 @@ impl Deed {
                     .column(rows, |(.., home)| u8::from(*home))
             }
             Self::SettleTransfers { left } => new.arg(left),
+            Self::CheckHome { history, rows } => new
+                .arg(rows.len())
+                .arg(history)
+                .bytes(rows, |(row, _)| row.id().to_vec())
+                .column(rows, |(_, has_units)| u8::from(*has_units)),
+            Self::MarkChecked { token, history } => new.arg(token).arg(history),
             Self::ReopenSpillover { deadline_ms, row } => new
                 .arg(deadline_ms)
                 .raw(row.id().to_vec())

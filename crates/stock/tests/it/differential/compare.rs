@@ -88,6 +88,7 @@ fn expected(segment: &Segment) -> Vec<Reply> {
             .repairing
             .map(|_| ("restored", stock.restored.to_string())),
     );
+    fields.extend(stock.checked.clone().map(|history| ("checked", history)));
     // With the placeholders that keep every key alive.
     let decisions = segment
         .decisions

@@ -196,6 +196,17 @@ pub enum Step {
         segment: u8,
         looked_at_left: bool,
     },
+    /// With whether the ledger says that the order has its units.
+    CheckHome {
+        segment: u8,
+        picks: Vec<(Pick, bool)>,
+        is_other: bool,
+    },
+    MarkChecked {
+        segment: u8,
+        token: Token,
+        is_other: bool,
+    },
     SetState {
         segment: u8,
         setting: Setting,
@@ -427,11 +438,17 @@ fn repairing() -> BoxedStrategy<Step> {
     .boxed()
 }
 
+fn is_other() -> impl Strategy<Value = bool> {
+    prop_oneof![3 => Just(false), 1 => Just(true)]
+}
+
 fn others() -> BoxedStrategy<Step> {
     prop_oneof![
         4 => (segment(), setting()).prop_map(|(segment, setting)| Step::SetState { segment, setting }),
         2 => (segment(), 0..6_u8, setting()).prop_map(|(segment, units, setting)| Step::Open { segment, units, setting }),
         2 => (segment(), 0..3_u8, 1..6_u8).prop_map(|(segment, from, at_most)| Step::Inspect { segment, from, at_most }),
+        2 => (segment(), vec((pick(), any::<bool>()), 1..=3), is_other()).prop_map(|(segment, picks, is_other)| Step::CheckHome { segment, picks, is_other }),
+        2 => (segment(), token(), is_other()).prop_map(|(segment, token, is_other)| Step::MarkChecked { segment, token, is_other }),
         1 => segment().prop_map(|segment| Step::Lose { segment }),
         1 => Just(Step::Wait),
     ]

@@ -48,6 +48,8 @@ pub struct Player {
     pub connection: Connection,
     pub item: String,
     pub shas: Vec<String>,
+    /// The server's replication id.
+    pub history: String,
     pub tally: Tally,
 }
 
@@ -73,10 +75,15 @@ impl Player {
             load.cmd("SCRIPT").arg("LOAD").arg(*source);
         }
         let shas = load.query(&mut connection).unwrap();
+        let info: redis::InfoDict = redis::cmd("INFO")
+            .arg("replication")
+            .query(&mut connection)
+            .unwrap();
         Self {
             connection,
             item,
             shas,
+            history: info.get("master_replid").unwrap(),
             tally: Tally::default(),
         }
     }
@@ -213,6 +220,8 @@ impl Game<'_> {
             Deed::Adjust { .. } => (None, Some(1)),
             Deed::ForgetDeclined { .. }
             | Deed::SettleTransfers { .. }
+            | Deed::CheckHome { .. }
+            | Deed::MarkChecked { .. }
             | Deed::RestoreDecisions { .. }
             | Deed::RestoreBuyers { .. }
             | Deed::Inspect { .. } => (None, None),
@@ -220,6 +229,7 @@ impl Game<'_> {
                 return Seen {
                     now_ms: self.now_ms,
                     entry: self.last_of_server(call.segment),
+                    history: self.player.history.clone(),
                 };
             }
         };
@@ -239,6 +249,7 @@ impl Game<'_> {
         Seen {
             now_ms: self.now_ms,
             entry,
+            history: self.player.history.clone(),
         }
     }
 
@@ -494,6 +505,26 @@ impl Game<'_> {
                 let left = stock.filter(|_| *looked_at_left);
                 let left = left.map_or_else(|| "1-1".to_owned(), |stock| stock.left.clone());
                 self.call(*segment, Deed::SettleTransfers { left })
+            }
+            Step::CheckHome {
+                segment,
+                picks,
+                is_other,
+            } => {
+                let rows = picks
+                    .iter()
+                    .map(|(pick, has_units)| (row(*pick), *has_units))
+                    .collect();
+                let history = self.history(*is_other);
+                self.call(*segment, Deed::CheckHome { history, rows })
+            }
+            Step::MarkChecked {
+                segment,
+                token,
+                is_other,
+            } => {
+                let (token, history) = (self.number(*token), self.history(*is_other));
+                self.call(*segment, Deed::MarkChecked { token, history })
             }
             Step::SetState { segment, setting } => {
                 self.call(*segment, Deed::SetState(self.config(setting)))
@@ -946,6 +977,15 @@ impl Game<'_> {
             .map(|token| self.number(token))
             .or(repairing)
             .unwrap_or(self.tokens_from)
+    }
+
+    /// The server's history, or one that it does not have.
+    fn history(&self, is_other: bool) -> String {
+        if is_other {
+            "another".to_owned()
+        } else {
+            self.player.history.clone()
+        }
     }
 
     fn number(&self, token: Token) -> u64 {

@@ -88,6 +88,8 @@ pub struct Seen {
     pub now_ms: i64,
     /// The id of the entry that the call wrote, if it wrote one.
     pub entry: String,
+    /// The server's replication id.
+    pub history: String,
 }
 
 /// The hash `stock`.
@@ -106,6 +108,8 @@ pub struct Stock {
     pub gained: String,
     pub left: String,
     pub leaving: u64,
+    /// The history in which it was last checked.
+    pub checked: Option<String>,
 }
 
 /// What an entry does to the counter.
@@ -182,6 +186,8 @@ impl Segment {
             Deed::TransferOut(moved) => self.transfer_out(seen, moved),
             Deed::TransferIn(moved) => self.transfer_in(seen, moved),
             Deed::SettleTransfers { left } => self.settle_transfers(left),
+            Deed::CheckHome { history, rows } => self.check_home(seen, history, rows),
+            Deed::MarkChecked { token, history } => self.mark_checked(seen, *token, history),
             Deed::SetState(config) => self.set_state(seen, config),
             Deed::Halt { token, drop } => self.halt(seen, *token, *drop),
             Deed::RestoreDecisions {
@@ -208,7 +214,7 @@ impl Segment {
                 let adjusted = ((*available, *leaving), config, *hold_ms, *segments);
                 self.adjust(seen, *token, (last, *restored), adjusted)
             }
-            Deed::Inspect { from, at_most } => self.inspect(from, *at_most),
+            Deed::Inspect { from, at_most } => self.inspect(seen, from, *at_most),
         }
     }
 
@@ -262,6 +268,7 @@ impl Segment {
             gained: entry.clone(),
             left: entry,
             leaving: 0,
+            checked: Some(seen.history.clone()),
         });
         self.log(
             seen,
@@ -753,6 +760,47 @@ impl Segment {
         list![status, stock.left.clone()]
     }
 
+    fn check_home(&self, seen: &Seen, history: &str, rows: &[(Row, bool)]) -> Reply {
+        let Some(stock) = &self.stock else {
+            return list!["missing"];
+        };
+        if stock.repairing.is_some() {
+            return list!["repairing"];
+        }
+        if history != seen.history {
+            return list!["moved"];
+        }
+        let forgotten = (0_u64..)
+            .zip(rows)
+            .filter(
+                |(_, (row, has_units))| match self.decisions.get(&row.id()) {
+                    None => true,
+                    Some(Decision::Elsewhere { .. }) => !has_units,
+                    Some(_) => false,
+                },
+            )
+            .map(|(index, _)| Reply::from(index));
+        let status = Reply::from("ok");
+        Reply::List([status].into_iter().chain(forgotten).collect())
+    }
+
+    fn mark_checked(&mut self, seen: &Seen, token: u64, history: &str) -> Reply {
+        let Some(stock) = &mut self.stock else {
+            return list!["missing"];
+        };
+        if stock.repairing.is_some() {
+            return list!["repairing"];
+        }
+        if token < stock.fence {
+            return list!["fenced", stock.fence.to_string()];
+        }
+        if history != seen.history {
+            return list!["moved"];
+        }
+        stock.checked = Some(history.to_owned());
+        list!["marked"]
+    }
+
     fn available(&self) -> u64 {
         self.stock.as_ref().map_or(0, |stock| stock.available)
     }
@@ -894,6 +942,7 @@ impl Segment {
             gained: seen.entry.clone(),
             left: seen.entry.clone(),
             leaving: 0,
+            checked: None,
         };
         if drop {
             self.decisions.clear();
@@ -901,6 +950,9 @@ impl Segment {
             self.spillovers.clear();
         }
         let stock = self.stock.get_or_insert(empty);
+        if drop {
+            stock.checked = None;
+        }
         (stock.fence, stock.repairing, stock.restored) = (token, Some(token), 0);
         self.log(
             seen,
@@ -1002,7 +1054,7 @@ impl Segment {
         list!["adjusted", seen.entry.clone()]
     }
 
-    fn inspect(&self, from: &str, at_most: usize) -> Reply {
+    fn inspect(&self, seen: &Seen, from: &str, at_most: usize) -> Reply {
         let Some(Stock {
             available,
             config,
@@ -1012,10 +1064,16 @@ impl Segment {
             gained,
             leaving,
             left,
+            checked,
             ..
         }) = &self.stock
         else {
             return list!["missing"];
+        };
+        let (history, checked) = if from.is_empty() {
+            (String::new(), String::new())
+        } else {
+            (seen.history.clone(), checked.clone().unwrap_or_default())
         };
         let from = if from.is_empty() {
             self.outbox.len()
@@ -1078,6 +1136,10 @@ impl Segment {
             spillovers,
             "whole",
             1_i64,
+            "history",
+            history,
+            "checked",
+            checked,
             "entries",
             entries,
         ]

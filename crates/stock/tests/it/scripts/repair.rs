@@ -873,6 +873,7 @@ async fn adjust_sets_everything_and_the_segment_sells_again(site: Arc<Site>) {
         stock,
         [
             "available=3",
+            &format!("checked={}", dump.stock["checked"]),
             "closes_ms=0",
             "epoch=8",
             "fence=5",

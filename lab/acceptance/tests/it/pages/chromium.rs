@@ -4,14 +4,28 @@ use std::time::Duration;
 
 use reqwest::Client;
 use serde_json::{Value, json};
+use testkit::eventually;
 use tokio::time::sleep;
 
 use super::visitor::{Visitor, field};
 use crate::{
     browser::Browser,
     payments::pay,
-    process::{Serving, settled_audit, token},
+    process::{Serving, create, settled_audit, token},
+    test_env::run_redis,
 };
+
+/// The field has the focus, and Enter sends the form. A browser on a busy machine gives the focus late.
+async fn log_in(browser: &Browser, admin: &str) {
+    let focused = "return document.activeElement.tagName";
+    eventually("the field has the focus", async || {
+        let focused = browser.client.execute(focused, Vec::new()).await;
+        focused.is_ok_and(|focused| *focused.json() == json!("INPUT"))
+    })
+    .await;
+    browser.type_into_focus(&format!("{admin}\u{e007}")).await;
+    browser.shows("#admin", "admin").await;
+}
 
 /// The pages show everything, and the buyer's form works.
 async fn without_scripts(browser: &Browser, url: &str) {
@@ -55,9 +69,8 @@ async fn a_buyer_buys_an_operator_pauses_and_opens_and_the_numbers_move() {
     browser.shows("#left", "9,998").await;
 
     browser.open(&format!("{}/console", up.url)).await;
-    // The field has the focus, and Enter sends the form.
     let admin = token(folder.path(), &["admin"]);
-    browser.type_into_focus(&format!("{admin}\u{e007}")).await;
+    log_in(&browser, &admin).await;
     browser.shows("#item-demo", "sold 2").await;
     another_buys(&up.url).await;
     browser.shows("#item-demo", "sold 3").await;
@@ -91,7 +104,12 @@ async fn a_buyer_buys_an_operator_pauses_and_opens_and_the_numbers_move() {
         .await
         .unwrap();
     let wide = "return document.documentElement.scrollWidth > document.documentElement.clientWidth";
-    for path in ["/sale/demo", "/console", "/console/items/demo"] {
+    for path in [
+        "/sale/demo",
+        "/console",
+        "/console/items/demo",
+        "/console/system",
+    ] {
         browser.open(&format!("{}{path}", up.url)).await;
         let overflows = browser.client.execute(wide, Vec::new()).await.unwrap();
         assert_eq!(
@@ -100,6 +118,11 @@ async fn a_buyer_buys_an_operator_pauses_and_opens_and_the_numbers_move() {
             "{path} is wider than a phone"
         );
     }
+    browser.shows("#processes", "order, recorder").await;
+    browser.screenshot("phone-system").await;
+    browser
+        .open(&format!("{}/console/items/demo", up.url))
+        .await;
     browser.screenshot("phone").await;
 
     let dark = json!({ "features": [{ "name": "prefers-color-scheme", "value": "dark" }] });
@@ -113,11 +136,92 @@ async fn a_buyer_buys_an_operator_pauses_and_opens_and_the_numbers_move() {
         .unwrap();
     assert_eq!(*background.json(), json!("rgb(18, 21, 27)"));
     browser.screenshot("phone-dark").await;
+    browser
+        .open(&format!("{}/console/items/demo", up.url))
+        .await;
+    browser.shows("#live-state", "Live").await;
+    browser.screenshot("phone-item-dark").await;
 
     assert_eq!(browser.errors().await, Vec::<Value>::new());
     without_scripts(&browser, &up.url).await;
     browser.client.clone().quit().await.unwrap();
     settled_audit(folder.path(), "demo").await;
+}
+
+/// Orders of `count` buyers, one unit each.
+async fn order_batch(url: &str, admin: &str, batch: u32, count: u32) {
+    let orders: Vec<_> = (0..count)
+        .map(|n| json!({ "buyer": format!("rush-{batch}-{n}"), "key": "k", "quantity": 1 }))
+        .collect();
+    let path = format!("{url}/v1/items/rush/orders:batch");
+    let request = Client::new().post(path).bearer_auth(admin);
+    let answer = request.json(&json!({ "orders": orders })).send();
+    assert_eq!(answer.await.unwrap().status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_numbers_move_in_a_rush_and_a_stopped_segment_is_shown_and_repaired() {
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    // Without a reconciler first, so that the segment stays as it is.
+    let up = Serving::up_with(folder.path(), &["--roles", "order,recorder"]);
+    let admin = token(folder.path(), &["admin"]);
+    let item = json!({ "id": "rush", "title": "A rush", "stock": 600, "segments": 2, "closes_at": "2099-01-01T00:00:00Z" });
+    create(&up.url, &admin, &item).await;
+    browser
+        .open(&format!("{}/console/items/rush", up.url))
+        .await;
+    log_in(&browser, &admin).await;
+    browser
+        .open(&format!("{}/console/items/rush", up.url))
+        .await;
+    browser.shows("#live-state", "Live").await;
+    browser.shows("#funnel-arrived", "0").await;
+    for batch in 0..12 {
+        order_batch(&up.url, &admin, batch, 100).await;
+        if batch == 2 {
+            browser.shows("#funnel-took", "300").await;
+            browser.shows("#summary", "held 300").await;
+        }
+        sleep(Duration::from_millis(300)).await;
+    }
+    browser.shows("#funnel-arrived", "1,200").await;
+    browser.shows("#funnel-took", "600").await;
+    browser.shows("#summary", "held 600").await;
+    let refused = ["#funnel-shed", "#funnel-sold-out"];
+    let mut sum = 0;
+    for css in refused {
+        let text = browser.text(css).await.replace(',', "");
+        sum += text.parse::<u64>().unwrap();
+    }
+    assert_eq!(sum, 600, "every other request was refused");
+    browser.shows("#summary .refused", "Requests refused").await;
+
+    let settings = std::fs::read_to_string(folder.path().join("run.toml")).unwrap();
+    let settings: toml::Table = settings.parse().unwrap();
+    let redis = settings["redis_url"].as_str().unwrap();
+    run_redis(redis, &["DEL", "outbox:{rush:1}"]).await;
+    browser.shows("#segments", "Stopped or drifted").await;
+    browser.shows("#repair", "halt the segment").await;
+    browser.screenshot("stopped").await;
+    let mut reconciler = Serving::in_the_background(folder.path(), "reconciler");
+    // The holds stay, because the ledger has them.
+    let repaired = async || {
+        let segments = browser.text("#segments").await;
+        !segments.contains("Stopped") && browser.text("#repair").await.is_empty()
+    };
+    eventually("the repair", repaired).await;
+    browser.shows("#journal", "reconciler").await;
+    browser.open(&format!("{}/console/system", up.url)).await;
+    browser.shows("#processes", "reconciler").await;
+    browser.shows("#locks", "given up after").await;
+    browser.screenshot("system").await;
+    assert_eq!(browser.errors().await, Vec::<Value>::new());
+    browser.client.clone().quit().await.unwrap();
+    reconciler.kill();
+    settled_audit(folder.path(), "rush").await;
 }
 
 /// Seconds of the crowd in the pictures.
@@ -161,7 +265,7 @@ async fn the_pictures_of_the_docs() {
     let window = |height| browser.client.set_window_rect(0, 0, 1000, height);
 
     browser.open(&format!("{}/console", up.url)).await;
-    browser.type_into_focus(&format!("{admin}\u{e007}")).await;
+    log_in(&browser, &admin).await;
     browser.shows("#item-demo", "sold 0").await;
     window(1000).await.unwrap();
     browser
@@ -169,6 +273,11 @@ async fn the_pictures_of_the_docs() {
         .await;
     crowd(&up.url, &admin, payment_secret).await;
     browser.screenshot_in(pictures, "console").await;
+
+    window(1250).await.unwrap();
+    browser.open(&format!("{}/console/system", up.url)).await;
+    browser.shows("#live-state", "Live").await;
+    browser.screenshot_in(pictures, "system").await;
 
     window(820).await.unwrap();
     browser.open(&format!("{}/sale/demo", up.url)).await;

@@ -16,6 +16,7 @@ use sqlx::{Connection, PgConnection};
 use testbed::{Postgres, Redis};
 use testkit::eventually;
 
+use super::stock::StockServers;
 use crate::{
     process::{Serving, audit, create, order, program, run, stdout, stockade, token},
     test_env::run_redis,
@@ -26,7 +27,7 @@ pub const STOCK: u64 = 40;
 const PRICE_CENTS: u64 = 500;
 
 /// The block of the page that begins with this line.
-fn documented(first_line: &str) -> &'static str {
+pub fn documented(first_line: &str) -> &'static str {
     let from = PAGE
         .find(&format!("```sh\n{first_line}\n"))
         .unwrap_or_else(|| panic!("the page has no block {first_line:?}"));
@@ -44,7 +45,7 @@ pub struct Placed {
 /// Redis, PostgreSQL with an archive of its log, and a folder whose settings name them.
 pub struct Drill {
     folder: tempfile::TempDir,
-    pub redis: Redis,
+    pub stock: StockServers,
     pub postgres: Postgres,
     pub ledger: String,
     pub admin: String,
@@ -55,7 +56,11 @@ pub struct Drill {
 impl Drill {
     /// Starts the servers and the roles, and sells `vase` in two segments.
     pub async fn start() -> Self {
-        let redis = Redis::start().await.unwrap();
+        Self::on(StockServers::one().await).await
+    }
+
+    /// The same with the stock on these servers.
+    pub async fn on(stock: StockServers) -> Self {
         let postgres = Postgres::builder()
             .config("archive_mode", "on")
             .config(
@@ -70,13 +75,13 @@ impl Drill {
         let settings = format!(
             "redis_url = \"{}\"\ndatabase_url = \"{ledger}\"\njwt_secret = \"a secret of the login\"\nadmin_token = \"a token of the admins\"\n\
              payment_secret = \"a secret of payments\"\norder_timeout_ms = 1500\n",
-            redis.url()
+            stock.url()
         );
         fs::write(folder.path().join("stockade.toml"), settings).unwrap();
         let admin = token(folder.path(), &["admin"]);
         let mut drill = Self {
             folder,
-            redis,
+            stock,
             postgres,
             ledger,
             admin,
@@ -130,10 +135,10 @@ impl Drill {
             .env("PATH", path())
             .env("LEDGER", &self.ledger)
             .env("DATABASE_URL", &self.ledger)
-            .env("REDIS_URL", self.redis.url())
+            .env("REDIS_URL", self.stock.masters()[0].url())
             .env("BACKUP", self.backup())
             .env("PGDATA", self.postgres.dir().join("data"))
-            .env("REDIS_DIR", self.redis.dir())
+            .env("REDIS_DIR", self.stock.masters()[0].dir())
             .envs(variables.iter().copied());
         let output = command.output().unwrap();
         let printed = stdout(&output);
@@ -159,7 +164,22 @@ impl Drill {
     }
 
     pub fn back_up_redis(&self) {
-        self.run("# Back up a Redis master: each of a cluster.", &[]);
+        self.at_each_master("# Back up a Redis master: each of a cluster.");
+    }
+
+    /// Runs a block of the page for each master, with a backup folder of its own.
+    fn at_each_master(&self, first_line: &str) {
+        for (shard, master) in self.stock.masters().iter().enumerate() {
+            let backup = self.backup().join(format!("shard-{shard}"));
+            fs::create_dir_all(&backup).unwrap();
+            let variables = [
+                ("REDIS_URL", master.url()),
+                ("REDIS_DIR", master.dir().display().to_string()),
+                ("BACKUP", backup.display().to_string()),
+            ];
+            let variables = variables.each_ref().map(|(name, value)| (*name, &**value));
+            self.run(first_line, &variables);
+        }
     }
 
     /// A moment that the ledger can be restored to: what was recorded so far was committed before it.
@@ -188,13 +208,14 @@ impl Drill {
     }
 
     pub async fn restore_redis(&mut self) {
-        self.redis.kill().await.unwrap();
-        self.run("# Restore a Redis master.", &[]);
-        self.redis.restart().await.unwrap();
+        self.stock.kill().await;
+        self.at_each_master("# Restore a Redis master.");
+        self.stock.restart().await;
     }
 
     pub fn rebuild(&self) -> String {
-        self.run("# Rebuild Redis from the ledger.", &[])
+        let url = self.stock.url();
+        self.run("# Rebuild Redis from the ledger.", &[("REDIS_URL", &url)])
     }
 
     /// Runs `stockade`, which must succeed.
@@ -213,7 +234,7 @@ impl Drill {
     pub async fn delete_tombstones(&self, item: &str) {
         for segment in 0..2 {
             let key = format!("stock:{{{item}:{segment}}}");
-            run_redis(&self.redis.url(), &["DEL", &key]).await;
+            run_redis(&self.stock.url(), &["DEL", &key]).await;
         }
     }
 
@@ -303,21 +324,8 @@ impl Drill {
 
     /// Waits until the outbox of each segment is trimmed down to the entry recorded last.
     pub async fn outboxes_are_trimmed(&self) {
-        let mut redis = redis::Client::open(self.redis.url())
-            .unwrap()
-            .get_multiplexed_async_connection()
-            .await
-            .unwrap();
-        eventually("trimmed outboxes", async || {
-            let (mut one, mut other) = (redis.clone(), redis.clone());
-            let length = async |redis: &mut redis::aio::MultiplexedConnection, segment: u16| {
-                let key = format!("outbox:{{vase:{segment}}}");
-                redis::cmd("XLEN").arg(key).query_async::<u64>(redis).await
-            };
-            length(&mut one, 0).await.unwrap() == 1 && length(&mut other, 1).await.unwrap() == 1
-        })
-        .await;
-        let _: String = redis::cmd("PING").query_async(&mut redis).await.unwrap();
+        let urls: Vec<_> = self.stock.masters().iter().map(Redis::url).collect();
+        outboxes_are_trimmed(&urls).await;
     }
 
     /// The last of these orders at each segment, by the ledger.
@@ -373,8 +381,34 @@ impl Drill {
     }
 }
 
+/// Waits until the outbox of each segment of `vase`, on one of these masters, has one entry.
+pub async fn outboxes_are_trimmed(masters: &[String]) {
+    for segment in 0..2 {
+        let key = format!("outbox:{{vase:{segment}}}");
+        eventually("a trimmed outbox", async || {
+            let mut is_trimmed = false;
+            for url in masters {
+                is_trimmed |= entries(url, &key).await == Some(1);
+            }
+            is_trimmed
+        })
+        .await;
+    }
+}
+
+/// `None`: another master of the cluster has the key.
+async fn entries(url: &str, key: &str) -> Option<u64> {
+    let client = redis::Client::open(url).unwrap();
+    let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+    redis::cmd("XLEN")
+        .arg(key)
+        .query_async(&mut redis)
+        .await
+        .ok()
+}
+
 /// PATH with `stockade` and PostgreSQL's programs, which packages keep off it.
-fn path() -> String {
+pub fn path() -> String {
     let stockade = program().parent().unwrap().display().to_string();
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     let mut postgres: Vec<_> = versions

@@ -61,7 +61,7 @@ impl Engine {
         id: CartId,
         buyer: Option<&BuyerId>,
     ) -> Result<Option<Cart>, EngineError> {
-        let found = self.ledger.cart(id).await?;
+        let found = self.ledger.look_up_cart(id).await?;
         Ok(found.filter(|cart| buyer.is_none_or(|buyer| *buyer == cart.buyer)))
     }
 

@@ -125,16 +125,16 @@ async fn a_cart_that_is_being_placed_has_no_hold_to_extend() {
 async fn an_extended_cart_outlives_its_first_end() {
     open_each(Options::reconciled(), async |env| {
         let vase = env
-            .create(json!({ "stock": 5, "hold_seconds": HOLD.as_secs(), "max_hold_seconds": 600 }))
+            .create(json!({ "stock": 5, "hold_seconds": 2, "max_hold_seconds": 600 }))
             .await;
         let bowl = env
             .create(json!({ "stock": 5, "hold_seconds": 60, "max_hold_seconds": 600 }))
             .await;
         let lines = [(&*vase, 1), (&*bowl, 1)];
         let kept = env.held_cart("ann", "k", &lines).await;
-        let lost = env.held_cart("bob", "k", &lines).await;
         let extended = env.extend_cart("ann", &kept, &json!(600)).await;
         assert_eq!(extended.status, 200, "{extended:?}");
+        let lost = env.held_cart("bob", "k", &lines).await;
         env.cart_becomes(&lost, "expired").await;
         assert_eq!(env.assert_whole(&kept).await, "held");
         let late = env.extend_cart("bob", &lost, &json!(600)).await;

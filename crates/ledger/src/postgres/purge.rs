@@ -1,0 +1,206 @@
+//! Purging archived items, on PostgreSQL.
+//!
+//! Purges use the connections of lists: their plans read the rows of a page and no others, and however
+//! much is purged, orders and recorders keep their connections.
+
+use async_trait::async_trait;
+use domain::{ItemId, OrderId};
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use super::{PostgresLedger, Transaction};
+use crate::{
+    Audits, GoodAudit, LedgerError, PurgeRequest, PurgeStep, Purges,
+    columns::{GoodAuditColumns, PurgeColumns},
+    convert::{id_range, parsed, signed, unsigned},
+    purge::{self, Deleted, PurgeState, Statements},
+};
+
+#[async_trait]
+impl Purges for PostgresLedger {
+    async fn request_purge(
+        &self,
+        id: &ItemId,
+        archived_before: Timestamp,
+        actor: &str,
+    ) -> Result<PurgeRequest, LedgerError> {
+        purge::request(self.lists.begin().await?, id, archived_before, actor).await
+    }
+
+    async fn items_to_purge(&self) -> Result<Vec<ItemId>, LedgerError> {
+        let ids = sqlx::query_scalar::<_, String>(
+            "SELECT id FROM items WHERE purge_by IS NOT NULL AND purged_at IS NULL ORDER BY id",
+        );
+        let ids = ids.fetch_all(&self.lists).await?;
+        ids.iter().map(|id| parsed("items.id", id)).collect()
+    }
+
+    async fn purge(
+        &self,
+        id: &ItemId,
+        after: Option<OrderId>,
+        at_most: usize,
+    ) -> Result<PurgeStep, LedgerError> {
+        purge::step(self.lists.begin().await?, id, after, at_most).await
+    }
+}
+
+#[async_trait]
+impl Audits for PostgresLedger {
+    async fn good_audit(&self, id: &ItemId) -> Result<Option<GoodAudit>, LedgerError> {
+        let row = sqlx::query_as::<_, GoodAuditColumns>(
+            "SELECT (extract(epoch FROM at) * 1000)::bigint AS at_ms, revision FROM good_audits WHERE item = $1",
+        );
+        row.bind(id.as_str())
+            .fetch_optional(&self.audits)
+            .await?
+            .map(GoodAudit::try_from)
+            .transpose()
+    }
+
+    async fn refunds_due_by_item(&self) -> Result<Vec<(ItemId, u64)>, LedgerError> {
+        let rows = sqlx::query_as::<_, (String, i64)>(
+            "SELECT item, count(*) FROM orders WHERE state = 'refund_due' GROUP BY item",
+        );
+        let rows = rows.fetch_all(&self.audits).await?;
+        rows.iter()
+            .map(|(item, orders)| Ok((parsed("orders.item", item)?, unsigned("orders", *orders)?)))
+            .collect()
+    }
+
+    async fn note_good_audit(&self, id: &ItemId, audit: GoodAudit) -> Result<(), LedgerError> {
+        let noted = sqlx::query(
+            "INSERT INTO good_audits (item, at, revision) VALUES ($1, to_timestamp($2::double precision / 1000), $3) \
+             ON CONFLICT (item) DO UPDATE SET at = excluded.at, revision = excluded.revision WHERE good_audits.at <= excluded.at",
+        );
+        noted
+            .bind(id.as_str())
+            .bind(audit.at.as_millisecond())
+            .bind(audit.revision.cast_signed())
+            .execute(&self.audits)
+            .await?;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Statements for Transaction {
+    async fn lock_purge(&mut self, id: &ItemId) -> Result<Option<PurgeState>, LedgerError> {
+        let row = sqlx::query_as::<_, PurgeColumns>(
+            "SELECT (extract(epoch FROM archived_at) * 1000)::bigint AS archived_ms, purge_by, purged_orders, purged_transfers, \
+             (extract(epoch FROM purged_at) * 1000)::bigint AS purged_ms FROM items WHERE id = $1 FOR UPDATE",
+        );
+        row.bind(id.as_str())
+            .fetch_optional(&mut **self)
+            .await?
+            .map(PurgeState::try_from)
+            .transpose()
+    }
+
+    async fn write_purge_request(&mut self, id: &ItemId, actor: &str) -> Result<(), LedgerError> {
+        sqlx::query("UPDATE items SET purge_by = $2 WHERE id = $1")
+            .bind(id.as_str())
+            .bind(actor)
+            .execute(&mut **self)
+            .await?;
+        Ok(())
+    }
+
+    async fn delete_orders(
+        &mut self,
+        id: &ItemId,
+        after: Option<OrderId>,
+        at_most: usize,
+    ) -> Result<Deleted, LedgerError> {
+        let [first, last] = id_range(id.tag());
+        let visited = sqlx::query_scalar::<_, Uuid>(
+            "SELECT id FROM orders WHERE id >= $2 AND id > $3 AND id <= $4 AND item = $1 ORDER BY id LIMIT $5",
+        );
+        let visited = visited
+            .bind(id.as_str())
+            .bind(after.unwrap_or(first).as_uuid())
+            .bind(after.map_or(Uuid::nil(), |after| after.as_uuid()))
+            .bind(last.as_uuid())
+            .bind(signed(at_most as u64))
+            .fetch_all(&mut **self)
+            .await?;
+        let deleted =
+            sqlx::query("DELETE FROM orders WHERE id = ANY($1) AND state <> 'refund_due'")
+                .bind(&visited)
+                .execute(&mut **self)
+                .await?;
+        delete_carts(self, &visited).await?;
+        Ok(Deleted {
+            orders: deleted.rows_affected(),
+            last: visited.last().copied().map(OrderId::from),
+        })
+    }
+
+    async fn orders_left(&mut self, id: &ItemId) -> Result<u64, LedgerError> {
+        let left = sqlx::query_scalar::<_, i64>(
+            "SELECT count(*) FROM orders WHERE id BETWEEN $2 AND $3 AND item = $1 AND state = 'refund_due'",
+        );
+        let [first, last] = id_range(id.tag());
+        let left = left
+            .bind(id.as_str())
+            .bind(first.as_uuid())
+            .bind(last.as_uuid());
+        unsigned("orders", left.fetch_one(&mut **self).await?)
+    }
+
+    async fn delete_transfers(&mut self, id: &ItemId, at_most: usize) -> Result<u64, LedgerError> {
+        let deleted = sqlx::query(
+            "DELETE FROM transfers WHERE id = ANY(ARRAY(SELECT id FROM transfers WHERE item = $1 ORDER BY id LIMIT $2))",
+        );
+        let deleted = deleted
+            .bind(id.as_str())
+            .bind(signed(at_most as u64))
+            .execute(&mut **self)
+            .await?;
+        Ok(deleted.rows_affected())
+    }
+
+    async fn count_purged(
+        &mut self,
+        id: &ItemId,
+        orders: u64,
+        transfers: u64,
+        is_done: bool,
+    ) -> Result<(), LedgerError> {
+        sqlx::query(
+            "UPDATE items SET purged_orders = purged_orders + $2, purged_transfers = purged_transfers + $3, \
+             purged_at = CASE WHEN $4 THEN now() END WHERE id = $1",
+        )
+        .bind(id.as_str())
+        .bind(signed(orders))
+        .bind(signed(transfers))
+        .bind(is_done)
+        .execute(&mut **self)
+        .await?;
+        Ok(())
+    }
+}
+
+/// Deletes the settled carts of these orders of which no order is left. The lines of the others stay:
+/// they name the orders of other items.
+async fn delete_carts(transaction: &mut Transaction, orders: &[Uuid]) -> Result<(), LedgerError> {
+    let carts = sqlx::query_scalar::<_, Uuid>(
+        "SELECT DISTINCT cart FROM cart_lines JOIN carts ON carts.id = cart \
+         WHERE order_id = ANY($1) AND due_at IS NULL AND NOT EXISTS ( \
+             SELECT FROM cart_lines AS others JOIN orders ON orders.id = others.order_id WHERE others.cart = cart_lines.cart)",
+    );
+    let carts = carts.bind(orders).fetch_all(&mut **transaction).await?;
+    if carts.is_empty() {
+        return Ok(());
+    }
+    for delete in [
+        "DELETE FROM cart_lines WHERE cart = ANY($1)",
+        "DELETE FROM carts WHERE id = ANY($1)",
+    ] {
+        sqlx::query(delete)
+            .bind(&carts)
+            .execute(&mut **transaction)
+            .await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! The home check, checked in every interleaving: whatever home's server loses, home knows each order
+//! of the ledger that another segment has, from the next mark on.
+//!
+//! # What is modelled
+//!
+//! An order whose home is empty is declined there. That leaves no outbox entry, so a failover that
+//! loses it leaves home's anchor as it was. The other segment takes the order, and the ledger records
+//! it. From then on home must answer every repeat.
+//!
+//! Home's hash holds a *mark*: the history under which its decisions were last compared with the
+//! ledger. A failover begins another history. While the mark names another one, a reconciler waits
+//! until the deadlines of all orders have passed that home may have declined before, then until the
+//! ledger has what the other segment had at that time. Then it compares, repairs home if an order is
+//! missing, and sets the mark once none is.
+//!
+//! What home keeps is a list of events, and a failover cuts off its end, the mark with it. A message
+//! to the other segment is delivered at any time until its deadline, by a clock that may be behind. A
+//! reconciler can crash anywhere, and another one begins again.
+//!
+//! # What is left out, and why nothing is lost
+//!
+//! * *Units at home.* An order that home takes is in its outbox (`recovery.rs`).
+//! * *Where a spillover ends.* `declined` and `elsewhere` both answer a repeat: a spillover that is
+//!   repeated ends where it ended before (`spillover.rs`).
+//! * *More segments, more homes.* Orders of other homes do not meet this one's. Other segments are
+//!   waited for like the one here.
+//! * *How the other segment is repaired.* It keeps what the ledger has of it (`recovery.rs`), and a
+//!   failover of it loses the rest.
+
+mod check;
+mod properties;
+mod state;
+
+use self::{
+    check::{HomeCheck, Rules},
+    properties::{KNOWN, SETTLED},
+};
+use crate::check::{assert_sound, find_counterexample};
+
+const CHECK: HomeCheck = HomeCheck {
+    rules: Rules::ALL,
+    orders: 2,
+    failovers: 2,
+    losses: 0,
+    other_failovers: 0,
+};
+/// Home loses the key of its decisions, and keeps the one of its counter.
+const LOST_KEYS: HomeCheck = HomeCheck {
+    failovers: 1,
+    losses: 1,
+    ..CHECK
+};
+/// The other segment's server fails, too.
+const BOTH_FAIL: HomeCheck = HomeCheck {
+    failovers: 1,
+    other_failovers: 1,
+    ..CHECK
+};
+
+fn assert_needed(check: HomeCheck, rules: Rules, property: &'static str) {
+    find_counterexample(HomeCheck { rules, ..check }, property);
+}
+
+#[test]
+fn home_knows_every_order_of_the_ledger_whatever_its_server_loses() {
+    assert_sound(CHECK, 20_000);
+}
+
+#[test]
+fn home_knows_every_order_of_the_ledger_whatever_keys_are_lost() {
+    assert_sound(LOST_KEYS, 20_000);
+}
+
+#[test]
+fn home_knows_every_order_of_the_ledger_whatever_both_servers_lose() {
+    assert_sound(BOTH_FAIL, 20_000);
+}
+
+#[test]
+#[ignore = "millions of states"]
+fn home_knows_every_order_of_the_ledger_at_a_larger_size() {
+    assert_sound(
+        HomeCheck {
+            losses: 1,
+            other_failovers: 1,
+            ..CHECK
+        },
+        1_000_000,
+    );
+}
+
+#[test]
+fn without_the_comparison_home_does_not_know_an_order() {
+    let rules = Rules {
+        orders_are_compared: false,
+        ..Rules::ALL
+    };
+    assert_needed(CHECK, rules, KNOWN);
+}
+
+#[test]
+fn without_waiting_for_the_deadlines_home_does_not_know_an_order() {
+    let rules = Rules {
+        waits_for_deadlines: false,
+        ..Rules::ALL
+    };
+    assert_needed(CHECK, rules, KNOWN);
+}
+
+#[test]
+fn without_a_margin_for_the_clocks_home_does_not_know_an_order() {
+    let rules = Rules {
+        margin_covers_the_clocks: false,
+        ..Rules::ALL
+    };
+    assert_needed(CHECK, rules, KNOWN);
+}
+
+#[test]
+fn without_waiting_for_the_recorder_home_does_not_know_an_order() {
+    let rules = Rules {
+        waits_for_the_recorder: false,
+        ..Rules::ALL
+    };
+    assert_needed(CHECK, rules, KNOWN);
+}
+
+#[test]
+fn with_a_tail_that_was_read_before_the_deadlines_home_does_not_know_an_order() {
+    let rules = Rules {
+        tail_is_read_after_the_deadlines: false,
+        ..Rules::ALL
+    };
+    assert_needed(CHECK, rules, KNOWN);
+}
+
+#[test]
+fn with_the_mark_before_the_comparison_home_does_not_know_an_order() {
+    let rules = Rules {
+        mark_comes_last: false,
+        ..Rules::ALL
+    };
+    assert_needed(CHECK, rules, KNOWN);
+}
+
+#[test]
+fn with_a_mark_of_whatever_history_it_finds_home_does_not_know_an_order() {
+    let rules = Rules {
+        mark_names_the_history_that_was_checked: false,
+        ..Rules::ALL
+    };
+    assert_needed(CHECK, rules, KNOWN);
+}
+
+/// A server that is promoted, replaced, and promoted again has its run id all the time.
+#[test]
+fn with_the_run_id_of_the_server_home_does_not_know_an_order() {
+    let rules = Rules {
+        history_is_new_after_each_failover: false,
+        ..Rules::ALL
+    };
+    assert_needed(CHECK, rules, KNOWN);
+}
+
+#[test]
+fn with_a_mark_that_outlives_the_decisions_home_does_not_know_an_order() {
+    let rules = Rules {
+        mark_goes_with_the_decisions: false,
+        ..Rules::ALL
+    };
+    assert_needed(LOST_KEYS, rules, KNOWN);
+}
+
+#[test]
+fn with_the_mark_of_a_late_reconciler_home_does_not_know_an_order() {
+    let rules = Rules {
+        mark_is_fenced: false,
+        ..Rules::ALL
+    };
+    assert_needed(LOST_KEYS, rules, KNOWN);
+}
+
+#[test]
+fn without_a_new_start_after_the_others_failover_the_check_does_not_end() {
+    let rules = Rules {
+        begins_again_with_any_history: false,
+        ..Rules::ALL
+    };
+    assert_needed(BOTH_FAIL, rules, SETTLED);
+}

@@ -1,0 +1,48 @@
+//! Asking for the deletion of an archived item's orders. A reconciler does it.
+
+use domain::ItemId;
+use jiff::{SignedDuration, Timestamp};
+use ledger::PurgeRequest;
+
+use super::{Engine, EngineError};
+
+/// Result of asking for the purge of an item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PurgeRequested {
+    /// The item's orders are deleted.
+    Purged,
+    /// The request is recorded, and a reconciler will delete the item's orders.
+    Pending,
+    /// The item is not archived.
+    NotArchived,
+    /// The item keeps its orders until this time.
+    TooEarly(Timestamp),
+    /// There is no such item.
+    NoItem,
+}
+
+impl Engine {
+    /// Records that the orders of the item are to be deleted for `actor`. May be repeated after any
+    /// failure.
+    pub async fn purge_item(
+        &self,
+        id: &ItemId,
+        actor: &str,
+    ) -> Result<PurgeRequested, EngineError> {
+        let retention =
+            SignedDuration::try_from(self.settings.purge_retention).unwrap_or(SignedDuration::MAX);
+        let archived_before = Timestamp::now()
+            .checked_sub(retention)
+            .unwrap_or(Timestamp::MIN);
+        let requested = self.ledger.request_purge(id, archived_before, actor);
+        Ok(match requested.await? {
+            PurgeRequest::Noted => PurgeRequested::Pending,
+            PurgeRequest::Purged => PurgeRequested::Purged,
+            PurgeRequest::NotArchived => PurgeRequested::NotArchived,
+            PurgeRequest::TooEarly(at) => {
+                PurgeRequested::TooEarly(at.checked_add(retention).unwrap_or(Timestamp::MAX))
+            }
+            PurgeRequest::NoItem => PurgeRequested::NoItem,
+        })
+    }
+}

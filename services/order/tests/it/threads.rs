@@ -1,0 +1,170 @@
+//! Threads that serve connections place orders, and nothing else holds them up.
+
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex, mpsc},
+    time::Duration,
+};
+
+use axum::{body::Body, routing::get};
+use bytes::Bytes;
+use futures::stream;
+use order::{BuyerKey, Credentials, Limits};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::oneshot,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::env::{ADMIN, Options, SECRET, TestEnv, open, payment_keys};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A listener with one thread, over the environment's service with some more routes.
+struct OneThread {
+    address: String,
+    stop: CancellationToken,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+impl OneThread {
+    async fn over(env: &TestEnv, routes: axum::Router) -> Self {
+        let credentials = Credentials::new(&BuyerKey::Secret(SECRET.into()), ADMIN).unwrap();
+        let limits = Limits {
+            threads: 1,
+            ..Limits::default()
+        };
+        let engine = Arc::clone(&env.engines[0]);
+        let api = order::router(engine, Arc::new(credentials), payment_keys(), None, &limits)
+            .map(|api| api.merge(routes));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let stop = CancellationToken::new();
+        let stopping = stop.clone();
+        let serving =
+            tokio::spawn(async move { order::serve(listener, api, &limits, stopping).await });
+        Self {
+            address,
+            stop,
+            serving,
+        }
+    }
+
+    async fn get(&self, path: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: shop\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream
+    }
+
+    async fn close(self) {
+        self.stop.cancel();
+        self.serving.await.unwrap();
+    }
+}
+
+async fn whole(mut stream: TcpStream) -> String {
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+    read.expect("no answer").unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_request_that_blocks_holds_up_no_order() {
+    open(Options::default(), async |env| {
+        let (begun, mut beginning) = tokio::sync::mpsc::unbounded_channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let ended = Arc::new(Mutex::new(ended));
+        // It computes, and yields to no other task of its thread.
+        let blocking = get(async move || {
+            begun.send(()).unwrap();
+            let _ = ended.lock().unwrap().recv_timeout(PATIENCE * 2);
+            "done"
+        });
+        let routes = axum::Router::new().route("/blocking", blocking);
+        let one = OneThread::over(&env, routes).await;
+        let item = env.create(json!({ "stock": 100, "segments": 2 })).await;
+        let blocked = one.get("/blocking").await;
+        beginning.recv().await.unwrap();
+        let url = format!("http://{}/v1/items/{item}/orders", one.address);
+        let orders = (0..20).map(|buyer| {
+            let order = reqwest::Client::new()
+                .post(&url)
+                .bearer_auth(crate::env::token(&format!("buyer-{buyer}")))
+                .header("Idempotency-Key", "k")
+                .json(&json!({ "quantity": 1 }))
+                .timeout(PATIENCE);
+            async move { order.send().await.unwrap().status().as_u16() }
+        });
+        let answers = futures::future::join_all(orders).await;
+        assert!(
+            answers.iter().all(|status| *status == 201),
+            "orders wait for a request that blocks: {answers:?}"
+        );
+        end.send(()).unwrap();
+        assert!(whole(blocked).await.ends_with("done"));
+        one.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_ends_with_its_connection_and_so_does_a_stream() {
+    open(Options::default(), async |env| {
+        let (begun, mut beginning) = tokio::sync::mpsc::unbounded_channel();
+        let streams = begun.clone();
+        let routes = axum::Router::new()
+            .route(
+                "/waits",
+                get(async move || {
+                    let (alive, dropped) = oneshot::channel::<()>();
+                    begun.send(dropped).unwrap();
+                    std::future::pending::<()>().await;
+                    drop(alive);
+                }),
+            )
+            .route(
+                "/streams",
+                get(async move || {
+                    let (alive, dropped) = oneshot::channel::<()>();
+                    streams.send(dropped).unwrap();
+                    let rows = stream::unfold(alive, async |alive| {
+                        Some((Ok::<_, Infallible>(Bytes::from_static(b"row")), alive))
+                    });
+                    Body::from_stream(rows)
+                }),
+            );
+        let one = OneThread::over(&env, routes).await;
+        for path in ["/waits", "/streams"] {
+            let stream = one.get(path).await;
+            let dropped = beginning.recv().await.unwrap();
+            drop(stream);
+            let dropped = tokio::time::timeout(PATIENCE, dropped).await;
+            assert!(
+                dropped.expect("it outlives its connection").is_err(),
+                "{path}"
+            );
+        }
+        one.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_in_a_request_is_answered_and_the_thread_serves_on() {
+    open(Options::default(), async |env| {
+        let panics = get(async || -> &'static str { panic!("this panic is part of the test") });
+        let one = OneThread::over(&env, axum::Router::new().route("/panics", panics)).await;
+        for _ in 0..2 {
+            let answer = whole(one.get("/panics").await).await;
+            assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
+        }
+        let answer = whole(one.get("/healthz").await).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        one.close().await;
+    })
+    .await;
+}

@@ -1,0 +1,285 @@
+//! Audits: compares the orders of items with their rows, in a task of its own, so that no repair or
+//! transfer waits for the sums.
+//!
+//! An audit reads every order of an item. So an item is audited again only when one of its rows has
+//! changed since its last good audit, at most once per `audit_interval`, or when that audit is old
+//! (`full_audit_interval`). The ledger has the last good audits: a new process, and every other
+//! reconciler, goes on from there. Every transition and every recorded entry changes a row in the
+//! transaction that changes the orders. What this does not see, until the audit is old, is a change of
+//! orders that bypasses the ledger's code.
+
+use std::{
+    collections::{HashMap, HashSet},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use domain::ItemId;
+use jiff::{SignedDuration, Timestamp};
+use ledger::{GoodAudit, NewJournalEntry};
+use serde_json::json;
+use supervision::ErrorLatch;
+
+use crate::{ERRORS, Reconciler, ReconcilerError, gauges};
+
+/// Longest time between two looks at which audits are due.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// After an audit, the pause is so many times as long as the audit was: however large the sales are,
+/// audits take a fifth of the time of one connection.
+const PAUSE_FACTOR: u32 = 4;
+
+/// The next audit of an item that changes all the time begins after so many times the time that the
+/// last one took.
+const REPEAT_FACTOR: u32 = 20;
+
+/// What is known of the audits of the items, for the reconcile loop and the task.
+#[derive(Default)]
+pub(crate) struct Audits {
+    items: Mutex<HashMap<ItemId, Audited>>,
+}
+
+/// What is known of one item.
+struct Audited {
+    /// Revision of its rows, as the reconcile loop has last seen them.
+    revision: u64,
+    /// Units that the reconcile loop cannot explain.
+    drift: u64,
+    /// Units by which the orders and the rows differ, or which are oversold.
+    miscounted: u64,
+    good: Option<GoodAudit>,
+    /// When the next audit may begin.
+    next: Instant,
+}
+
+impl Audits {
+    fn items(&self) -> MutexGuard<'_, HashMap<ItemId, Audited>> {
+        // No code panics while it holds the lock.
+        self.items.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what the reconcile loop has found, and shows all drift of the item.
+    pub(crate) fn note(&self, id: &ItemId, revision: u64, drift: u64, interval: Duration) {
+        let mut items = self.items();
+        let audited = items.entry(id.clone()).or_insert_with(|| Audited {
+            revision,
+            drift,
+            miscounted: 0,
+            good: None,
+            next: Instant::now() + interval,
+        });
+        (audited.revision, audited.drift) = (revision, drift);
+        gauges::show_drift(id, drift + audited.miscounted);
+    }
+
+    /// Units of the item by which the orders and the rows differ, or which are oversold.
+    pub(crate) fn miscounted(&self, id: &ItemId) -> u64 {
+        self.items().get(id).map_or(0, |audited| audited.miscounted)
+    }
+
+    /// Forgets the items that are not among these.
+    pub(crate) fn retain(&self, live: &HashSet<&ItemId>) {
+        self.items().retain(|id, _| live.contains(id));
+    }
+
+    /// The items to audit, those that have waited longest first.
+    fn due(&self, now: Instant, time: Timestamp, full_interval: Duration) -> Vec<ItemId> {
+        let items = self.items();
+        let mut due: Vec<_> = items
+            .iter()
+            .filter(|(id, audited)| {
+                audited.next <= now && !audited.is_covered(id, time, full_interval)
+            })
+            .map(|(id, audited)| (audited.next, id.clone()))
+            .collect();
+        due.sort_unstable();
+        due.into_iter().map(|(_, id)| id).collect()
+    }
+
+    fn update(&self, id: &ItemId, change: impl FnOnce(&mut Audited)) {
+        if let Some(audited) = self.items().get_mut(id) {
+            change(audited);
+        }
+    }
+}
+
+impl Audited {
+    /// Whether the last good audit is one of the rows as they are, and is not old.
+    fn is_covered(&self, id: &ItemId, time: Timestamp, full_interval: Duration) -> bool {
+        self.miscounted == 0
+            && self.good.is_some_and(|good| {
+                good.revision == self.revision && !is_old(id, good, time, full_interval)
+            })
+    }
+}
+
+/// Whether the audit is so old that the item is audited again without a change. The time differs from
+/// item to item, between three and five quarters of the interval: audits that were made together are
+/// not repeated together.
+fn is_old(id: &ItemId, good: GoodAudit, time: Timestamp, full_interval: Duration) -> bool {
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    let share = f64::from(u32::try_from(hasher.finish() >> 32).unwrap_or(0)) / f64::from(u32::MAX);
+    let lasts = full_interval.mul_f64(0.75 + share / 2.0);
+    time.duration_since(good.at) >= SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX)
+}
+
+pub(crate) async fn run(reconciler: Arc<Reconciler>) {
+    let error_latch = ErrorLatch::new("auditing items", ERRORS);
+    let interval = reconciler.settings.audit_interval;
+    let look_interval = (interval / 4).min(LOOK_INTERVAL);
+    let mut refunds = Instant::now();
+    while !reconciler.pause(look_interval).await {
+        let mut audited = Ok(());
+        if refunds <= Instant::now() {
+            refunds = Instant::now() + interval;
+            audited = show_refunds_due(&reconciler).await;
+        }
+        match audited.and(audit_due(&reconciler).await) {
+            Ok(()) => error_latch.recovered(),
+            Err(error) => error_latch.failed(&error),
+        }
+    }
+}
+
+/// Refunds change no row of a segment. Their orders have a small index.
+async fn show_refunds_due(reconciler: &Reconciler) -> Result<(), ReconcilerError> {
+    let due: HashMap<_, _> = reconciler
+        .ledger
+        .refunds_due_by_item()
+        .await?
+        .into_iter()
+        .collect();
+    for id in reconciler.audits.items().keys() {
+        gauges::show_refunds_due(id, due.get(id).copied().unwrap_or(0));
+    }
+    Ok(())
+}
+
+async fn audit_due(reconciler: &Reconciler) -> Result<(), ReconcilerError> {
+    let (settings, audits) = (&reconciler.settings, &reconciler.audits);
+    let time = (settings.clock)();
+    let mut failed = Ok(());
+    for id in audits.due(Instant::now(), time, settings.full_audit_interval) {
+        let started = Instant::now();
+        // One item whose audit fails must not keep the others from theirs.
+        let audited = audit(reconciler, &id).await;
+        let took = started.elapsed();
+        let pause = settings.audit_interval.max(took * REPEAT_FACTOR);
+        audits.update(&id, |audited| audited.next = Instant::now() + pause);
+        failed = failed.and(audited);
+        if reconciler.pause(took * PAUSE_FACTOR).await {
+            break;
+        }
+    }
+    failed
+}
+
+async fn audit(reconciler: &Reconciler, id: &ItemId) -> Result<(), ReconcilerError> {
+    let (settings, audits) = (&reconciler.settings, &reconciler.audits);
+    let time = (settings.clock)();
+    // Another reconciler, or an earlier process, may have audited the rows as they are.
+    let good = reconciler.ledger.good_audit(id).await?;
+    let mut is_covered = false;
+    audits.update(id, |audited| {
+        audited.good = good;
+        is_covered = audited.is_covered(id, time, settings.full_audit_interval);
+    });
+    if is_covered {
+        return Ok(());
+    }
+    let Some((report, revision)) =
+        audit::audit_at(&reconciler.stock, &*reconciler.ledger, id).await?
+    else {
+        return Ok(());
+    };
+    metrics::counter!("stockade_audits_total").increment(1);
+    gauges::show_audit(id, &report);
+    let miscounted = report.miscounted + report.oversold;
+    if miscounted != 0 && miscounted != audits.miscounted(id) {
+        tracing::error!(item = %id, miscounted = report.miscounted, oversold = report.oversold, "audit failed, orders and segment rows differ or units are oversold: run `stockade audit {id}`");
+        let found = json!({ "miscounted": report.miscounted, "oversold": report.oversold });
+        let entry = NewJournalEntry {
+            item: id.clone(),
+            actor: "reconciler".into(),
+            action: "miscounted".into(),
+            token: None,
+            before: json!({ "miscounted": 0, "oversold": 0 }),
+            after: found,
+        };
+        reconciler.ledger.note(&entry).await?;
+    }
+    let good = (miscounted == 0).then_some(GoodAudit { at: time, revision });
+    audits.update(id, |audited| {
+        (audited.miscounted, audited.good) = (miscounted, good);
+        gauges::show_drift(id, audited.drift + miscounted);
+    });
+    match good {
+        Some(good) => Ok(reconciler.ledger.note_good_audit(id, good).await?),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use domain::ItemId;
+    use jiff::Timestamp;
+    use ledger::GoodAudit;
+
+    use super::{Audited, Audits, is_old};
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn vase() -> ItemId {
+        "vase".parse().unwrap()
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    #[test]
+    fn an_item_is_due_when_its_rows_have_changed_or_its_audit_is_old() {
+        let (audits, id, now) = (Audits::default(), vase(), Instant::now());
+        audits.note(&id, 7, 0, Duration::ZERO);
+        let is_due = |time: i64| {
+            let due = audits.due(now + Duration::from_secs(1), at(time), DAY);
+            due == [vase()]
+        };
+        assert!(is_due(0), "it was never audited");
+        let good = Some(GoodAudit {
+            at: at(0),
+            revision: 7,
+        });
+        let set = |change: fn(&mut Audited)| audits.update(&id, change);
+        audits.update(&id, |audited| audited.good = good);
+        assert!(!is_due(10) && !is_due(64_000) && is_due(108_000));
+        set(|audited| audited.miscounted = 1);
+        assert!(is_due(10), "until it is right again");
+        set(|audited| audited.miscounted = 0);
+        audits.note(&id, 8, 0, Duration::ZERO);
+        assert!(is_due(10), "a row has changed");
+        assert!(audits.due(now - DAY, at(10), DAY).is_empty(), "not so soon");
+    }
+
+    #[test]
+    fn audits_of_one_moment_are_repeated_at_different_times() {
+        let good = GoodAudit {
+            at: at(0),
+            revision: 1,
+        };
+        let old_after = |hours: i64| {
+            let is_old = |n: &u32| {
+                let id = ItemId::new(format!("item-{n}")).unwrap();
+                is_old(&id, good, at(hours * 3600), DAY)
+            };
+            (0..1000).filter(is_old).count()
+        };
+        assert_eq!([old_after(17), old_after(31)], [0, 1000]);
+        let half = old_after(24);
+        assert!((400..600).contains(&half), "{half} of 1000");
+    }
+}

@@ -1,0 +1,174 @@
+//! A repair goes through the orders of a sale in pages: it ends however large the sale is, whenever a
+//! reconciler dies, and orders are paid meanwhile.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use domain::{Change, Entry, EntryId, OrderState, Quantity, TakenOrder};
+use jiff::{SignedDuration, Timestamp};
+use ledger::SegmentReplay;
+use reconciler::ReconcilerSettings;
+use stock::Outcome;
+use testkit::{Sale, TestEnv, buyer, on_both_databases, shared_lock};
+
+use crate::env::quick;
+
+on_both_databases!(crate::env::run:
+    a_repair_that_dies_at_any_step_is_repeated_to_its_end,
+    orders_are_paid_while_their_segments_are_restored,
+);
+
+/// Orders in one recorded entry.
+const ENTRY: usize = 5_000;
+
+fn in_pages_of(orders: usize) -> ReconcilerSettings {
+    ReconcilerSettings {
+        repair_page: orders,
+        ..quick()
+    }
+}
+
+/// Records orders of one unit for these buyers, each at home, which Redis has never seen: its
+/// segments have another history than the ledger.
+async fn only_in_the_ledger(sale: &Sale, buyers: usize) {
+    let segments = sale.segments();
+    let mut orders = vec![Vec::new(); segments.len()];
+    for n in 0..buyers {
+        let buyer = buyer(n);
+        orders[usize::from(sale.home(&buyer))].push(TakenOrder {
+            id: sale.order_id(&buyer, "key"),
+            buyer,
+            quantity: Quantity::ONE,
+        });
+    }
+    for (key, orders) in segments.iter().zip(orders) {
+        let opened = Change::Opened {
+            units: sale.row(key.segment).await.allocated,
+            epoch: sale.item.epoch,
+        };
+        let taken = orders.chunks(ENTRY).map(|orders| Change::Taken {
+            expires_at: Timestamp::now() + SignedDuration::from_hours(1),
+            orders: orders.to_vec(),
+        });
+        for (ms, change) in (1..).zip(std::iter::once(opened).chain(taken)) {
+            let claim = sale.ledger.claim(std::slice::from_ref(key), 1).await;
+            let claim = claim.unwrap().unwrap();
+            let entry = Entry {
+                id: EntryId { ms, seq: 0 },
+                fingerprint: 1,
+                change,
+            };
+            let replay = SegmentReplay {
+                row: claim.rows()[0].clone(),
+                entries: vec![entry],
+            };
+            claim.record(vec![replay]).await.unwrap();
+        }
+    }
+}
+
+/// Batches that the segment has got in its repair. `None`: it is not under repair.
+async fn restored(sale: &Sale, segment: u16) -> Option<u64> {
+    let mut restored = redis::cmd("HGET");
+    restored.arg(sale.key("stock", segment)).arg("restored");
+    sale.redis(&restored).await
+}
+
+async fn a_repair_that_dies_at_any_step_is_repeated_to_its_end(env: &Arc<TestEnv>) {
+    const ORDERS: usize = 1_500;
+    let sale = env.create(2_000, 3).await;
+    only_in_the_ledger(&sale, ORDERS).await;
+    for (n, to) in [
+        (0, OrderState::Confirmed),
+        (1, OrderState::Cancelled),
+        (2, OrderState::Expired),
+    ] {
+        sale.step(sale.order_id(&buyer(n), "key"), to).await;
+    }
+    let settings = in_pages_of(10);
+    for batches in [1, 2, 10, 30, 60] {
+        let reconciler = env.reconciler(settings.clone(), shared_lock().await).await;
+        // Often: the whole repair takes a fraction of a second.
+        let until = Instant::now() + Duration::from_secs(120);
+        while restored(&sale, 2).await.is_none_or(|done| done < batches) {
+            assert!(Instant::now() < until, "{batches} batches are not restored");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        reconciler.task.abort();
+        // A repair may have found the other two segments alone.
+        let journal = sale.journal("repair").await;
+        let ended = journal.iter().any(|row| row.entry.after["segment"] == 2);
+        assert!(!ended, "ended after {batches}: {journal:?}");
+    }
+    env.record().await;
+    env.reconcile(settings).await;
+    sale.comes_to_rest().await;
+    assert_eq!(sale.journal("repair").await.len(), 3, "one of each segment");
+    for n in (0..ORDERS).step_by(50).chain([1, 2]) {
+        let outcome = sale.order(&buyer(n), "key", 1).await;
+        let is_as_before = match n {
+            1 | 2 => outcome == Outcome::Released,
+            _ => matches!(outcome, Outcome::Held { replayed: true, .. }),
+        };
+        assert!(is_as_before, "order {n}: {outcome:?}");
+    }
+    let left = 2_000 - ORDERS as u64 + 2;
+    assert_eq!(sale.available().await.iter().sum::<u64>(), left);
+}
+
+async fn orders_are_paid_while_their_segments_are_restored(env: &Arc<TestEnv>) {
+    const ORDERS: usize = 4_000;
+    let sale = env.create(5_000, 2).await;
+    only_in_the_ledger(&sale, ORDERS).await;
+    env.record().await;
+    env.reconcile(in_pages_of(10)).await;
+    let (mut paid, mut paid_meanwhile) = (0, 0);
+    let until = Instant::now() + Duration::from_secs(60);
+    while sale.journal("repair").await.is_empty() {
+        assert!(Instant::now() < until, "the repair does not end");
+        let before = restored(&sale, 0).await;
+        let order = sale.order_id(&buyer(paid), "key");
+        sale.step(order, OrderState::Confirmed).await;
+        paid += 1;
+        let after = restored(&sale, 0).await;
+        paid_meanwhile += usize::from(before > Some(0) && after.is_some());
+    }
+    assert!(paid_meanwhile > 1, "of {paid} payments");
+    sale.comes_to_rest().await;
+    assert_eq!(sale.orders().await.get("confirmed"), Some(&(paid as u64)));
+}
+
+/// `cargo test -p reconciler --test it a_million -- --ignored --nocapture`.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes: it records a million orders"]
+async fn a_million_orders_are_restored_on_postgres() {
+    crate::env::run(testkit::Backend::Postgres, async |env| {
+        let orders: usize = std::env::var("ORDERS").map_or(1_000_000, |n| n.parse().unwrap());
+        let sale = env.create(orders as u64 + 10, 4).await;
+        let started = Instant::now();
+        only_in_the_ledger(&sale, orders).await;
+        eprintln!("recorded {orders} orders in {:?}", started.elapsed());
+        let started = Instant::now();
+        env.record().await;
+        env.reconcile(ReconcilerSettings {
+            repair_page: ReconcilerSettings::default().repair_page,
+            ..quick()
+        })
+        .await;
+        let (mut slowest, mut paid) = (Duration::ZERO, 0);
+        while sale.journal("repair").await.len() < 4 {
+            let step = Instant::now();
+            let order = sale.order_id(&buyer(paid), "key");
+            sale.step(order, OrderState::Confirmed).await;
+            (slowest, paid) = (slowest.max(step.elapsed()), paid + 1);
+            assert!(started.elapsed() < Duration::from_secs(1200));
+        }
+        eprintln!(
+            "restored after {:?}; {paid} orders paid meanwhile, the slowest in {slowest:?}",
+            started.elapsed()
+        );
+    })
+    .await;
+}

@@ -33,7 +33,7 @@ endif
 export DIR HOST CARGO_FLAGS PROFILE
 
 .DEFAULT_GOAL := help
-.PHONY: help up shop test soak lint openapi api-check model chaos compose postmortem rush load hostile capacity bench bench-lock fmt doc book
+.PHONY: help up shop test busy soak lint openapi api-check model chaos compose postmortem rush load hostile capacity bench bench-lock fmt doc book
 
 help:
 	@echo 'usage: make TARGET [VARIABLE=value ...]'
@@ -62,6 +62,10 @@ shop: ## a small shop that sells with the Stockade of `make up`, in another term
 test: ## the whole suite, on real servers (Redis, Redis Cluster, PostgreSQL, MariaDB, etcd, ZooKeeper, NATS, RabbitMQ)
 	@scripts/setup.sh test
 	@scripts/test.sh $(ARGS)
+
+busy: ## the whole suite beside as many spinning processes as there are cores, which finds tests that fail on a busy machine
+	@scripts/setup.sh test
+	@scripts/busy.sh scripts/test.sh $(ARGS)
 
 soak: ## random sequences of stock operations, on real Redis and on a model (the suite runs 10000)
 	@REDIS_URL= scripts/setup.sh run

@@ -12,12 +12,13 @@ case $1 in
   *) exec "$@" ;;
 esac
 
-# FOLDER/NAME-HASH is a script.
+# FOLDER/NAME-HASH is a script. Its arguments go to the program.
 job=$STOCKADE_TEST_QUEUE/${1##*/}
 {
   printf 'cd %q\n' "$PWD"
   export -p | grep -E '^declare -x (CARGO|LD_LIBRARY_PATH|DYLD_)' || true
   printf 'exec'
   printf ' %q' "$@"
-  echo
+  # shellcheck disable=SC2016 # for the script
+  echo ' "$@"'
 } >"$job"

@@ -22,22 +22,23 @@ struct Observed {
 }
 
 impl Observed {
-    fn new(anomaly: &Anomaly) -> Self {
+    fn new(anomaly: &Anomaly, now: Instant) -> Self {
         Self {
             anomaly: anomaly.clone(),
-            since: Instant::now(),
+            since: now,
             reported: false,
         }
     }
 }
 
 impl Confirmation {
-    /// Notes the anomaly of a new snapshot, and returns whether it has persisted for long enough.
+    /// Notes the anomaly of a snapshot of `now`, and returns whether it has persisted for long enough.
     pub(crate) fn is_confirmed(
         &mut self,
         segment: &SegmentKey,
         anomaly: Option<&Anomaly>,
         confirmation_period: Duration,
+        now: Instant,
     ) -> bool {
         let Some(anomaly) = anomaly else {
             self.0.remove(segment);
@@ -46,11 +47,12 @@ impl Confirmation {
         let observed = self
             .0
             .entry(segment.clone())
-            .or_insert_with(|| Observed::new(anomaly));
+            .or_insert_with(|| Observed::new(anomaly, now));
         if observed.anomaly != *anomaly {
-            *observed = Observed::new(anomaly);
+            *observed = Observed::new(anomaly, now);
         }
-        observed.since.elapsed() >= anomaly.confirmed_after(confirmation_period)
+        let persisted = now.saturating_duration_since(observed.since);
+        persisted >= anomaly.confirmed_after(confirmation_period)
     }
 
     /// Whether the anomaly is due to be reported: it has not been reported, and has persisted for
@@ -59,10 +61,11 @@ impl Confirmation {
         &self,
         segment: &SegmentKey,
         confirmation_period: Duration,
+        now: Instant,
     ) -> bool {
         self.0.get(segment).is_some_and(|observed| {
-            !observed.reported
-                && observed.since.elapsed() >= observed.anomaly.reported_after(confirmation_period)
+            let persisted = now.saturating_duration_since(observed.since);
+            !observed.reported && persisted >= observed.anomaly.reported_after(confirmation_period)
         })
     }
 
@@ -82,64 +85,98 @@ impl Confirmation {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
+
+    use domain::SegmentKey;
 
     use super::Confirmation;
     use crate::anomaly::Anomaly;
 
+    const PERIOD: Duration = Duration::from_secs(60);
+
+    /// Judges snapshots of one segment, at seconds that the test chooses.
+    struct Judge {
+        confirmation: Confirmation,
+        segment: SegmentKey,
+        begin: Instant,
+    }
+
+    impl Judge {
+        fn new() -> Self {
+            Self {
+                confirmation: Confirmation::default(),
+                segment: "vase:0".parse().unwrap(),
+                begin: Instant::now(),
+            }
+        }
+
+        fn at(&self, seconds: u64) -> Instant {
+            self.begin + Duration::from_secs(seconds)
+        }
+
+        fn is_confirmed(&mut self, anomaly: Option<&Anomaly>, seconds: u64) -> bool {
+            let now = self.at(seconds);
+            self.confirmation
+                .is_confirmed(&self.segment, anomaly, PERIOD, now)
+        }
+
+        fn is_due_for_report(&self, seconds: u64) -> bool {
+            let now = self.at(seconds);
+            self.confirmation
+                .is_due_for_report(&self.segment, PERIOD, now)
+        }
+
+        fn mark_reported(&mut self) {
+            self.confirmation.mark_reported(&self.segment);
+        }
+    }
+
     #[test]
     fn an_anomaly_is_confirmed_only_after_it_persisted_unchanged() {
-        let (mut confirmation, segment) = (Confirmation::default(), "vase:0".parse().unwrap());
-        let wait = Duration::from_millis(30);
+        let mut judge = Judge::new();
         let drift = |units| Anomaly::Drift { units };
-        assert!(!confirmation.is_confirmed(&segment, Some(&drift(1)), wait));
-        std::thread::sleep(wait);
+        assert!(!judge.is_confirmed(Some(&drift(1)), 0));
         assert!(
-            !confirmation.is_confirmed(&segment, Some(&drift(2)), wait),
+            !judge.is_confirmed(Some(&drift(2)), 60),
             "the anomaly changed"
         );
-        assert!(!confirmation.is_confirmed(&segment, Some(&drift(2)), wait));
-        std::thread::sleep(wait);
-        assert!(confirmation.is_confirmed(&segment, Some(&drift(2)), wait));
-        assert!(!confirmation.is_confirmed(&segment, None, wait));
+        assert!(!judge.is_confirmed(Some(&drift(2)), 119));
+        assert!(judge.is_confirmed(Some(&drift(2)), 120));
+        assert!(!judge.is_confirmed(None, 121));
         assert!(
-            !confirmation.is_confirmed(&segment, Some(&drift(2)), wait),
+            !judge.is_confirmed(Some(&drift(2)), 122),
             "it disappeared in between"
         );
     }
 
     #[test]
     fn a_diverged_history_is_confirmed_immediately() {
-        let (mut confirmation, segment) = (Confirmation::default(), "vase:0".parse().unwrap());
-        let minute = Duration::from_secs(60);
-        assert!(confirmation.is_confirmed(&segment, Some(&Anomaly::Diverged), minute));
+        let mut judge = Judge::new();
+        assert!(judge.is_confirmed(Some(&Anomaly::Diverged), 0));
         assert!(
-            confirmation.is_due_for_report(&segment, minute)
-                && confirmation.is_due_for_report(&segment, minute),
+            judge.is_due_for_report(0) && judge.is_due_for_report(0),
             "it has not been reported yet"
         );
-        confirmation.mark_reported(&segment);
-        assert!(!confirmation.is_due_for_report(&segment, minute));
+        judge.mark_reported();
+        assert!(!judge.is_due_for_report(0));
     }
 
     #[test]
     fn drift_is_reported_immediately_and_wrong_settings_only_when_they_persist() {
-        let (mut confirmation, segment) = (Confirmation::default(), "vase:0".parse().unwrap());
-        let wait = Duration::from_millis(30);
-        assert!(!confirmation.is_confirmed(&segment, Some(&Anomaly::Drift { units: 1 }), wait));
-        assert!(confirmation.is_due_for_report(&segment, wait));
-        confirmation.mark_reported(&segment);
-        assert!(!confirmation.is_due_for_report(&segment, wait));
+        let mut judge = Judge::new();
+        assert!(!judge.is_confirmed(Some(&Anomaly::Drift { units: 1 }), 0));
+        assert!(judge.is_due_for_report(0));
+        judge.mark_reported();
+        assert!(!judge.is_due_for_report(0));
         let settings = Anomaly::Settings { epoch: 2 };
-        assert!(!confirmation.is_confirmed(&segment, Some(&settings), wait));
+        assert!(!judge.is_confirmed(Some(&settings), 1));
         assert!(
-            !confirmation.is_due_for_report(&segment, wait),
+            !judge.is_due_for_report(60),
             "an operator may be changing the item"
         );
-        std::thread::sleep(wait);
-        assert!(confirmation.is_confirmed(&segment, Some(&settings), wait));
-        assert!(confirmation.is_due_for_report(&segment, wait));
-        confirmation.mark_reported(&segment);
-        assert!(!confirmation.is_due_for_report(&segment, wait));
+        assert!(judge.is_confirmed(Some(&settings), 61));
+        assert!(judge.is_due_for_report(61));
+        judge.mark_reported();
+        assert!(!judge.is_due_for_report(61));
     }
 }

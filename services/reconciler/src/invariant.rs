@@ -2,6 +2,8 @@
 //! the item; audits (`audits.rs`) check the orders at longer intervals. The gauge shows each violation. A new
 //! violation is also logged and journaled once.
 
+use std::time::Instant;
+
 use audit::Snapshot;
 use domain::{ItemId, SegmentConfig, SegmentKey};
 use ledger::NewJournalEntry;
@@ -27,18 +29,19 @@ impl Invariant {
         snapshots: &[Snapshot],
     ) -> Result<Vec<(SegmentKey, Anomaly)>, ReconcilerError> {
         let (mut repair, mut drift) = (Vec::new(), 0);
+        let now = Instant::now();
         for snapshot in snapshots {
             let segment = &snapshot.row.key;
             let anomaly = Anomaly::of(snapshot, settings);
             let confirmation_period = reconciler.settings.confirmation_period;
             let is_confirmed =
                 self.confirmation
-                    .is_confirmed(segment, anomaly.as_ref(), confirmation_period);
+                    .is_confirmed(segment, anomaly.as_ref(), confirmation_period, now);
             if let Some(anomaly) = &anomaly {
                 drift += snapshot.drift().unsigned_abs();
                 if self
                     .confirmation
-                    .is_due_for_report(segment, confirmation_period)
+                    .is_due_for_report(segment, confirmation_period, now)
                 {
                     report(reconciler, id, snapshot, anomaly).await?;
                     self.confirmation.mark_reported(segment);

@@ -363,12 +363,14 @@ async fn confirmed(
         (&item).into(),
         audit::snapshots(&reconciler.stock, &*reconciler.ledger, id).await?,
     );
+    let now = Instant::now();
     let is_confirmed = |snapshot: &Snapshot| {
         let (segment, anomaly) = (&snapshot.row.key, Anomaly::of(snapshot, &settings));
         let is_confirmed = confirmation.is_confirmed(
             segment,
             anomaly.as_ref(),
             reconciler.settings.confirmation_period,
+            now,
         );
         anomaly
             .filter(|_| is_confirmed)

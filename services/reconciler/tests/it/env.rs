@@ -2,12 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
+use ledger::Ledger;
 use reconciler::ReconcilerSettings;
+use recorder::RecorderSettings;
 use testbed::Redis;
 use testkit::{Backend, Database, TestEnv, shared_redis};
+use tokio_util::sync::CancellationToken;
 
-/// Longer than a busy machine needs, and short, because tests break servers.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Response timeout of stocks whose server is killed. A client that hears nothing of the failover must
+/// give up and ask again.
+const FAILOVER_RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Time for which [`quick`] requires a difference to stand before it repairs it.
 pub const CONFIRMATION_PERIOD: Duration = Duration::from_millis(400);
@@ -42,8 +46,24 @@ pub async fn run_on_own_redis<T: AsyncFnOnce(&Arc<TestEnv>)>(backend: Backend, t
 
 /// An environment with a new database, on this Redis.
 pub async fn open(backend: Backend, redis_url: String) -> Arc<TestEnv> {
+    Arc::new(TestEnv::at(Database::new(backend).await, redis_url).await)
+}
+
+/// [`open`] on servers of which one is killed.
+pub async fn open_on_failover(backend: Backend, redis_url: String) -> Arc<TestEnv> {
     let env = TestEnv::at(Database::new(backend).await, redis_url).await;
-    Arc::new(env.with_response_timeout(RESPONSE_TIMEOUT))
+    Arc::new(env.with_response_timeout(FAILOVER_RESPONSE_TIMEOUT))
+}
+
+/// Starts a recorder on this ledger. It ends with the test.
+pub async fn record_on(env: &TestEnv, ledger: Arc<dyn Ledger>, settings: RecorderSettings) {
+    let stock = env.stock().await;
+    tokio::spawn(recorder::run(
+        stock,
+        ledger,
+        settings,
+        CancellationToken::new(),
+    ));
 }
 
 /// Waits until every item is at rest, stops the services, and audits every item.

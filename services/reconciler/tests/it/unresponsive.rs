@@ -1,9 +1,10 @@
-//! A ledger that leaves some calls unanswered, as after the silent loss of its network.
+//! A ledger that leaves some calls unanswered, as after the silent loss of its network. It also counts
+//! what the services do, and stops repairs between two pages, so that tests need no clock for that.
 
 use std::{
     sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -23,13 +24,33 @@ use ledger::{
     SteppedCart, StockChange, StockOperations, Transfer, TransferPlan, Transition, Webhook,
     Webhooks,
 };
+use testkit::eventually;
+use tokio::sync::Semaphore;
 use uuid::Uuid;
+
+/// More than any repair reads.
+const ALL_PAGES: usize = 1_000_000;
 
 /// Never answers the first few calls of `due` and `transition`, and forwards everything else.
 pub struct UnresponsiveLedger {
     ledger: Arc<dyn Ledger>,
     due_calls: AtomicUsize,
     transition_calls: AtomicUsize,
+    passes: Mutex<Vec<Pass>>,
+    rounds: AtomicUsize,
+    sweeps: AtomicUsize,
+    /// Pages of orders that may still be read.
+    pages: Semaphore,
+    waits_for_page: AtomicBool,
+}
+
+/// A pass that has looked up the holds that were due.
+#[derive(Debug, Clone, Copy)]
+pub struct Pass {
+    /// The time by which they were due.
+    pub now: Timestamp,
+    /// Their number.
+    pub found: usize,
 }
 
 impl UnresponsiveLedger {
@@ -39,7 +60,66 @@ impl UnresponsiveLedger {
             ledger,
             due_calls: AtomicUsize::new(due_calls),
             transition_calls: AtomicUsize::new(transition_calls),
+            passes: Mutex::default(),
+            rounds: AtomicUsize::new(0),
+            sweeps: AtomicUsize::new(0),
+            pages: Semaphore::new(ALL_PAGES),
+            waits_for_page: AtomicBool::new(false),
         }
+    }
+
+    /// Answers every call, and counts.
+    pub fn that_counts(ledger: Arc<dyn Ledger>) -> Arc<Self> {
+        Arc::new(Self::new(ledger, 0, 0))
+    }
+
+    /// Answers every call, but repairs wait after so many pages of orders.
+    pub fn with_pages(ledger: Arc<dyn Ledger>, pages: usize) -> Arc<Self> {
+        Arc::new(Self {
+            pages: Semaphore::new(pages),
+            ..Self::new(ledger, 0, 0)
+        })
+    }
+
+    /// Waits until a repair has read all pages that it may read.
+    pub async fn until_it_waits_for_a_page(&self) {
+        eventually("a repair that waits for a page", async || {
+            self.waits_for_page.load(Ordering::SeqCst)
+        })
+        .await;
+    }
+
+    /// Repairs do not wait any more.
+    pub fn give_all_pages(&self) {
+        self.pages.add_permits(ALL_PAGES);
+    }
+
+    /// The passes so far that have looked up due holds.
+    pub fn passes(&self) -> Vec<Pass> {
+        self.passes.lock().unwrap().clone()
+    }
+
+    /// Rounds of the reconcile loop so far, and sweeps of a recorder on this ledger.
+    pub fn rounds(&self) -> usize {
+        self.rounds.load(Ordering::SeqCst)
+    }
+
+    /// Sweeps of a recorder on this ledger so far.
+    pub fn sweeps(&self) -> usize {
+        self.sweeps.load(Ordering::SeqCst)
+    }
+
+    /// Waits for so many more rounds. Returns how many there were.
+    pub async fn more_rounds(&self, rounds: usize) -> usize {
+        let before = self.rounds();
+        eventually("more rounds", async || self.rounds() >= before + rounds).await;
+        self.rounds() - before
+    }
+
+    /// Waits for so many more sweeps.
+    pub async fn more_sweeps(&self, sweeps: usize) {
+        let before = self.sweeps();
+        eventually("more sweeps", async || self.sweeps() >= before + sweeps).await;
     }
 
     /// Number of calls of `due` and of `transition` that it will still leave unanswered.
@@ -75,7 +155,10 @@ impl OrderLife for UnresponsiveLedger {
         at_most: usize,
     ) -> Result<Vec<Order>, LedgerError> {
         answer(&self.due_calls).await;
-        self.ledger.due(item, now, at_most).await
+        let due = self.ledger.due(item, now, at_most).await?;
+        let found = due.len();
+        self.passes.lock().unwrap().push(Pass { now, found });
+        Ok(due)
     }
 
     async fn transition(
@@ -162,10 +245,12 @@ impl Carts for UnresponsiveLedger {
 #[async_trait]
 impl Recording for UnresponsiveLedger {
     async fn checkpoints(&self) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError> {
+        self.sweeps.fetch_add(1, Ordering::SeqCst);
         self.ledger.checkpoints().await
     }
 
     async fn live_items(&self) -> Result<Vec<LiveItem>, LedgerError> {
+        self.rounds.fetch_add(1, Ordering::SeqCst);
         self.ledger.live_items().await
     }
 
@@ -256,6 +341,12 @@ impl StockOperations for UnresponsiveLedger {
         after: Option<OrderId>,
         at_most: usize,
     ) -> Result<Page<Memory, OrderId>, LedgerError> {
+        if let Ok(page) = self.pages.try_acquire() {
+            page.forget();
+        } else {
+            self.waits_for_page.store(true, Ordering::SeqCst);
+            self.pages.acquire().await.unwrap().forget();
+        }
         self.ledger.memories(item, after, at_most).await
     }
 

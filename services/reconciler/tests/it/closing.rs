@@ -6,10 +6,14 @@ use domain::{Item, ItemState, OrderState, Window};
 use jiff::{SignedDuration, Timestamp};
 use ledger::ItemChange;
 use reconciler::ReconcilerSettings;
+use recorder::RecorderSettings;
 use stock::InspectionEntries;
 use testkit::{Sale, TestEnv, buyer, eventually, on_both_databases};
 
-use crate::env::quick;
+use crate::{
+    env::{quick, record_on},
+    unresponsive::UnresponsiveLedger,
+};
 
 on_both_databases!(crate::env::run:
     an_item_closes_by_itself_once_with_several_reconcilers,
@@ -44,16 +48,29 @@ fn until(closes_at: Timestamp) -> Window {
     }
 }
 
-fn ends_in(item: Item, milliseconds: i64) -> Item {
-    let closes_at = Timestamp::now() + SignedDuration::from_millis(milliseconds);
+fn ends_in(item: Item, hours: i64) -> Item {
+    let closes_at = Timestamp::now() + SignedDuration::from_hours(hours);
     Item {
         window: until(closes_at),
         ..item
     }
 }
 
+fn ends_later(item: Item) -> Item {
+    ends_in(item, 1)
+}
+
 fn ended(item: Item) -> Item {
-    ends_in(item, -3_600_000)
+    ends_in(item, -1)
+}
+
+/// Lets the window of the item end, after all that the test has to do before.
+async fn end_now(sale: &Sale) {
+    let change = ItemChange {
+        window: Some(until(Timestamp::now())),
+        ..ItemChange::default()
+    };
+    sale.change(&change).await;
 }
 
 async fn current(sale: &Sale) -> Item {
@@ -81,12 +98,26 @@ async fn scripts(sale: &Sale) -> u64 {
     })
 }
 
-/// Waits until a second passes without a script.
-async fn comes_to_silence(sale: &Sale) {
+/// A reconciler and a recorder that count their rounds and sweeps.
+async fn workers(env: &Arc<TestEnv>) -> Arc<UnresponsiveLedger> {
+    let ledger = UnresponsiveLedger::that_counts(env.ledger().await);
+    record_on(env, Arc::clone(&ledger) as _, RecorderSettings::default()).await;
+    env.reconcile_on(Arc::clone(&ledger) as _, closing()).await;
+    ledger
+}
+
+/// The scripts during some rounds and sweeps.
+async fn scripts_of_rounds(sale: &Sale, ledger: &UnresponsiveLedger) -> u64 {
+    let before = scripts(sale).await;
+    ledger.more_sweeps(3).await;
+    ledger.more_rounds(30).await;
+    scripts(sale).await - before
+}
+
+/// Waits until rounds and sweeps pass without a script.
+async fn comes_to_silence(sale: &Sale, ledger: &UnresponsiveLedger) {
     eventually("silence", async || {
-        let before = scripts(sale).await;
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        scripts(sale).await == before
+        scripts_of_rounds(sale, ledger).await == 0
     })
     .await;
 }
@@ -96,9 +127,10 @@ async fn an_item_closes_by_itself_once_with_several_reconcilers(env: &Arc<TestEn
     for _ in 0..3 {
         env.reconcile(closing()).await;
     }
-    let sale = env.sell_with(6, 3, |item| ends_in(item, 1_500)).await;
+    let sale = env.sell_with(6, 3, ends_later).await;
     sale.hold(&buyer(1), "key", 1).await;
     assert_eq!(current(&sale).await.state, ItemState::Open);
+    end_now(&sale).await;
     closes(&sale).await;
     // Long enough for the other reconcilers to see the closed item.
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -107,7 +139,7 @@ async fn an_item_closes_by_itself_once_with_several_reconcilers(env: &Arc<TestEn
     assert_eq!(states[0].entry.actor, "reconciler");
     assert_eq!(states[0].entry.after["state"], "closed");
     let item = current(&sale).await;
-    assert_eq!((item.epoch, item.version), (2, 2));
+    assert_eq!((item.epoch, item.version), (3, 3), "the end, and the close");
     // A held order of a closed item can still be paid.
     let order = sale.order_id(&buyer(1), "key");
     assert_eq!(sale.state(order).await, Some(OrderState::Held));
@@ -132,9 +164,10 @@ async fn an_item_that_closed_by_itself_can_be_reopened_with_another_window(env: 
 async fn a_return_to_a_closed_item_at_rest_is_recorded(env: &Arc<TestEnv>) {
     env.record().await;
     env.reconcile(closing()).await;
-    let sale = env.sell_with(6, 2, |item| ends_in(item, 1_500)).await;
+    let sale = env.sell_with(6, 2, ends_later).await;
     let order = sale.hold(&buyer(1), "key", 2).await;
     sale.step(order, OrderState::Confirmed).await;
+    end_now(&sale).await;
     closes(&sale).await;
     // Both workers let it rest.
     tokio::time::sleep(Duration::from_millis(1_500)).await;
@@ -150,7 +183,8 @@ async fn a_return_to_a_closed_item_at_rest_is_recorded(env: &Arc<TestEnv>) {
 
 /// `docs/operations.md`, "After the sale", has the figures.
 async fn closed_items_at_rest_cost_no_script(env: &Arc<TestEnv>) {
-    env.record().await;
+    let ledger = UnresponsiveLedger::that_counts(env.ledger().await);
+    record_on(env, Arc::clone(&ledger) as _, RecorderSettings::default()).await;
     let mut sales = Vec::new();
     for _ in 0..36 {
         sales.push(env.sell_with(60, 6, ended).await);
@@ -159,32 +193,30 @@ async fn closed_items_at_rest_cost_no_script(env: &Arc<TestEnv>) {
         sale.comes_to_rest().await;
     }
     let open = scripts(&sales[0]).await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    ledger.more_sweeps(4).await;
     let open = scripts(&sales[0]).await - open;
     assert!(
         open > 200,
         "216 segments that are open are polled: {open} scripts"
     );
-    env.reconcile(closing()).await;
+    env.reconcile_on(Arc::clone(&ledger) as _, closing()).await;
     for sale in &sales {
         closes(sale).await;
     }
-    comes_to_silence(&sales[0]).await;
-    let before = scripts(&sales[0]).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    let closed = scripts(&sales[0]).await - before;
-    eprintln!("36 items: {open} scripts in 2 s while open, {closed} in 3 s at rest");
-    assert_eq!(closed, 0, "scripts in 3 s for 216 segments at rest");
+    comes_to_silence(&sales[0], &ledger).await;
+    let closed = scripts_of_rounds(&sales[0], &ledger).await;
+    eprintln!("36 items: {open} scripts in four sweeps while open, {closed} in 30 rounds at rest");
+    assert_eq!(closed, 0, "scripts for 216 segments at rest");
 }
 
 async fn a_closed_item_at_rest_is_repaired_after_redis_has_lost_it(env: &Arc<TestEnv>) {
-    env.record().await;
-    env.reconcile(closing()).await;
-    let sale = env.sell_with(6, 2, |item| ends_in(item, 1_500)).await;
+    let ledger = workers(env).await;
+    let sale = env.sell_with(6, 2, ends_later).await;
     let order = sale.hold(&buyer(1), "key", 2).await;
     sale.step(order, OrderState::Confirmed).await;
+    end_now(&sale).await;
     closes(&sale).await;
-    comes_to_silence(&sale).await;
+    comes_to_silence(&sale, &ledger).await;
     let () = sale.redis(&redis::cmd("FLUSHALL")).await;
     // A restart of the server ends the connections.
     let () = sale

@@ -128,9 +128,18 @@ impl Sale {
             .unwrap()
     }
 
-    /// Places an order that must be held, and waits until the ledger has it.
+    /// Places an order and waits for a server that fails over: repeats the order, as clients do.
+    pub async fn order_patiently(&self, buyer: &BuyerId, key: &str, units: u32) -> Outcome {
+        eventually_some("an answer to the order", async || {
+            available(self.try_order(self.reservation(buyer, key, units)).await)
+        })
+        .await
+    }
+
+    /// Places an order that must be held, and waits until the ledger has it. Waits for a server that
+    /// fails over.
     pub async fn hold(&self, buyer: &BuyerId, key: &str, units: u32) -> OrderId {
-        let outcome = self.order(buyer, key, units).await;
+        let outcome = self.order_patiently(buyer, key, units).await;
         assert!(is_held(&outcome), "{buyer}: {outcome:?}");
         let id = self.order_id(buyer, key);
         eventually("recording the order", async || {
@@ -202,14 +211,18 @@ impl Sale {
             .unwrap_or_else(|| panic!("{id} could not become {to}"))
     }
 
-    /// Changes the item as an admin does: in the ledger, and then at its segments. Returns it.
+    /// Changes the item as an admin does: in the ledger, and then at its segments. Returns it. Waits
+    /// for a server that fails over.
     pub async fn change(&self, change: &ItemChange) -> Item {
         let id = &self.item.id;
         let changed = self.ledger.change_item(id, change, None, "admin").await;
         let Ok(Changed::Item(item)) = changed else {
             panic!("{changed:?}");
         };
-        self.stock.configure(&item).await.unwrap();
+        eventually_some("the change of the segments", async || {
+            available(self.stock.configure(&item).await)
+        })
+        .await;
         item
     }
 
@@ -289,7 +302,8 @@ impl Sale {
     }
 }
 
-/// What a server has answered, unless it could not be reached. A read may be repeated.
+/// What a server has answered, unless it could not be reached. Reads, orders and changes may be
+/// repeated.
 fn available<T>(answer: Result<T, StockError>) -> Option<T> {
     match answer {
         Ok(answer) => Some(answer),

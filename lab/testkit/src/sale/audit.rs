@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use audit::AuditReport;
+use audit::{AuditError, AuditReport};
 use jiff::Timestamp;
-use stock::InspectionEntries;
+use stock::{InspectionEntries, StockError};
 
 use super::Sale;
-use crate::eventually;
+use crate::{eventually, eventually_some};
 
 impl Sale {
     /// Waits until the ledger has all entries of this segment.
@@ -70,12 +70,16 @@ impl Sale {
         );
     }
 
-    /// The audit report.
+    /// The audit report. Waits for a server that fails over.
     pub async fn report(&self) -> AuditReport {
-        audit::audit(&self.stock, &*self.ledger, &self.item.id)
-            .await
-            .unwrap()
-            .unwrap()
+        eventually_some("an audit of the item", async || {
+            let audited = audit::audit(&self.stock, &*self.ledger, &self.item.id).await;
+            match audited {
+                Err(AuditError::Stock(StockError::Redis(_))) => None,
+                audited => Some(audited.unwrap().unwrap()),
+            }
+        })
+        .await
     }
 
     /// Waits until Redis and the ledger agree and no units are in transit.

@@ -14,6 +14,7 @@ use testkit::{Sale, TestEnv, buyer, eventually, is_held, on_both_databases};
 use crate::{
     env::{CONFIRMATION_PERIOD, quick},
     metrics,
+    unresponsive::UnresponsiveLedger,
 };
 
 on_both_databases!(crate::env::run:
@@ -34,7 +35,14 @@ async fn drift_of_either_sign_is_reported_immediately_and_repaired_once_confirme
 ) {
     metrics::supervise();
     env.record().await;
-    env.reconcile(quick()).await;
+    // The metric shows a difference until its repair ends. A repair waits until the test has seen it.
+    let ledger = UnresponsiveLedger::with_pages(env.ledger().await, 0);
+    let settings = ReconcilerSettings {
+        // No home check reads pages.
+        close_delay: Duration::from_secs(3600),
+        ..quick()
+    };
+    env.reconcile_on(Arc::clone(&ledger) as _, settings).await;
     let sale = env.sell(40, 2).await;
     let orders = sale.hold_many(0..10).await;
     let before = sale.available().await;
@@ -65,6 +73,7 @@ async fn drift_of_either_sign_is_reported_immediately_and_repaired_once_confirme
                 "{plan:?}"
             );
         }
+        ledger.give_all_pages();
         eventually("repairing it", async || sale.available().await == before).await;
         assert!(
             since.elapsed() >= CONFIRMATION_PERIOD,
@@ -75,6 +84,7 @@ async fn drift_of_either_sign_is_reported_immediately_and_repaired_once_confirme
             drift_of(&sale) == Some(0.0)
         })
         .await;
+        ledger.give_no_page();
         assert!(
             sale.epochs().await[1] > epoch,
             "the repair sets a new epoch"
@@ -104,6 +114,7 @@ async fn drift_of_either_sign_is_reported_immediately_and_repaired_once_confirme
         );
         assert!(repaired[0].entry.token.is_some() && repaired[0].id > drift[0].id);
     }
+    ledger.give_all_pages();
     for (n, order) in orders.iter().enumerate() {
         assert_eq!(sale.state(*order).await, Some(OrderState::Held));
         assert!(
@@ -115,32 +126,39 @@ async fn drift_of_either_sign_is_reported_immediately_and_repaired_once_confirme
 
 async fn drift_that_disappears_is_reported_and_not_repaired(env: &Arc<TestEnv>) {
     env.record().await;
-    // Long enough for a busy machine to undo it in time.
-    let confirmation_period = Duration::from_secs(2);
+    let confirmation_period = Duration::from_secs(1);
     env.reconcile(ReconcilerSettings {
         confirmation_period,
         ..quick()
     })
     .await;
     let sale = env.sell(40, 2).await;
-    let epochs = sale.epochs().await;
-    for _ in 0..2 {
+    let mut undone_in_time = 0;
+    while undone_in_time < 2 {
+        let (drifts, repairs) = (
+            sale.journal("drift").await.len(),
+            sale.journal("repair").await.len(),
+        );
+        let epochs = sale.epochs().await;
+        let since = Instant::now();
         sale.bend(0, 5).await;
-        tokio::time::sleep(confirmation_period / 4).await;
+        eventually("the report of the drift", async || {
+            sale.journal("drift").await.len() > drifts
+        })
+        .await;
         sale.bend(0, -5).await;
+        // On a busy machine the drift may persist for long enough: then the test tries again.
+        let is_in_time = since.elapsed() < confirmation_period;
         tokio::time::sleep(confirmation_period).await;
+        sale.comes_to_rest().await;
+        if !is_in_time {
+            continue;
+        }
+        assert_eq!(sale.journal("drift").await.len(), drifts + 1, "once");
+        assert_eq!(sale.journal("repair").await.len(), repairs);
+        assert_eq!(sale.epochs().await, epochs, "the segments are unchanged");
+        undone_in_time += 1;
     }
-    assert_eq!(
-        sale.journal("drift").await.len(),
-        2,
-        "each drift was reported"
-    );
-    assert!(sale.journal("repair").await.is_empty());
-    assert_eq!(
-        sale.epochs().await,
-        epochs,
-        "and the segments are unchanged"
-    );
 }
 
 async fn orders_that_redis_oversold_are_rejected_and_not_repaired_twice(env: &Arc<TestEnv>) {

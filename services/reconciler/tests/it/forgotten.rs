@@ -10,7 +10,7 @@ use stock::Outcome;
 use testbed::{RedisCluster, RedisSentinel};
 use testkit::{Backend, Sale, TestEnv, eventually, on_both_databases};
 
-use crate::env::{close, open, quick};
+use crate::env::{close, open_on_failover, quick};
 
 on_both_databases!(crate::forgotten::run:
     a_home_that_lost_its_declines_still_answers_repeats,
@@ -110,10 +110,12 @@ async fn pause(sale: &Sale) {
 /// order that it does not know.
 async fn home_knows(sale: &Sale, [first, second]: &[Order; 2], returned: &Order) {
     eventually("a check of every home", async || is_checked(sale).await).await;
-    let late = sale.order(&sale.buyer_at(OTHER, 9), "key", 1).await;
+    let late = sale
+        .order_patiently(&sale.buyer_at(OTHER, 9), "key", 1)
+        .await;
     assert!(is_sold_out(&late), "{late:?}");
     assert_same(sale, &first.buyer, first).await;
-    let again = sale.order(&returned.buyer, "second", 1).await;
+    let again = sale.order_patiently(&returned.buyer, "second", 1).await;
     assert!(
         is_sold_out(&again),
         "its unit is not counted any more: {again:?}"
@@ -128,7 +130,7 @@ fn is_sold_out(outcome: &Outcome) -> bool {
 }
 
 async fn assert_same(sale: &Sale, buyer: &BuyerId, order: &Order) {
-    let repeat = sale.order(buyer, "key", 1).await;
+    let repeat = sale.order_patiently(buyer, "key", 1).await;
     assert!(
         matches!(repeat, Outcome::Held { expires_at, .. } if expires_at == order.expires_at),
         "a repeat of an order that the ledger has: {repeat:?}"
@@ -146,7 +148,7 @@ async fn forgotten_orders(sale: &Sale) -> Vec<serde_json::Value> {
 /// and its repair restores it there and not at home.
 async fn a_home_that_lost_its_declines_still_answers_repeats(backend: Backend) {
     let mut group = RedisSentinel::start(1).await.unwrap();
-    let env = open(backend, group.url()).await;
+    let env = open_on_failover(backend, group.url()).await;
     env.record().await;
     env.reconcile(checking()).await;
     let sale = sell(&env).await;
@@ -176,7 +178,7 @@ async fn a_home_that_lost_its_declines_still_answers_repeats(backend: Backend) {
 /// Home's server fails alone. It loses no entry of an outbox, so no segment has diverged.
 async fn a_home_that_lost_nothing_but_declines_still_answers_repeats(backend: Backend) {
     let mut cluster = RedisCluster::start_with(MASTERS, 1).await.unwrap();
-    let env = open(backend, cluster.url()).await;
+    let env = open_on_failover(backend, cluster.url()).await;
     env.record().await;
     env.reconcile(checking()).await;
     let (sale, home) = loop {

@@ -7,21 +7,18 @@ use reconciler::ReconcilerSettings;
 use serde_json::{Value, json};
 use testkit::{Sale, TestEnv, eventually, on_both_databases};
 
-use crate::{env::quick, metrics};
+use crate::{env::quick, metrics, unresponsive::UnresponsiveLedger};
 
 on_both_databases!(crate::env::run:
     unaccounted_units_are_shown_and_reported_once,
     orders_that_do_not_add_up_to_their_row_are_shown_and_reported_once
 );
 
-/// The time of many rounds.
-const A_WHILE: Duration = Duration::from_millis(400);
-
-async fn shows(sale: &Sale, units: f64) {
+async fn shows(sale: &Sale, ledger: &UnresponsiveLedger, units: f64) {
     let shown =
         async || metrics::gauge("stockade_drift_units", sale.item.id.as_str()) == Some(units);
     eventually(&format!("showing {units}"), shown).await;
-    tokio::time::sleep(A_WHILE).await;
+    ledger.more_rounds(10).await;
     assert!(
         shown().await,
         "the violation persists and stays in the gauge"
@@ -44,7 +41,8 @@ async fn reported(sale: &Sale, action: &str) -> Vec<Value> {
 async fn unaccounted_units_are_shown_and_reported_once(env: &Arc<TestEnv>) {
     metrics::supervise();
     env.record().await;
-    env.reconcile(quick()).await;
+    let ledger = UnresponsiveLedger::that_counts(env.ledger().await);
+    env.reconcile_on(Arc::clone(&ledger) as _, quick()).await;
     let sale = env.sell(40, 2).await;
     sale.hold_many(0..4).await;
     let claim = async |units: i64| {
@@ -54,15 +52,15 @@ async fn unaccounted_units_are_shown_and_reported_once(env: &Arc<TestEnv>) {
         ))
         .await
     };
-    shows(&sale, 0.0).await;
+    shows(&sale, &ledger, 0.0).await;
     claim(2).await;
-    shows(&sale, 2.0).await;
+    shows(&sale, &ledger, 2.0).await;
     claim(3).await;
-    shows(&sale, 5.0).await;
+    shows(&sale, &ledger, 5.0).await;
     claim(-6).await;
-    shows(&sale, 1.0).await;
+    shows(&sale, &ledger, 1.0).await;
     claim(1).await;
-    shows(&sale, 0.0).await;
+    shows(&sale, &ledger, 0.0).await;
     let found = [2, 5, -1].map(|units| json!({ "unaccounted": units }));
     assert_eq!(
         reported(&sale, "unaccounted").await,
@@ -78,12 +76,13 @@ async fn unaccounted_units_are_shown_and_reported_once(env: &Arc<TestEnv>) {
 async fn orders_that_do_not_add_up_to_their_row_are_shown_and_reported_once(env: &Arc<TestEnv>) {
     metrics::supervise();
     env.record().await;
-    env.reconcile(ReconcilerSettings {
+    let settings = ReconcilerSettings {
         audit_interval: Duration::from_millis(50),
         full_audit_interval: Duration::from_millis(50),
         ..quick()
-    })
-    .await;
+    };
+    let ledger = UnresponsiveLedger::that_counts(env.ledger().await);
+    env.reconcile_on(Arc::clone(&ledger) as _, settings).await;
     let sale = env.sell(40, 2).await;
     let orders = sale.hold_many(0..2).await;
     let quantity = sale.recorded(orders[0]).await.quantity;
@@ -94,13 +93,13 @@ async fn orders_that_do_not_add_up_to_their_row_are_shown_and_reported_once(env:
         ))
         .await;
     };
-    shows(&sale, 0.0).await;
+    shows(&sale, &ledger, 0.0).await;
     becomes(4).await;
-    shows(&sale, 3.0).await;
+    shows(&sale, &ledger, 3.0).await;
     becomes(6).await;
-    shows(&sale, 5.0).await;
+    shows(&sale, &ledger, 5.0).await;
     becomes(quantity.get()).await;
-    shows(&sale, 0.0).await;
+    shows(&sale, &ledger, 0.0).await;
     let found = [3, 5].map(|units| json!({ "miscounted": units, "oversold": 0 }));
     assert_eq!(
         reported(&sale, "miscounted").await,

@@ -169,7 +169,7 @@ async fn a_reconciler_that_lost_its_lock_during_a_repair_is_refused_everywhere(e
 async fn low_tokens_repair_nothing_until_they_are_high_enough(env: &Arc<TestEnv>) {
     let sale = sold(env).await;
     sale.ledger.claim_item(&sale.item.id, 50).await.unwrap();
-    let lock = Arc::new(Anarchy::from(1));
+    let lock = Arc::new(Anarchy::from(1).that_gives_up_to(49));
     sale.bend(0, 4).await;
     let bent = sale.available().await;
     let early = env.reconciler(quick(), Arc::clone(&lock) as _).await;
@@ -182,6 +182,7 @@ async fn low_tokens_repair_nothing_until_they_are_high_enough(env: &Arc<TestEnv>
         "the segment is not halted either"
     );
     assert_eq!(lock.noted(), 50, "the lock was given the row's token");
+    lock.gives_all();
     eventually("repairing with a token that is high enough", async || {
         sale.journal("repair").await.len() == 1
     })

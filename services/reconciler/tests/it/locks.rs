@@ -13,6 +13,8 @@ use tokio_util::sync::CancellationToken;
 /// holder.
 pub struct Anarchy {
     next: AtomicI64,
+    /// The highest token that it gives, again and again.
+    last: AtomicI64,
     /// Time after which each holder loses the lock.
     lose_after: Option<Duration>,
     /// Longest time that a request waits.
@@ -26,6 +28,7 @@ impl Anarchy {
     pub fn from(token: i64) -> Self {
         Self {
             next: AtomicI64::new(token),
+            last: AtomicI64::new(i64::MAX),
             lose_after: None,
             wait_max: Duration::ZERO,
             waiting: AtomicU32::new(0),
@@ -39,6 +42,19 @@ impl Anarchy {
             lose_after: Some(lose_after),
             ..self
         }
+    }
+
+    /// Gives no token above this one until [`Anarchy::gives_all`].
+    pub fn that_gives_up_to(self, last: i64) -> Self {
+        Self {
+            last: AtomicI64::new(last),
+            ..self
+        }
+    }
+
+    /// Gives every token from now on.
+    pub fn gives_all(&self) {
+        self.last.store(i64::MAX, Ordering::SeqCst);
     }
 
     /// Lets each request wait for a different time, at first up to `wait_max`. Holders that follow one
@@ -69,7 +85,8 @@ impl Lock for Anarchy {
         let steps = self.waiting.fetch_add(61, Ordering::SeqCst);
         let growth = 1 << (steps / 61 / 10).min(3);
         tokio::time::sleep(self.wait_max * (steps % 100) / 100 * growth).await;
-        let token = FencingToken::new(self.next.fetch_add(1, Ordering::SeqCst)).unwrap();
+        let next = self.next.fetch_add(1, Ordering::SeqCst);
+        let token = FencingToken::new(next.min(self.last.load(Ordering::SeqCst))).unwrap();
         let (lost, lease) = (CancellationToken::new(), Duration::from_secs(3600));
         if let Some(after) = self.lose_after {
             let lost = lost.clone();

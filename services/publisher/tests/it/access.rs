@@ -5,7 +5,10 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -24,6 +27,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use testbed::{Nats, RabbitMq, free_port};
 use testkit::{Backend, eventually};
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+};
 
 use crate::env::{self, TestEnv};
 
@@ -80,7 +87,6 @@ impl Certificates {
 fn publishing_to(sink: SinkSettings) -> PublisherSettings {
     PublisherSettings {
         sinks: vec![sink],
-        request_timeout: Duration::from_secs(5),
         ..env::settings()
     }
 }
@@ -103,9 +109,42 @@ async fn messages(url: &str, options: ConnectOptions) -> Option<u64> {
     Some(stream.info().await.unwrap().state.messages)
 }
 
-/// Publishes three events to each sink: those before the last get none.
+/// A port that forwards to a broker, and counts the connections.
+struct Gate {
+    port: u16,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Gate {
+    async fn to(broker: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&connections);
+        tokio::spawn(async move {
+            loop {
+                let (mut client, _) = listener.accept().await.unwrap();
+                counted.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(async move {
+                    let address = ("127.0.0.1", broker);
+                    let mut server = TcpStream::connect(address).await.unwrap();
+                    // It ends with an error when either side cuts the connection.
+                    let _ = copy_bidirectional(&mut client, &mut server).await;
+                });
+            }
+        });
+        Self { port, connections }
+    }
+
+    fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+/// Publishes three events to each sink through the gate: those before the last get none.
 async fn only_the_last_publishes(
     env: &TestEnv,
+    gate: &Gate,
     sinks: Vec<SinkSettings>,
     count: impl AsyncFn() -> Option<u64>,
 ) {
@@ -115,11 +154,13 @@ async fn only_the_last_publishes(
     let last = sinks.len() - 1;
     for (at, sink) in sinks.into_iter().enumerate() {
         assert!(sink.check().is_ok());
+        let before = gate.connections();
         let publisher = env.publish(publishing_to(sink)).await;
         if at == last {
             eventually("all events", async || count().await == Some(3)).await;
         } else {
-            tokio::time::sleep(Duration::from_millis(700)).await;
+            // The attempt before each further connection has failed.
+            eventually("three attempts", async || gate.connections() >= before + 3).await;
             assert_eq!(count().await.unwrap_or(0), 0, "sink {at}");
         }
         publisher.stop().await;
@@ -140,13 +181,15 @@ async fn nats_is_reached_with_the_certificates_of_a_private_authority() {
             .config("tlscacert", &files.text("ca.pem"));
         let server = server.start().await.unwrap();
         let url = server.url().replace("nats:", "tls:");
+        let gate = Gate::to(server.port()).await;
+        let through_gate = format!("tls://127.0.0.1:{}", gate.port);
         let sinks = [
             None,
             Some(files.authority()),
             Some(files.authority_and_identity()),
         ];
-        let sinks = sinks.map(|tls| jetstream(&url, tls, None));
-        only_the_last_publishes(&env, sinks.to_vec(), async || {
+        let sinks = sinks.map(|tls| jetstream(&through_gate, tls, None));
+        only_the_last_publishes(&env, &gate, sinks.to_vec(), async || {
             let options = ConnectOptions::new()
                 .add_root_certificates(files.path("ca.pem"))
                 .add_client_certificate(files.path("client.pem"), files.path("client.key"));
@@ -226,8 +269,10 @@ async fn nats_is_reached_with_a_credentials_file() {
             Some(known.clone()),
         ];
         let url = server.url();
-        let sinks = sinks.map(|credentials| jetstream(&url, None, credentials));
-        only_the_last_publishes(&env, sinks.to_vec(), async || {
+        let gate = Gate::to(server.port()).await;
+        let through_gate = format!("nats://127.0.0.1:{}", gate.port);
+        let sinks = sinks.map(|credentials| jetstream(&through_gate, None, credentials));
+        only_the_last_publishes(&env, &gate, sinks.to_vec(), async || {
             let options = ConnectOptions::new().credentials(&known).unwrap();
             messages(&url, options).await
         })
@@ -304,17 +349,19 @@ async fn amqp_is_reached_with_the_certificates_of_a_private_authority() {
             .config("ssl_options.fail_if_no_peer_cert", "true");
         let server = server.start().await.unwrap();
         queued(&server).await;
+        let gate = Gate::to(port).await;
         let sinks = [
             None,
             Some(files.authority()),
             Some(files.authority_and_identity()),
         ];
         let sinks = sinks.map(|tls| SinkSettings::Amqp {
-            url: format!("amqps://guest:guest@127.0.0.1:{port}"),
+            url: format!("amqps://guest:guest@127.0.0.1:{}", gate.port),
             tls,
             exchange: "shop".into(),
         });
-        only_the_last_publishes(&env, sinks.to_vec(), async || queued(&server).await).await;
+        let count = async || queued(&server).await;
+        only_the_last_publishes(&env, &gate, sinks.to_vec(), count).await;
     })
     .await;
 }

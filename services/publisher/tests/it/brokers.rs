@@ -2,7 +2,7 @@
 
 use publisher::SinkSettings;
 use serde_json::Value;
-use testbed::Redis;
+use testbed::{Redis, timeout};
 
 /// An event as a consumer of the broker gets it.
 #[derive(Debug, Clone)]
@@ -78,7 +78,11 @@ pub struct RedisStream {
 impl RedisStream {
     pub async fn connection(&self) -> redis::aio::MultiplexedConnection {
         let client = redis::Client::open(self.server.url()).unwrap();
-        client.get_multiplexed_async_connection().await.unwrap()
+        let patient = redis::AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(timeout()))
+            .set_response_timeout(Some(timeout()));
+        let connection = client.get_multiplexed_async_connection_with_config(&patient);
+        connection.await.unwrap()
     }
 }
 

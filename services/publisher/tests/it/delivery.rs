@@ -8,7 +8,7 @@ use publisher::PublisherSettings;
 use testkit::{eventually, eventually_some, on_both_databases};
 
 use crate::{
-    env::{TestEnv, settings},
+    env::{SHORT_LEASE, TestEnv, settings},
     receiver::{Behaviour, Receiver},
 };
 
@@ -78,7 +78,12 @@ async fn a_receiver_that_hangs_delays_no_other(env: Arc<TestEnv>) {
     hanging.then([Behaviour::Late(Duration::from_secs(3600))]);
     env.webhook(&hanging, &[]).await;
     env.webhook(&working, &[]).await;
-    let publisher = env.publish(settings()).await;
+    // Longer than the test may wait for the other one.
+    let patient = PublisherSettings {
+        request_timeout: Duration::from_secs(3600),
+        ..settings()
+    };
+    let publisher = env.publish(patient).await;
     let item = env.create("vase").await;
     eventually("a request that hangs", async || {
         !hanging.received().is_empty()
@@ -146,6 +151,10 @@ async fn a_publisher_that_starts_again_loses_nothing(env: Arc<TestEnv>) {
     let receiver = Receiver::start().await;
     env.webhook(&receiver, &[]).await;
     let item = env.create("vase").await;
+    let settings = || PublisherSettings {
+        lease: SHORT_LEASE,
+        ..settings()
+    };
     let (mut expected, mut publisher) = (1, env.publish(settings()).await);
     for round in 0..4 {
         env.change(&item, 5).await;

@@ -6,7 +6,7 @@ use domain::{ItemId, ItemState};
 use events::TargetPolicy;
 use ledger::{Created, EventCursor, Events, ItemChange, Ledger, NewWebhook, Webhook};
 use publisher::PublisherSettings;
-use testkit::{Backend, Database, eventually, eventually_some, items};
+use testkit::{Backend, Database, eventually, eventually_some, in_time, items, timeout};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -33,7 +33,9 @@ pub struct Running {
 impl Running {
     pub async fn stop(self) {
         self.stop.cancel();
-        self.task.await.unwrap();
+        in_time("the end of the publisher", self.task)
+            .await
+            .unwrap();
     }
 
     /// Ends it in the middle of whatever it does, as a crash would.
@@ -43,13 +45,15 @@ impl Running {
     }
 }
 
+/// How long a test waits for the webhooks and sinks of a publisher that has crashed.
+pub const SHORT_LEASE: Duration = Duration::from_secs(2);
+
 /// Polls often, and repeats soon.
 pub fn settings() -> PublisherSettings {
     PublisherSettings {
         targets: TargetPolicy { private: true },
         poll_interval: Duration::from_millis(20),
-        lease: Duration::from_secs(2),
-        request_timeout: Duration::from_secs(20),
+        request_timeout: timeout(),
         retry_pause: Duration::from_millis(20),
         retry_pause_max: Duration::from_millis(100),
         ..PublisherSettings::default()

@@ -1,10 +1,13 @@
 //! What brokers get, whatever they and the publishers do.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use domain::ItemId;
 use publisher::{PublisherSettings, SinkSettings};
-use testkit::{Backend, eventually, on_both_databases};
+use testkit::{Backend, eventually, on_both_databases, timeout};
 
 use crate::{
     brokers::{Broker, Received, RedisStream},
@@ -48,13 +51,26 @@ on_both_databases!(crate::env::run:
     a_stream_is_bounded,
 );
 
+/// Waits longer for the brokers than any of them takes, so that no event is repeated.
 fn publishing_to(sinks: Vec<SinkSettings>) -> PublisherSettings {
     PublisherSettings {
         sinks,
-        request_timeout: Duration::from_millis(500),
+        lease: timeout() * 3,
         ..env::settings()
     }
 }
+
+/// Gives up soon, and tries again soon: for brokers and publishers that fail.
+fn repeating_to(sinks: Vec<SinkSettings>) -> PublisherSettings {
+    PublisherSettings {
+        sinks,
+        lease: env::SHORT_LEASE,
+        request_timeout: RESPONSE_TIMEOUT,
+        ..env::settings()
+    }
+}
+
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 fn ids_of<'a>(received: &'a [Received], item: &ItemId) -> Vec<&'a str> {
     let of_item = received.iter().filter(|one| one.item() == item.as_str());
@@ -64,15 +80,14 @@ fn ids_of<'a>(received: &'a [Received], item: &ItemId) -> Vec<&'a str> {
 /// Waits until the broker has all events of the items, in order and with nothing between them.
 async fn has(env: &TestEnv, broker: &mut impl Broker, items: &[(&ItemId, usize)]) {
     let expected: usize = items.iter().map(|(_, count)| count).sum();
-    // A wait of this kind cannot borrow the broker.
-    let mut received = Vec::new();
-    for _ in 0..600 {
-        received = broker.distinct().await;
-        if received.len() >= expected {
-            break;
+    let deadline = Instant::now() + timeout();
+    let received = loop {
+        let received = broker.distinct().await;
+        if received.len() >= expected || Instant::now() > deadline {
+            break received;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    };
     assert_eq!(received.len(), expected);
     for (item, count) in items {
         let ids = env.ids(item, *count).await;
@@ -82,13 +97,11 @@ async fn has(env: &TestEnv, broker: &mut impl Broker, items: &[(&ItemId, usize)]
 
 /// Waits until the broker has so many events, of which some may be repeats.
 async fn has_some(broker: &mut impl Broker, count: usize) {
-    for _ in 0..600 {
-        if broker.received().await.len() >= count {
-            return;
-        }
+    let deadline = Instant::now() + timeout();
+    while broker.received().await.len() < count {
+        assert!(Instant::now() < deadline, "the broker has too few events");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("the broker has too few events");
 }
 
 async fn every_event_arrives_once_and_in_order<B: Broker>(env: Arc<TestEnv>) {
@@ -113,7 +126,7 @@ async fn every_event_arrives_once_and_in_order<B: Broker>(env: Arc<TestEnv>) {
 
 async fn a_broker_that_is_killed_and_restarted_gets_every_event<B: Broker>(env: Arc<TestEnv>) {
     let mut broker = B::start().await;
-    let publisher = env.publish(publishing_to(vec![broker.sink()])).await;
+    let publisher = env.publish(repeating_to(vec![broker.sink()])).await;
     let item = env.create("vase").await;
     env.change(&item, 5).await;
     has_some(&mut broker, 1).await;
@@ -128,13 +141,13 @@ async fn a_broker_that_is_killed_and_restarted_gets_every_event<B: Broker>(env: 
 
 async fn a_broker_that_hangs_gets_every_event_afterwards<B: Broker>(env: Arc<TestEnv>) {
     let mut broker = B::start().await;
-    let publisher = env.publish(publishing_to(vec![broker.sink()])).await;
+    let publisher = env.publish(repeating_to(vec![broker.sink()])).await;
     let item = env.create("vase").await;
     has_some(&mut broker, 1).await;
     broker.pause().await;
     env.change(&item, 5).await;
     // Longer than the publisher waits for an answer.
-    tokio::time::sleep(Duration::from_millis(1200)).await;
+    tokio::time::sleep(RESPONSE_TIMEOUT * 2).await;
     env.change(&item, 5).await;
     broker.resume().await;
     has(&env, &mut broker, &[(&item, 11)]).await;
@@ -143,7 +156,7 @@ async fn a_broker_that_hangs_gets_every_event_afterwards<B: Broker>(env: Arc<Tes
 
 async fn a_publisher_that_starts_again_loses_nothing<B: Broker>(env: Arc<TestEnv>) {
     let mut broker = B::start().await;
-    let settings = || publishing_to(vec![broker.sink()]);
+    let settings = || repeating_to(vec![broker.sink()]);
     let item = env.create("vase").await;
     let mut publisher = env.publish(settings()).await;
     let mut expected = 1;
@@ -167,14 +180,11 @@ async fn a_publisher_that_starts_again_loses_nothing<B: Broker>(env: Arc<TestEnv
 
 async fn one_publisher_at_a_time_publishes_to_a_sink(env: Arc<TestEnv>) {
     let mut broker = RedisStream::start().await;
-    let patient = PublisherSettings {
-        lease: Duration::from_secs(600),
-        ..publishing_to(vec![broker.sink()])
-    };
+    let settings = publishing_to(vec![broker.sink()]);
     let publishers = [
-        env.publish(patient.clone()).await,
-        env.publish(patient.clone()).await,
-        env.publish(patient).await,
+        env.publish(settings.clone()).await,
+        env.publish(settings.clone()).await,
+        env.publish(settings).await,
     ];
     let item = env.create("vase").await;
     env.change(&item, 30).await;
@@ -190,7 +200,7 @@ async fn a_broker_that_is_down_delays_no_webhook(env: Arc<TestEnv>) {
     env.webhook(&receiver, &[]).await;
     let mut broker = RedisStream::start().await;
     broker.kill().await;
-    let publisher = env.publish(publishing_to(vec![broker.sink()])).await;
+    let publisher = env.publish(repeating_to(vec![broker.sink()])).await;
     let item = env.create("vase").await;
     env.change(&item, 5).await;
     let ids = env.ids(&item, 6).await;
@@ -209,7 +219,7 @@ async fn a_broker_that_is_down_delays_no_other_sink() {
         let (mut down, mut working) = (RedisStream::start().await, JetStream::start().await);
         down.kill().await;
         let sinks = vec![down.sink(), working.sink()];
-        let publisher = env.publish(publishing_to(sinks)).await;
+        let publisher = env.publish(repeating_to(sinks)).await;
         let item = env.create("vase").await;
         env.change(&item, 5).await;
         has(&env, &mut working, &[(&item, 6)]).await;
@@ -223,7 +233,7 @@ async fn a_broker_that_is_down_delays_no_other_sink() {
 async fn a_broker_without_memory_gets_every_event_afterwards(env: Arc<TestEnv>) {
     let mut broker = RedisStream::start().await;
     broker.server.run_out_of_memory().await.unwrap();
-    let publisher = env.publish(publishing_to(vec![broker.sink()])).await;
+    let publisher = env.publish(repeating_to(vec![broker.sink()])).await;
     let item = env.create("vase").await;
     env.change(&item, 5).await;
     tokio::time::sleep(Duration::from_millis(200)).await;

@@ -146,6 +146,7 @@ async fn drift_that_disappears_is_reported_and_not_repaired(env: &Arc<TestEnv>) 
             sale.journal("drift").await.len() > drifts
         })
         .await;
+        tokio::time::sleep(confirmation_period / 4).await;
         sale.bend(0, -5).await;
         // On a busy machine the drift may persist for long enough: then the test tries again.
         let is_in_time = since.elapsed() < confirmation_period;

@@ -1,5 +1,6 @@
 //! A rolling upgrade during a rush: an older program, which STOCKADE_OLD_PROGRAM names, is replaced role
-//! by role in the order of `docs/operations.md`. `scripts/upgrade_drill.sh` builds it.
+//! by role in the order of `docs/operations.md`. `make upgrade` builds a pinned commit and runs these tests;
+//! a plain run of the suite ignores them.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +16,7 @@ use std::{
 use reqwest::{Client, RequestBuilder};
 use serde_json::{Value, json};
 use testbed::{Postgres, Redis, free_port};
-use testkit::{eventually, program::stockade_at};
+use testkit::{eventually, in_time, program::stockade_at};
 
 use crate::{
     crashes::wait_for,
@@ -28,7 +29,6 @@ const ORDERS: usize = 60;
 const CANCELLED_EVERY: usize = 6;
 /// Every so many orders of a buyer, one is repeated at the other service.
 const REPEATED_EVERY: usize = 4;
-const ATTEMPTS: usize = 400;
 const RETRY_PAUSE: Duration = Duration::from_millis(25);
 const STOCK: usize = BUYERS * ORDERS + 40;
 
@@ -52,7 +52,7 @@ impl Fleet {
         let folder = tempfile::tempdir().unwrap();
         let ledger = postgres.create_database("upgrade").await.unwrap();
         let settings = format!(
-            "redis_url = \"{}\"\ndatabase_url = \"{ledger}\"\njwt_secret = \"a secret of the login\"\nadmin_token = \"a token of the admins\"\norder_timeout_ms = 2000\n",
+            "redis_url = \"{}\"\ndatabase_url = \"{ledger}\"\njwt_secret = \"a secret of the login\"\nadmin_token = \"a token of the admins\"\norder_timeout_ms = 10000\n",
             redis.url()
         );
         std::fs::write(folder.path().join("stockade.toml"), settings).unwrap();
@@ -121,32 +121,41 @@ impl Crowd {
     }
 
     /// Places the order, and repeats some at the other service, as a buyer does whose answer was lost.
-    async fn buy(&self, token: &str, number: usize) -> Option<Value> {
+    async fn buy(&self, token: &str, buyer: usize, number: usize) -> Value {
         let (client, key) = (Client::new(), format!("key-{number}"));
-        for service in number..number + ATTEMPTS {
-            let request = order(&client, &self.url(service), "rush", token, &key);
-            if let Some(held) = self.send("order", request).await {
-                if number.is_multiple_of(REPEATED_EVERY) {
-                    let request = order(&client, &self.url(service + 1), "rush", token, &key);
-                    self.send("repeat", request).await;
+        let mut service = number;
+        in_time(&format!("order {number} of buyer {buyer}"), async {
+            loop {
+                let request = order(&client, &self.url(service), "rush", token, &key);
+                if let Some(held) = self.send("order", request).await {
+                    if number.is_multiple_of(REPEATED_EVERY) {
+                        let request = order(&client, &self.url(service + 1), "rush", token, &key);
+                        self.send("repeat", request).await;
+                    }
+                    break held;
                 }
-                return Some(held);
+                service += 1;
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
-            tokio::time::sleep(RETRY_PAUSE).await;
-        }
-        None
+        })
+        .await
     }
 
     async fn cancel(&self, token: &str, order: &str, number: usize) {
-        for service in number..number + ATTEMPTS {
-            let url = format!("{}/v1/orders/{order}", self.url(service));
-            let request = Client::new().delete(url).bearer_auth(token);
-            if self.send("cancellation", request).await.is_some() {
-                return;
+        let client = Client::new();
+        let mut service = number;
+        in_time(&format!("the cancellation of {order}"), async {
+            loop {
+                let url = format!("{}/v1/orders/{order}", self.url(service));
+                let request = client.delete(url).bearer_auth(token);
+                if self.send("cancellation", request).await.is_some() {
+                    break;
+                }
+                service += 1;
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
-            tokio::time::sleep(RETRY_PAUSE).await;
-        }
-        panic!("{order} was not cancelled");
+        })
+        .await;
     }
 }
 
@@ -166,8 +175,7 @@ fn rush(fleet: &Fleet, crowd: &Arc<Crowd>) -> tokio::task::JoinSet<Vec<Bought>> 
         buyers.spawn(async move {
             let mut bought = Vec::new();
             for number in 0..ORDERS {
-                let order = crowd.buy(&token, number).await;
-                let order = order.unwrap_or_else(|| panic!("no answer: buyer {buyer} {number}"));
+                let order = crowd.buy(&token, buyer, number).await;
                 let id = order["id"].as_str().unwrap().to_owned();
                 let cancelled = number % CANCELLED_EVERY == 0;
                 if cancelled {
@@ -277,11 +285,9 @@ async fn nothing_is_lost(fleet: &Fleet, crowd: &Crowd, bought: &[Bought]) {
 }
 
 async fn upgrade_in_a_rush(switch: Switch) {
-    let Some(old) = env::var_os("STOCKADE_OLD_PROGRAM").map(PathBuf::from) else {
-        eprintln!("SKIPPED: STOCKADE_OLD_PROGRAM is not set: run scripts/upgrade_drill.sh REV");
-        return;
-    };
-    let fleet = Fleet::new(old).await;
+    let old =
+        env::var_os("STOCKADE_OLD_PROGRAM").expect("STOCKADE_OLD_PROGRAM: see `make upgrade`");
+    let fleet = Fleet::new(old.into()).await;
     fleet.migrate(&fleet.old);
     let mut reconciler = fleet
         .start(&fleet.old, free_port().await, "reconciler")
@@ -323,11 +329,13 @@ async fn upgrade_in_a_rush(switch: Switch) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs an older program: `make upgrade`"]
 async fn an_upgrade_one_by_one_in_a_rush_loses_nothing() {
     upgrade_in_a_rush(Switch::OneByOne).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs an older program: `make upgrade`"]
 async fn an_upgrade_whose_balancer_switches_at_once_fails_no_request() {
     upgrade_in_a_rush(Switch::AtOnce).await;
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the missing programs to build, run, test or measure Stockade. A second run has nothing to do.
 #
-#   scripts/setup.sh [--dry-run] [build|run|lint|test|bench|compose]
+#   scripts/setup.sh [--dry-run] [build|run|lint|api|test|bench|compose]
 #
 # Only the programs are needed: Stockade and its tests start private servers on free ports, in private folders. So no service starts while
 # its package is being installed, and no service of a new package starts at the next boot. The script does not install Rust.
@@ -24,8 +24,8 @@ profile=run
 for argument; do
   case $argument in
     --dry-run) dry_run=yes ;;
-    build | run | lint | test | bench | compose) profile=$argument ;;
-    *) fail "usage: scripts/setup.sh [--dry-run] [build|run|lint|test|bench|compose]" ;;
+    build | run | lint | api | test | bench | compose) profile=$argument ;;
+    *) fail "usage: scripts/setup.sh [--dry-run] [build|run|lint|api|test|bench|compose]" ;;
   esac
 done
 
@@ -171,6 +171,8 @@ may_install() {
   [ "$(id -u)" = 0 ] || { have sudo && { [ -n "$interactive" ] || sudo -n true 2>/dev/null; }; }
 }
 
+can_install() { { have apt-get && may_install; } || have brew; }
+
 has_certificates() { [ "$(uname)" = Darwin ] || [ -d /etc/pki/tls/certs ] || [ -s /etc/ssl/certs/ca-certificates.crt ]; }
 
 uses_only_own_redis() { [ -n "${REDIS_URL:-}" ] && [ -n "${LOCK_URLS:-}" ]; }
@@ -208,6 +210,9 @@ has_wrk() { have wrk; }
 has_haproxy() { have haproxy; }
 # The clients need these versions.
 has_node() { node -e 'process.exit(Number(process.versions.node.split(".")[0] < 18))' 2>/dev/null; }
+has_shellcheck() { have shellcheck; }
+# Debian has the part of Python that makes environments in a package of its own.
+has_venv() { has_python && python3 -c 'import ensurepip, venv' 2>/dev/null; }
 has_python() { python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 
 find_missing() {
@@ -219,12 +224,17 @@ find_missing() {
   if [ "$profile" != build ] && have apt-get && may_install; then
     need sqlite 'is a ledger; building it takes a minute' libsqlite3-dev '' has_sqlite
   fi
+  # Where they cannot be installed, the checks that need them are skipped.
+  if uses_tools && can_install; then
+    need python3-venv 'runs tools from PyPI; version 3.11 or newer' 'python3 python3-venv' python has_venv
+    [ "$profile" = api ] || need shellcheck 'lints the scripts' shellcheck shellcheck has_shellcheck
+  fi
   case $profile in build | lint) return ;; esac
   need curl 'talks to the service' curl curl has_curl
   if [ "$profile" != run ] || ! uses_only_own_redis; then
     need redis-server "holds the stock and the locks; version $REDIS_MAJOR_MIN or newer" redis-server redis redis_is_new_enough
   fi
-  case $profile in run) return ;; esac
+  case $profile in run | api) return ;; esac
   need postgresql 'is a ledger that the tests start' postgresql postgresql@17 has_postgres
   if [ "$profile" = compose ]; then
     need haproxy 'passes requests on to the services' haproxy haproxy has_haproxy
@@ -287,6 +297,31 @@ choose_sqlite() {
   [ ! -e "$CARGO_CONFIG" ] || return 0
   mkdir -p "${CARGO_CONFIG%/*}"
   printf '%s\n[env]\nLIBSQLITE3_SYS_USE_PKG_CONFIG = "1"\n' "$CARGO_CONFIG_MARK" >"$CARGO_CONFIG"
+}
+
+# --- tools from PyPI -------------------------------------------------------------------------------------------------------------
+
+# An environment of their own: Debian's and Homebrew's Python refuse packages from elsewhere.
+TOOLS=target/tools
+TOOLS_LIST=scripts/tools.txt
+
+uses_tools() { case $profile in lint | api) ;; *) return 1 ;; esac; }
+has_tools() { cmp -s "$TOOLS_LIST" "$TOOLS/installed.txt" && "$TOOLS/bin/python3" -c '' 2>/dev/null; }
+
+# Without them, the checks that need them say so and are skipped.
+install_tools() {
+  if ! uses_tools || has_tools; then return 0; fi
+  say "installing $TOOLS_LIST into $TOOLS"
+  [ -z "$dry_run" ] || return 0
+  rm -rf "$TOOLS"
+  mkdir -p "${TOOLS%/*}"
+  if has_venv && python3 -m venv "$TOOLS" && "$TOOLS/bin/python3" -m pip install --quiet --disable-pip-version-check --only-binary :all: \
+    --requirement "$TOOLS_LIST" </dev/null; then
+    cp "$TOOLS_LIST" "$TOOLS/installed.txt"
+    return
+  fi
+  rm -rf "$TOOLS"
+  say 'that failed: the checks that need these tools will be skipped'
 }
 
 # --- installing ------------------------------------------------------------------------------------------------------------------------
@@ -419,19 +454,25 @@ find_missing
 if [ -n "$missing" ]; then
   install
   if [ -n "$dry_run" ]; then
+    install_tools
     check_rust
     exit 0
   fi
   hash -r
   find_missing
-  # An older distribution has an older SQLite.
-  missing=${missing/ sqlite/}
+  # An older distribution has an older SQLite, and an older Python.
+  missing=${missing/ sqlite/} missing=${missing/ python3-venv/}
   [ -z "$missing" ] || fail "installed, but still not usable:$missing"
   check_rust
   choose_sqlite
+  install_tools
   say "\`$profile\` has everything it needs now"
 else
   check_rust
   [ -n "$dry_run" ] || choose_sqlite
-  say "\`$profile\` has everything it needs; nothing to install"
+  if uses_tools && ! has_tools; then
+    install_tools
+  else
+    say "\`$profile\` has everything it needs; nothing to install"
+  fi
 fi

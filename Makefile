@@ -73,25 +73,12 @@ soak: ## random sequences of stock operations, on real Redis and on a model (the
 	@REDIS_URL= scripts/setup.sh run
 	STOCKADE_SEQUENCES=$(SEQUENCES) cargo test -p stock --test it $(CARGO_FLAGS) -- --nocapture the_scripts_and_their_model_agree
 
-lint: ## format, clippy, docs, layers, words, licences: the checks of a change besides the tests
+lint: ## format, clippy, docs, layers, words, scripts, licences: the checks of a change besides the tests (NO_SKIPS=1)
 	@scripts/setup.sh lint
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets $(LOCK_FEATURES) $(CARGO_FLAGS) -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps $(LOCK_FEATURES) $(CARGO_FLAGS)
-	scripts/check_layers.sh
-	scripts/check_words.sh
-	scripts/check_openapi.sh
-	scripts/check_kubernetes.sh
-	@if cargo deny --version >/dev/null 2>&1; then \
-	  echo 'cargo deny check advisories licenses bans sources' && cargo deny check advisories licenses bans sources; \
-	else \
-	  echo 'SKIPPED: cargo deny (advisories, licences, bans, sources): `cargo install --locked cargo-deny` installs it'; \
-	fi
-	@if command -v shellcheck >/dev/null 2>&1; then \
-	  echo 'shellcheck scripts/*.sh .ci/run' && shellcheck scripts/*.sh .ci/run; \
-	else \
-	  echo 'SKIPPED: shellcheck: not installed'; \
-	fi
+	@scripts/checks.sh
 
 openapi: ## write docs/openapi.json, the description of the API that a test holds against the code
 	STOCKADE_WRITE_OPENAPI=1 cargo test -p order --lib $(CARGO_FLAGS) -- http::meta

@@ -112,9 +112,10 @@ fn name_media_types(id: &str, status: &str, response: &mut Response) {
         return;
     }
     let others: &[&str] = match id {
-        "listItems" | "listItemOrders" | "listOwnOrders" | "listRefundsDue" | "listJournal" => {
+        "listItems" | "listItemOrders" | "listOwnOrders" | "listRefundsDue" => {
             &["text/csv", "application/jsonl"]
         }
+        "listJournal" | "listOwnCarts" => &["application/jsonl"],
         "listEvents" => &["text/event-stream"],
         "getHealth" | "getReadiness" => &["text/plain"],
         _ => &[],

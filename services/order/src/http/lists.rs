@@ -2,7 +2,7 @@
 
 pub(crate) mod cursor;
 pub(crate) mod pages;
-mod query;
+pub(crate) mod query;
 pub(crate) mod rows;
 
 use axum::{
@@ -17,6 +17,7 @@ use super::{
     access::{AdminWith, Buyer, Name, Read, RefundsWrite},
     carts::CartRow,
     items::item_id,
+    words::{ListFormatWord, OrderStateWord, RowsFormatWord},
 };
 use crate::engine::{RefundDone, RefundKey};
 use cursor::JournalKey;
@@ -28,7 +29,7 @@ use rows::{ItemRow, JournalRow, OrderRow, RefundRow};
 #[utoipa::path(get, path = "/v1/items", operation_id = "listItems", tag = "admins",
     params(("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
         ("after" = Option<String>, Query, description = "`next` of the page before"),
-        ("format" = Option<String>, Query, description = "`json` (default): a page; `csv` or `jsonl`: the whole list as a stream")),
+        ("format" = inline(Option<ListFormatWord>), Query, description = "`json` (default): a page; `csv` or `jsonl`: the whole list as a stream")),
     responses((status = 200, description = "a page, or the whole list", body = PageBody<ItemRow>), (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
     security(("admin" = [])))]
@@ -54,10 +55,10 @@ pub(crate) async fn items(
 /// Lists the recorded orders of an item, by id.
 #[utoipa::path(get, path = "/v1/items/{item}/orders", operation_id = "listItemOrders", tag = "admins",
     params(("item" = String, Path, description = "the item"),
-        ("state" = Option<String>, Query, description = "only orders in this state"),
+        ("state" = inline(Option<OrderStateWord>), Query, description = "only orders in this state"),
         ("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
         ("after" = Option<String>, Query, description = "`next` of the page before"),
-        ("format" = Option<String>, Query, description = "`json` (default): a page; `csv` or `jsonl`: the whole list as a stream")),
+        ("format" = inline(Option<ListFormatWord>), Query, description = "`json` (default): a page; `csv` or `jsonl`: the whole list as a stream")),
     responses((status = 200, description = "a page, or the whole list", body = PageBody<OrderRow>), (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
         (status = 503, description = "`unavailable`", body = Problem)),
@@ -93,7 +94,7 @@ pub(crate) async fn item_orders(
 #[utoipa::path(get, path = "/v1/orders", operation_id = "listOwnOrders", tag = "buyers",
     params(("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
         ("after" = Option<String>, Query, description = "`next` of the page before"),
-        ("format" = Option<String>, Query, description = "`json` (default): a page; `csv` or `jsonl`: the whole list as a stream")),
+        ("format" = inline(Option<ListFormatWord>), Query, description = "`json` (default): a page; `csv` or `jsonl`: the whole list as a stream")),
     responses((status = 200, description = "a page, or the whole list", body = PageBody<OrderRow>), (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 429, description = "`too_many_requests`", body = Problem),
         (status = 503, description = "`unavailable`", body = Problem)),
@@ -124,7 +125,7 @@ pub(crate) async fn own_orders(
 #[utoipa::path(get, path = "/v1/carts", operation_id = "listOwnCarts", tag = "buyers",
     params(("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
         ("after" = Option<String>, Query, description = "`next` of the page before"),
-        ("format" = Option<String>, Query, description = "`json` (default): a page; `jsonl`: the whole list as a stream")),
+        ("format" = inline(Option<RowsFormatWord>), Query, description = "`json` (default): a page; `jsonl`: the whole list as a stream")),
     responses((status = 200, description = "a page, or the whole list", body = PageBody<CartRow>), (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 429, description = "`too_many_requests`", body = Problem),
         (status = 503, description = "`unavailable`", body = Problem)),
@@ -152,7 +153,7 @@ pub(crate) async fn own_carts(
 #[utoipa::path(get, path = "/v1/refunds-due", operation_id = "listRefundsDue", tag = "admins",
     params(("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
         ("after" = Option<String>, Query, description = "`next` of the page before"),
-        ("format" = Option<String>, Query, description = "`json` (default): a page; `csv` or `jsonl`: the whole list as a stream")),
+        ("format" = inline(Option<ListFormatWord>), Query, description = "`json` (default): a page; `csv` or `jsonl`: the whole list as a stream")),
     responses((status = 200, description = "a page, or the whole list", body = PageBody<RefundRow>), (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
     security(("admin" = [])))]
@@ -202,7 +203,7 @@ pub(crate) async fn refund_done(
     params(("item" = String, Path, description = "the item"),
         ("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
         ("after" = Option<String>, Query, description = "`next` of the page before"),
-        ("format" = Option<String>, Query, description = "`json` (default): a page; `jsonl`: the whole list as a stream")),
+        ("format" = inline(Option<RowsFormatWord>), Query, description = "`json` (default): a page; `jsonl`: the whole list as a stream")),
     responses((status = 200, description = "a page, or the whole list", body = PageBody<JournalRow>), (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
         (status = 503, description = "`unavailable`", body = Problem)),

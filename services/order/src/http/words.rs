@@ -8,7 +8,7 @@ use utoipa::{
     openapi::{ObjectBuilder, RefOr, Schema, schema::Type},
 };
 
-use super::problems;
+use super::{lists::query::Format, problems};
 
 macro_rules! words {
     ($($(#[$doc:meta])* $shape:ident is $name:literal: $words:expr;)*) => {$(
@@ -44,6 +44,14 @@ words! {
         .collect();
     /// The step after which an order is acknowledged.
     DurabilityWord is "Durability": Durability::ALL.iter().map(|word| word.as_str()).collect();
+    /// How a list can be written.
+    ListFormatWord is "ListFormat": Format::ALL.iter().map(|format| format.word()).collect();
+    /// How a list can be written whose rows do not fit into a table.
+    RowsFormatWord is "RowsFormat": Format::ALL
+        .iter()
+        .filter(|format| **format != Format::Csv)
+        .map(|format| format.word())
+        .collect();
     /// The codes of problems.
     ProblemCode is "ProblemCode": problems::codes().collect();
 }

@@ -13,7 +13,7 @@ const LIMIT_MAX: usize = 1000;
 
 /// How a list is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
+pub(crate) enum Format {
     /// One page, with the cursor of the next one.
     Json,
     /// The whole list, a header row first.
@@ -23,6 +23,17 @@ pub(super) enum Format {
 }
 
 impl Format {
+    pub(crate) const ALL: [Self; 3] = [Self::Json, Self::Csv, Self::Jsonl];
+
+    /// The value of the parameter `format`.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Csv => "csv",
+            Self::Jsonl => "jsonl",
+        }
+    }
+
     /// Refuses a table for rows that do not fit into one, for this reason.
     pub(super) fn without_csv(self, reason: &str) -> Result<(), Problem> {
         if self == Self::Csv {
@@ -144,10 +155,7 @@ fn limit(value: &str) -> Result<usize, String> {
 }
 
 fn format(value: &str) -> Result<Format, String> {
-    match value {
-        "json" => Ok(Format::Json),
-        "csv" => Ok(Format::Csv),
-        "jsonl" => Ok(Format::Jsonl),
-        _ => Err("expected json, csv or jsonl".into()),
-    }
+    let mut formats = Format::ALL.into_iter();
+    let named = formats.find(|format| format.word() == value);
+    named.ok_or_else(|| "expected json, csv or jsonl".into())
 }

@@ -84,6 +84,7 @@ openapi: ## write docs/openapi.json, the description of the API that a test hold
 	STOCKADE_WRITE_OPENAPI=1 cargo test -p order --lib $(CARGO_FLAGS) -- http::meta
 
 api-check: ## try the API of a real service against its description, with schemathesis (EXAMPLES=50 SEED=1)
+	@scripts/setup.sh api
 	cargo build -p stockade $(CARGO_FLAGS)
 	scripts/check_api.sh '$(TARGET)/debug/stockade' $(ARGS)
 

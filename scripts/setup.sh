@@ -227,7 +227,10 @@ find_missing() {
   # Where they cannot be installed, the checks that need them are skipped.
   if uses_tools && can_install; then
     need python3-venv 'runs tools from PyPI; version 3.11 or newer' 'python3 python3-venv' python has_venv
-    [ "$profile" = api ] || need shellcheck 'lints the scripts' shellcheck shellcheck has_shellcheck
+    if [ "$profile" = lint ]; then
+      need shellcheck 'lints the scripts' shellcheck shellcheck has_shellcheck
+      need protoc 'builds the client of etcd' 'protobuf-compiler libprotobuf-dev' protobuf compiles_protobuf
+    fi
   fi
   case $profile in build | lint) return ;; esac
   need curl 'talks to the service' curl curl has_curl

@@ -26,6 +26,7 @@
 //! | [`clock`] | a wall clock that jumps |
 //! | [`disk`] | a small disk that can be full |
 //! | [`daemon`] | any other program, run like a server |
+//! | [`skip`] | what a test prints that cannot check something here |
 //! | [`wait`] | the time-out of everything whose time-out is not the subject, and waiting for a condition |
 //! | [`error`] | errors |
 //! | `process` | state of a process: stopped, alive, its children |
@@ -57,6 +58,7 @@ pub mod redis;
 mod replication;
 pub mod sentinel;
 pub mod server;
+pub mod skip;
 pub mod wait;
 mod wire;
 pub mod zookeeper;
@@ -75,5 +77,6 @@ pub use postgres::{Postgres, PostgresBuilder};
 pub use proxy::{Proxy, Traffic};
 pub use rabbitmq::{RabbitMq, RabbitMqBuilder};
 pub use sentinel::{RedisSentinel, Sentinel};
+pub use skip::skipped;
 pub use wait::{eventually, eventually_some, in_time, timeout};
 pub use zookeeper::{ZooKeeper, ZooKeeperBuilder};

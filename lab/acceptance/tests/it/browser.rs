@@ -35,7 +35,7 @@ fn driver() -> Option<PathBuf> {
     if found.is_none() {
         let missing = "no chromedriver found: scripts/setup.sh test installs it";
         assert!(env::var_os("CI").is_none(), "{missing}");
-        eprintln!("SKIPPED: {missing}");
+        testbed::skipped(missing);
     }
     found
 }

@@ -57,7 +57,7 @@ pub fn has(program: &str) -> bool {
     if !found {
         let missing = format!("no {program} found: scripts/setup.sh test installs it");
         assert!(env::var_os("CI").is_none(), "{missing}");
-        eprintln!("SKIPPED: {missing}");
+        testbed::skipped(&missing);
     }
     found
 }

@@ -113,7 +113,7 @@ impl Browser {
                 env::var_os("CI").is_none(),
                 "no Chromium found: scripts/setup.sh test installs it"
             );
-            eprintln!("SKIPPED: no Chromium found: scripts/setup.sh test installs it");
+            testbed::skipped("no Chromium found: scripts/setup.sh test installs it");
             return None;
         };
         Some(Self {

@@ -9,12 +9,12 @@ use crate::support::ask;
 async fn disk(megabytes: u32) -> Option<Disk> {
     match Disk::mount(megabytes).await {
         Err(error @ TestbedError::Unsupported { .. }) => {
-            eprintln!("SKIPPED: {error}");
+            testbed::skipped(&error.to_string());
             None
         }
         // A container's root may not mount.
         Err(error @ TestbedError::Program { .. }) => {
-            eprintln!("SKIPPED: {error}");
+            testbed::skipped(&error.to_string());
             None
         }
         mounted => Some(mounted.unwrap()),

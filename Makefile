@@ -14,7 +14,7 @@ SEQUENCES ?= 300000
 SEED ?= 7
 FAULTS ?= 100
 PROFILE ?= sentinel
-# An older program that `make upgrade` replaces. It has the schema of before sinks and holds of carts.
+# The older commit that `make upgrade` replaces. Its schema has no sinks, processes or counts of requests.
 UPGRADE_FROM ?= c53076130ca56ccdff8f45f0ffb6b6f43dda52c1
 COMPOSE_STOCK ?= 60000
 COMPOSE_FAULTS ?=

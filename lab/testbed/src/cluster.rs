@@ -17,10 +17,9 @@ use tokio::time::sleep;
 
 pub use growth::Migration;
 
-use crate::{Redis, Result, TestbedError, replication::confirmed_write};
+use crate::{Redis, Result, TestbedError, replication::confirmed_write, timeout};
 
 const SLOTS: usize = 16_384;
-const COMPLETION_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Redis servers that share the slots. Dropping it kills all of them.
@@ -106,7 +105,7 @@ impl RedisCluster {
         for node in &self.nodes {
             members.push(Member {
                 node,
-                connection: node.connect().await?,
+                connection: node.connect_for_long().await?,
             });
         }
         Ok(members)
@@ -153,7 +152,7 @@ impl RedisCluster {
             nodes: self.nodes.len(),
             replicas,
         };
-        let deadline = Instant::now() + COMPLETION_TIMEOUT;
+        let deadline = Instant::now() + timeout();
         for member in members {
             while let Err(view) = member.reports(&goal).await? {
                 fail_after(deadline, || {
@@ -168,7 +167,7 @@ impl RedisCluster {
     /// The link of a replica is up before its first acknowledgement, and until then its master sends
     /// it nothing. Only a confirmed write proves that it follows.
     async fn until_replicas_follow(&self, members: &mut [Member<'_>]) -> Result<()> {
-        let deadline = Instant::now() + COMPLETION_TIMEOUT;
+        let deadline = Instant::now() + timeout();
         let per_master = self.replicas_per_master;
         for master in members[..self.masters]
             .iter_mut()
@@ -283,7 +282,7 @@ fn fail_after(deadline: Instant, view: impl FnOnce() -> String) -> Result<()> {
         return Ok(());
     }
     Err(TestbedError::ClusterIncomplete {
-        waited: COMPLETION_TIMEOUT,
+        waited: timeout(),
         view: view(),
     })
 }

@@ -30,7 +30,7 @@ pub enum TestbedError {
         /// Requirement of the feature.
         needs: &'static str,
     },
-    /// The server was still running some seconds after SIGSTOP.
+    /// The server was still running long after SIGSTOP.
     #[error("process {pid} did not stop after SIGSTOP")]
     NotPaused {
         /// Process id of the server.

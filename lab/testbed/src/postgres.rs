@@ -28,6 +28,7 @@ use crate::{
     folder::Folder,
     process, program,
     server::{self, Builder, Server, TakesEnv, TestKind},
+    timeout,
 };
 
 const PROGRAM: &str = "postgres";
@@ -42,7 +43,6 @@ const INSTALLATIONS: [(&str, &str); 4] = [
 ];
 /// PGHOST, PGOPTIONS and the like.
 const SETTINGS_PREFIXES: &[&str] = &["PG"];
-const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 const DROP_TIMEOUT: Duration = Duration::from_secs(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -273,7 +273,7 @@ fn kill_all(pids: &[u32]) {
 }
 
 async fn until_gone(pids: &[u32]) {
-    let deadline = Instant::now() + EXIT_TIMEOUT;
+    let deadline = Instant::now() + timeout();
     while process::any_alive(pids) && Instant::now() < deadline {
         sleep(POLL_INTERVAL).await;
     }

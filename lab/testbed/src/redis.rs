@@ -18,6 +18,7 @@ use redis::aio::MultiplexedConnection;
 use crate::{
     Result, TestbedError,
     server::{Builder, Server, SingleProcess, TakesEnv, TestKind},
+    timeout,
 };
 
 /// How a Redis server is started.
@@ -84,7 +85,7 @@ impl Server<RedisKind> {
     /// Runs a command whose reply does not matter.
     pub(crate) async fn execute(&self, command: &redis::Cmd) -> Result<()> {
         command
-            .exec_async(&mut self.connect().await?)
+            .exec_async(&mut self.connect_for_long().await?)
             .await
             .map_err(|source| self.refused(source))
     }
@@ -97,6 +98,19 @@ impl Server<RedisKind> {
         connect(self.port())
             .await
             .map_err(|source| self.refused(source))
+    }
+
+    /// A connection for commands that must succeed. A server that is paused delays them for [`timeout`].
+    pub(crate) async fn connect_for_long(&self) -> Result<MultiplexedConnection> {
+        let config = redis::AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(timeout()))
+            .set_response_timeout(Some(timeout()));
+        let connecting = async {
+            redis::Client::open(self.url())?
+                .get_multiplexed_async_connection_with_config(&config)
+                .await
+        };
+        connecting.await.map_err(|source| self.refused(source))
     }
 
     pub(crate) fn refused(&self, source: redis::RedisError) -> TestbedError {

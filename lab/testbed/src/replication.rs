@@ -11,9 +11,8 @@ use std::time::{Duration, Instant};
 use redis::{InfoDict, aio::MultiplexedConnection, cmd};
 use tokio::time::sleep;
 
-use crate::{Redis, Result, TestbedError};
+use crate::{Redis, Result, TestbedError, timeout};
 
-const REPLICATION_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
 /// Timeout of one WAIT for the replicas; shorter than the response timeout of the connection.
 const WAIT_TIMEOUT_MS: u32 = 500;
@@ -25,7 +24,8 @@ impl Redis {
     /// acknowledgement, and until then its master sends it nothing. Only a confirmed write proves
     /// that it follows.
     pub async fn is_followed_by(&self, replicas: usize) -> Result<()> {
-        let deadline = Instant::now() + REPLICATION_TIMEOUT;
+        let waited = timeout();
+        let deadline = Instant::now() + waited;
         loop {
             let confirmed = self.confirm(replicas).await;
             match confirmed {
@@ -35,7 +35,7 @@ impl Redis {
                         port: self.port(),
                         wanted: replicas,
                         confirmed,
-                        waited: REPLICATION_TIMEOUT,
+                        waited,
                     });
                 }
                 Err(error) if Instant::now() > deadline => return Err(error),
@@ -104,7 +104,8 @@ impl Redis {
         otherwise: &str,
         reached: impl Fn(&InfoDict) -> bool,
     ) -> Result<()> {
-        let deadline = Instant::now() + REPLICATION_TIMEOUT;
+        let waited = timeout();
+        let deadline = Instant::now() + waited;
         loop {
             let view = match self.replication().await {
                 Ok(info) if reached(&info) => return Ok(()),
@@ -115,11 +116,9 @@ impl Redis {
                 ),
             };
             if Instant::now() > deadline {
-                return Err(TestbedError::NoFailover {
-                    waited: REPLICATION_TIMEOUT,
-                    view,
-                });
+                return Err(TestbedError::NoFailover { waited, view });
             }
+            sleep(POLL).await;
         }
     }
 

@@ -14,7 +14,7 @@ pub use node::Sentinel;
 use redis::{InfoDict, RedisResult, cmd};
 use tokio::time::sleep;
 
-use crate::{Redis, Result, TestbedError};
+use crate::{Redis, Result, TestbedError, timeout};
 
 /// Name of the master in the sentinels' configuration.
 const MASTER_NAME: &str = "stock";
@@ -23,7 +23,6 @@ const QUORUM: usize = 2;
 /// Attempts to start a group of sentinels. A group is started again on other ports when another
 /// process took one of its ports first.
 const START_ATTEMPTS_MAX: usize = 5;
-const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// One master, its replicas and three sentinels. Dropping it kills all of them.
@@ -191,7 +190,7 @@ struct Wait {
 impl Wait {
     fn new() -> Self {
         Self {
-            deadline: Instant::now() + AGREEMENT_TIMEOUT,
+            deadline: Instant::now() + timeout(),
         }
     }
 
@@ -199,7 +198,7 @@ impl Wait {
     async fn poll(&self, what: &str) -> Result<()> {
         if Instant::now() > self.deadline {
             return Err(TestbedError::NoFailover {
-                waited: AGREEMENT_TIMEOUT,
+                waited: timeout(),
                 view: format!("waited for {what}"),
             });
         }

@@ -14,9 +14,8 @@ use local::{Instance, ServerProcess, Settings};
 use nix::sys::signal::Signal;
 use tokio::time::sleep;
 
-use crate::{Result, TestbedError, folder::Folder, process};
+use crate::{Result, TestbedError, folder::Folder, process, timeout};
 
-const PAUSE_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(3);
 
 /// What the testbed adds to the description of a kind of server.
@@ -205,7 +204,7 @@ impl<K: TestKind> Drop for Server<K> {
 /// reply.
 pub(crate) async fn pause(server: &ServerProcess) -> Result<()> {
     server.signal(Signal::SIGSTOP)?;
-    let deadline = Instant::now() + PAUSE_TIMEOUT;
+    let deadline = Instant::now() + timeout();
     while !process::is_stopped(server.pid()) {
         if Instant::now() > deadline {
             return Err(TestbedError::NotPaused { pid: server.pid() });

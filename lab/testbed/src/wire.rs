@@ -8,23 +8,30 @@ use std::{io, net::Ipv4Addr, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    task::JoinSet,
     time::timeout,
 };
 
-/// Short, because callers poll: ZooKeeper never answers a request that arrived after it had bound
-/// its port and before it was ready.
-const RESPONSE_TIMEOUT: Duration = Duration::from_millis(200);
+/// ZooKeeper never answers a request that arrived after it had bound its port and before it was ready.
+const REPEAT_AFTER: Duration = Duration::from_millis(200);
+/// The first attempt has two seconds: on a busy machine each answer takes longer than one interval.
+const ATTEMPTS_MAX: usize = 10;
 
 /// Sends `request` and reads until the server closes the connection or has sent `bytes_max` bytes.
-/// Returns `None` on an error or after the timeout.
+/// Repeats it on another connection while no answer comes. Returns `None` on an error, or after all
+/// attempts.
 pub(crate) async fn exchange(port: u16, request: &str, bytes_max: u64) -> Option<Vec<u8>> {
-    timeout(RESPONSE_TIMEOUT, try_exchange(port, request, bytes_max))
-        .await
-        .ok()?
-        .ok()
+    let mut attempts = JoinSet::new();
+    for _ in 0..ATTEMPTS_MAX {
+        attempts.spawn(try_exchange(port, request.to_owned(), bytes_max));
+        if let Ok(Some(answer)) = timeout(REPEAT_AFTER, attempts.join_next()).await {
+            return answer.ok()?.ok();
+        }
+    }
+    None
 }
 
-async fn try_exchange(port: u16, request: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
+async fn try_exchange(port: u16, request: String, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
     stream.write_all(request.as_bytes()).await?;
     let mut response = Vec::new();

@@ -6,9 +6,8 @@ use redis::{RedisResult, cmd};
 use tokio::time::sleep;
 
 use super::RedisCluster;
-use crate::{Redis, Result, TestbedError};
+use crate::{Redis, Result, TestbedError, timeout};
 
-const FAILOVER_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl RedisCluster {
@@ -36,7 +35,8 @@ impl RedisCluster {
     /// Waits until a node accepts writes for the shard, and returns its index. A promoted node that
     /// lags must catch up first.
     pub async fn until_writable(&self, shard: usize) -> Result<usize> {
-        let deadline = Instant::now() + FAILOVER_TIMEOUT;
+        let waited = timeout();
+        let deadline = Instant::now() + waited;
         loop {
             for node in self.shard(shard) {
                 if self.accepts_writes(shard, node).await {
@@ -45,7 +45,7 @@ impl RedisCluster {
             }
             if Instant::now() > deadline {
                 return Err(TestbedError::NoFailover {
-                    waited: FAILOVER_TIMEOUT,
+                    waited,
                     view: format!("no node of shard {shard} accepts writes"),
                 });
             }

@@ -5,13 +5,8 @@ use std::time::Instant;
 use redis::cmd;
 use tokio::time::sleep;
 
-use super::{
-    COMPLETION_TIMEOUT, Member, POLL_INTERVAL, RedisCluster, fail_after, introduce, start_node,
-};
-use crate::Result;
-
-/// Time limit of MIGRATE for one key.
-const MIGRATE_TIMEOUT_MS: u32 = 5000;
+use super::{Member, POLL_INTERVAL, RedisCluster, fail_after, introduce, start_node};
+use crate::{Result, timeout};
 
 /// A slot whose keys are moving from one master to another. Until [`RedisCluster::end_migration`]
 /// both answer for it: the source for keys that it still has, the target for those that a client
@@ -79,7 +74,7 @@ impl RedisCluster {
 
     /// The master that serves the slot.
     pub async fn owner_of(&self, slot: u16) -> Result<usize> {
-        let deadline = Instant::now() + COMPLETION_TIMEOUT;
+        let deadline = Instant::now() + timeout();
         loop {
             for (index, member) in self.members().await?.iter_mut().enumerate() {
                 let view: String = member.query(cmd("CLUSTER").arg("NODES")).await?;
@@ -120,7 +115,7 @@ impl RedisCluster {
             .arg(self.nodes[migration.to].port())
             .arg(key)
             .arg(0)
-            .arg(MIGRATE_TIMEOUT_MS);
+            .arg(1000 * timeout().as_secs());
         source.query(&migrate).await
     }
 

@@ -1,9 +1,9 @@
 //! A Redis Cluster.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ::redis::{InfoDict, cluster::ClusterClient, cmd};
-use testbed::{Redis, RedisCluster};
+use testbed::{Redis, RedisCluster, eventually};
 
 use crate::support::ask;
 
@@ -13,18 +13,11 @@ async fn keys(node: &Redis) -> u32 {
 
 /// Waits until the node has marked another one as failed. Until then it would serve in any case.
 async fn until_failure_is_marked_by(node: &Redis) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !ask::<String>(&node.url(), cmd("CLUSTER").arg("NODES"))
-        .await
-        .unwrap()
-        .contains("master,fail ")
-    {
-        assert!(
-            Instant::now() < deadline,
-            "the node did not mark the failure"
-        );
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    eventually("the mark of the failure", async || {
+        let nodes = ask::<String>(&node.url(), cmd("CLUSTER").arg("NODES")).await;
+        nodes.unwrap().contains("master,fail ")
+    })
+    .await;
 }
 
 #[tokio::test]

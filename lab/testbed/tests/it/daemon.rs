@@ -1,8 +1,8 @@
 //! Any program, run like a server.
 
-use std::{process::Command, time::Duration};
+use std::process::Command;
 
-use testbed::Daemon;
+use testbed::{Daemon, timeout};
 
 use crate::support::{eventually, is_alive};
 
@@ -31,7 +31,7 @@ async fn a_program_can_be_paused_killed_and_restarted_and_its_output_is_kept() {
     daemon.restart().await.unwrap();
     assert!(daemon.pid() != first && !daemon.has_ended());
     eventually("its second line", || log() == "begins\nbegins\n");
-    daemon.stop(Duration::from_secs(5)).await;
+    daemon.stop(timeout()).await;
     assert_eq!(log(), "begins\nbegins\nends\n");
 }
 

@@ -2,7 +2,7 @@
 //! skipped, and pass.
 
 use ::redis::cmd;
-use testbed::{Disk, Postgres, Redis, TestbedError};
+use testbed::{Disk, Postgres, Redis, TestbedError, eventually, eventually_some};
 
 use crate::support::ask;
 
@@ -54,23 +54,20 @@ async fn a_redis_on_a_full_disk_refuses_writes_until_space_is_freed() {
         .unwrap();
     disk.fill().unwrap();
     let long = "x".repeat(10_000);
-    // Redis may still acknowledge the write that does not fit, but not the next one.
-    let _ = ask::<()>(&redis.url(), cmd("SET").arg("a").arg(&long)).await;
-    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
-    let refused = ask::<()>(&redis.url(), cmd("SET").arg("b").arg(&long))
-        .await
-        .unwrap_err();
+    // Redis acknowledges writes that do not fit until it has noticed, at its next flush.
+    let refused = eventually_some("a refused write", async || {
+        let write = ask::<()>(&redis.url(), cmd("SET").arg("a").arg(&long)).await;
+        write.err()
+    })
+    .await;
     assert!(refused.to_string().contains("MISCONF"), "{refused}");
     disk.make_room().unwrap();
-    let mut accepted = false;
-    for _ in 0..50 {
-        accepted = accepted
-            || ask::<()>(&redis.url(), cmd("SET").arg("b").arg(1))
-                .await
-                .is_ok();
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
-    assert!(accepted);
+    eventually("an accepted write", async || {
+        ask::<()>(&redis.url(), cmd("SET").arg("b").arg(1))
+            .await
+            .is_ok()
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -1,18 +1,22 @@
 //! One etcd server.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
-use testbed::{Etcd, LocalError, TestbedError};
+use testbed::{Etcd, LocalError, TestbedError, timeout};
 
-use crate::support::{exchange, is_alive};
+use crate::support::{SILENCE, exchange_within, is_alive};
 
 /// Sends a request to the JSON gateway. Keys and values are in base 64: `YQ==` is `a`, `MQ==` is `1`.
 fn post(etcd: &Etcd, path: &str, body: &str) -> std::io::Result<String> {
+    post_within(timeout(), etcd, path, body)
+}
+
+fn post_within(timeout: Duration, etcd: &Etcd, path: &str, body: &str) -> std::io::Result<String> {
     let head = format!(
         "POST /v3/{path} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
-    exchange(etcd.port(), format!("{head}{body}").as_bytes())
+    exchange_within(timeout, etcd.port(), format!("{head}{body}").as_bytes())
 }
 
 fn put_a(etcd: &Etcd) {
@@ -52,7 +56,7 @@ async fn a_lease_may_be_as_short_as_a_second() {
 async fn a_paused_server_is_silent_until_it_is_resumed() {
     let etcd = Etcd::start().await.unwrap();
     etcd.pause().await.unwrap();
-    assert!(post(&etcd, "kv/range", "{}").is_err());
+    assert!(post_within(SILENCE, &etcd, "kv/range", "{}").is_err());
     etcd.resume().await.unwrap();
     put_a(&etcd);
 }

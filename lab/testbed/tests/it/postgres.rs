@@ -53,7 +53,7 @@ async fn a_kill_ends_the_sessions_too() {
     let mut postgres = Postgres::start().await.unwrap();
     let url = postgres.url("postgres");
     let mut session = Command::new("psql")
-        .args(["-X", "-w", "-c", "SELECT pg_sleep(60)", &url])
+        .args(["-X", "-w", "-c", "SELECT pg_sleep(3600)", &url])
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use ::redis::{InfoDict, cmd};
 use testbed::{AppendFsync, LocalError, Redis, TestbedError, free_port};
 
-use crate::support::{ask, script};
+use crate::support::{SILENCE, ask, ask_within, script};
 
 #[tokio::test]
 async fn the_server_that_answers_is_our_child() {
@@ -170,7 +170,7 @@ async fn a_paused_server_is_silent_until_it_is_resumed() {
     redis.pause().await.unwrap();
     redis.pause().await.expect("pausing twice is pausing once");
     assert!(
-        ask::<String>(&redis.url(), &cmd("PING"))
+        ask_within::<String>(SILENCE, &redis.url(), &cmd("PING"))
             .await
             .unwrap_err()
             .is_timeout()

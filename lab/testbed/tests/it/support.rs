@@ -9,10 +9,23 @@ use std::{
 };
 
 use ::redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisResult};
+use testbed::timeout;
 
-/// Runs one command on a new connection, with a timeout of half a second.
+/// How long to wait for a server that is paused, to which no answer comes. Shorter than any pause.
+pub const SILENCE: Duration = Duration::from_millis(500);
+
+/// Runs one command on a new connection.
 pub async fn ask<T: FromRedisValue>(url: &str, command: &Cmd) -> RedisResult<T> {
-    let timeout = Some(Duration::from_millis(500));
+    ask_within(timeout(), url, command).await
+}
+
+/// The same with a time-out, for servers that are silent.
+pub async fn ask_within<T: FromRedisValue>(
+    timeout: Duration,
+    url: &str,
+    command: &Cmd,
+) -> RedisResult<T> {
+    let timeout = Some(timeout);
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(timeout)
         .set_response_timeout(timeout);
@@ -22,11 +35,15 @@ pub async fn ask<T: FromRedisValue>(url: &str, command: &Cmd) -> RedisResult<T> 
     command.query_async(&mut connection).await
 }
 
-/// Sends a request and returns the response until the server closes the connection. The timeout of
-/// each read is half a second.
+/// Sends a request and returns the response until the server closes the connection.
 pub fn exchange(port: u16, request: &[u8]) -> io::Result<String> {
+    exchange_within(timeout(), port, request)
+}
+
+/// The same with a time-out of each read, for servers that are silent.
+pub fn exchange_within(timeout: Duration, port: u16, request: &[u8]) -> io::Result<String> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    stream.set_read_timeout(Some(Duration::from_millis(500)))?;
+    stream.set_read_timeout(Some(timeout))?;
     stream.write_all(request)?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
@@ -43,9 +60,9 @@ pub fn is_alive(pid: u32) -> bool {
     !state.is_empty() && !state.starts_with('Z')
 }
 
-/// Waits at most five seconds for a condition that the system fulfils soon.
+/// [`testbed::eventually`] for tests without a runtime.
 pub fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + timeout();
     while !happened() {
         assert!(Instant::now() < deadline, "{what} did not happen");
         std::thread::sleep(Duration::from_millis(5));

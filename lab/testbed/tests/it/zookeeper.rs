@@ -7,16 +7,20 @@ use std::{
     time::Duration,
 };
 
-use testbed::{LocalError, TestbedError, ZooKeeper};
+use testbed::{LocalError, TestbedError, ZooKeeper, timeout};
 
-use crate::support::{exchange, is_alive};
+use crate::support::{SILENCE, exchange_within, is_alive};
 
 /// A new server has the nodes `/`, `/zookeeper`, `/zookeeper/config` and `/zookeeper/quota`, and
 /// counts one more.
 const NODES_AT_FIRST: u32 = 5;
 
 fn nodes(zookeeper: &ZooKeeper) -> io::Result<u32> {
-    let response = exchange(zookeeper.port(), b"srvr")?;
+    nodes_within(timeout(), zookeeper)
+}
+
+fn nodes_within(timeout: Duration, zookeeper: &ZooKeeper) -> io::Result<u32> {
+    let response = exchange_within(timeout, zookeeper.port(), b"srvr")?;
     let count = response
         .lines()
         .find_map(|line| line.strip_prefix("Node count: ")?.parse().ok());
@@ -33,7 +37,7 @@ struct Session {
 impl Session {
     fn open(zookeeper: &ZooKeeper, timeout_ms: u32) -> io::Result<Self> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, zookeeper.port()))?;
-        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.set_read_timeout(Some(timeout()))?;
         let mut session = Self { stream, timeout_ms };
         // Version, last transaction seen, timeout, session, password.
         let response = session.ask(
@@ -124,7 +128,7 @@ async fn session_timeouts_from_200_ms_to_a_minute_are_granted() {
 async fn a_paused_server_is_silent_until_it_is_resumed() {
     let zookeeper = ZooKeeper::start().await.unwrap();
     zookeeper.pause().await.unwrap();
-    assert!(nodes(&zookeeper).is_err());
+    assert!(nodes_within(SILENCE, &zookeeper).is_err());
     zookeeper.resume().await.unwrap();
     assert_eq!(nodes(&zookeeper).unwrap(), NODES_AT_FIRST);
 }

@@ -1,13 +1,9 @@
 //! Commands for a running service: `stockade items` and `stockade orders`.
 
-use std::{
-    fs,
-    path::Path,
-    process::Output,
-    time::{Duration, Instant},
-};
+use std::{fs, path::Path, process::Output};
 
 use serde_json::{Value, json};
+use testkit::eventually;
 
 use crate::process::{Serving, order, stockade, token};
 
@@ -149,11 +145,10 @@ async fn the_units_of_a_wave_are_no_reason_to_withdraw_some() {
     fs::write(&file, text).unwrap();
     let apply = format!("items apply {}", file.display());
     assert_eq!(printed(dir, &apply), "jug: created\n");
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while json_of(dir, "items show jug")["stock"] != 12 {
-        assert!(Instant::now() < deadline, "the wave was not added");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    eventually("the units of the wave", async || {
+        json_of(dir, "items show jug")["stock"] == 12
+    })
+    .await;
     assert_eq!(printed(dir, &apply), "jug: unchanged\n");
     let waves = json_of(dir, "items waves show jug");
     assert_eq!(waves, json!([{ "at": past, "units": 7, "added": true }]));

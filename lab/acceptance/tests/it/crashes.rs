@@ -7,13 +7,14 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use reqwest::{Client, RequestBuilder};
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 use testbed::{Postgres, Redis};
+use testkit::{eventually, timeout};
 
 use crate::process::{Serving, create, order, settled_audit, token};
 
@@ -32,8 +33,8 @@ pub struct Rush<'a> {
     pub tokens: &'a [String],
     /// Orders of each buyer from each item.
     pub orders: usize,
-    /// How often to try an order again, 20 ms apart, without an answer.
-    pub patience: usize,
+    /// Whether to try an order again until there is an answer.
+    pub insists: bool,
 }
 
 impl Rush<'_> {
@@ -47,11 +48,11 @@ impl Rush<'_> {
                 let (client, done, acknowledged) =
                     (client.clone(), Arc::clone(&done), Arc::clone(&acknowledged));
                 let (url, item, token) = (self.url.to_owned(), (*item).to_owned(), token.clone());
-                let (orders, patience) = (self.orders, self.patience);
+                let (orders, insists) = (self.orders, self.insists);
                 buyers.spawn(async move {
                     for key in (0..orders).map(|number| format!("key-{number}")) {
                         if let Some(body) =
-                            insist(patience, || order(&client, &url, &item, &token, &key)).await
+                            attempt(insists, || order(&client, &url, &item, &token, &key)).await
                         {
                             acknowledged.lock().unwrap().push(Acknowledged {
                                 item: item.clone(),
@@ -71,9 +72,10 @@ impl Rush<'_> {
     }
 }
 
-/// Repeats the request with its key until a service answers, as a client must.
-async fn insist(patience: usize, request: impl Fn() -> RequestBuilder) -> Option<Value> {
-    for _ in 0..=patience {
+/// Sends the request once, or repeats it with its key until a service answers, as a client must.
+async fn attempt(insists: bool, request: impl Fn() -> RequestBuilder) -> Option<Value> {
+    let until = Instant::now() + timeout();
+    loop {
         if let Ok(response) = request().send().await {
             let success = response.status().is_success();
             if let Ok(body) = response.json().await
@@ -82,23 +84,19 @@ async fn insist(patience: usize, request: impl Fn() -> RequestBuilder) -> Option
                 return Some(body);
             }
         }
+        if !insists || Instant::now() > until {
+            return None;
+        }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    None
 }
 
 /// Returns when this many orders have been acknowledged.
 pub async fn wait_for(done: &AtomicUsize, orders: usize) {
-    for _ in 0..3000 {
-        if done.load(Ordering::Relaxed) >= orders {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!(
-        "only {} orders were acknowledged",
-        done.load(Ordering::Relaxed)
-    );
+    eventually(&format!("the answers to {orders} orders"), async || {
+        done.load(Ordering::Relaxed) >= orders
+    })
+    .await;
 }
 
 /// Repeats every acknowledged order. The answers must be equal.
@@ -188,7 +186,7 @@ async fn order_services_and_recorders_that_are_killed_in_a_rush_lose_nothing() {
         items: &["rush"],
         tokens: &env.tokens,
         orders: 60,
-        patience: 500,
+        insists: true,
     };
     let acknowledged = rush
         .run(async |done| {
@@ -234,22 +232,19 @@ async fn a_recorder_that_is_killed_in_the_middle_of_its_transaction_records_ever
         items: &["vase"],
         tokens: &env.tokens,
         orders: 1,
-        patience: 0,
+        insists: false,
     };
     let acknowledged = rush
         .run(async |_| {
             let mut watcher = PgConnection::connect(&env.postgres_url).await.unwrap();
-            for attempt in 0.. {
+            eventually("a recorder that waits", async || {
                 let waiting: i64 = sqlx::query_scalar("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'orders'::regclass")
                     .fetch_one(&mut watcher)
                     .await
                     .unwrap();
-                if waiting > 0 {
-                    break;
-                }
-                assert!(attempt < 500, "no recorder came");
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
+                waiting > 0
+            })
+            .await;
             recorder.kill();
             sqlx::query("COMMIT").execute(&mut in_the_way).await.unwrap();
             recorder = Serving::recorder(env.dir());

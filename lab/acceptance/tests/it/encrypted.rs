@@ -8,13 +8,13 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use reqwest::Client;
 use serde_json::{Value, json};
 use testbed::{Redis, free_port};
+use testkit::eventually;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -182,15 +182,13 @@ async fn a_webhook_may_have_a_certificate_of_the_private_authority() {
             &json!({ "id": "vase", "stock": 2 }),
         )
         .await;
-        for _ in 0..600 {
+        eventually("a delivery, or an error", async || {
             let all = Client::new().get(&webhooks).bearer_auth(&env.admin);
             let all: Value = all.send().await.unwrap().json().await.unwrap();
             let has_failed = all["data"][0]["last_error"].is_string();
-            if has_failed || received.load(Ordering::Relaxed) == 2 {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+            has_failed || received.load(Ordering::Relaxed) == 2
+        })
+        .await;
         // The test, and the event that the publisher sends.
         let expected = if is_known { 2 } else { 0 };
         assert_eq!(received.load(Ordering::Relaxed), expected);

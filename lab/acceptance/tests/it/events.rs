@@ -12,6 +12,7 @@ use axum::{Json, Router, extract::State, routing::post};
 use reqwest::Client;
 use serde_json::{Value, json};
 use testbed::free_port;
+use testkit::{eventually, eventually_some};
 use tokio::net::TcpListener;
 
 use crate::{
@@ -47,14 +48,11 @@ async fn receiver() -> (String, Held) {
 
 /// Waits until so many different orders have arrived. A killed publisher's lease ends first.
 async fn has(held: &Held, orders: usize) -> HashSet<String> {
-    for _ in 0..2400 {
+    eventually_some(&format!("the events of {orders} orders"), async || {
         let ids: HashSet<_> = held.lock().unwrap().iter().cloned().collect();
-        if ids.len() >= orders {
-            return ids;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("{} of {orders} orders", held.lock().unwrap().len());
+        (ids.len() >= orders).then_some(ids)
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -174,17 +172,14 @@ async fn the_lag_of_a_removed_webhook_is_not_shown_any_more() {
     let id = created["id"].as_str().unwrap();
     env.hold(url, "vase", "k").await;
     for (is_shown, wait_for) in [(true, "the lag"), (false, "its end")] {
-        let mut lags = Vec::new();
-        for _ in 0..600 {
-            lags = lags_of(id, url).await;
+        let lags = eventually_some(wait_for, async || {
+            let lags = lags_of(id, url).await;
             let has_lag = lags
                 .iter()
                 .any(|line| line.starts_with("stockade_webhook_lag_seconds"));
-            if has_lag == is_shown {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+            (has_lag == is_shown).then_some(lags)
+        })
+        .await;
         assert_eq!(!lags.is_empty(), is_shown, "{wait_for}: {lags:?}");
         let remove = Client::new().delete(format!("{url}/v1/webhooks/{id}"));
         let removed = remove.bearer_auth(&env.admin).send().await.unwrap();
@@ -232,25 +227,20 @@ async fn a_killed_publisher_loses_no_event_of_a_sink() {
     for key in 0..12 {
         placed.push(env.hold(url, "vase", &format!("key-{key}")).await);
     }
-    while streamed(&env).await.is_empty() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    eventually("a first event", async || !streamed(&env).await.is_empty()).await;
     publisher.kill();
     for key in 12..20 {
         placed.push(env.hold(url, "vase", &format!("key-{key}")).await);
     }
     let _second = Serving::in_the_background(env.dir(), "publisher");
-    let mut orders = Vec::new();
     // The killed publisher's lease ends first.
-    for _ in 0..1200 {
-        orders = streamed(&env).await;
+    let orders = eventually_some("the events of all orders", async || {
+        let mut orders = streamed(&env).await;
         let mut seen = HashSet::new();
         orders.retain(|order| seen.insert(order.clone()));
-        if orders.len() >= placed.len() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        (orders.len() >= placed.len()).then_some(orders)
+    })
+    .await;
     assert_eq!(orders, placed);
 }
 

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use testbed::{Postgres, free_port};
+use testkit::eventually_some;
 
 use crate::{
     lock,
@@ -118,19 +119,12 @@ async fn up_takes_another_lock_too() {
             &["HINCRBY", &stock, "available", "4"],
         )
         .await;
-        let mut report = serde_json::Value::Null;
-        for _ in 0..100 {
-            report = crate::process::audit(folder.path(), &item);
-            if report["ok"] == json!(true) {
-                break;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-        }
-        assert_eq!(
-            (&report["ok"], &report["available"]),
-            (&json!(true), &json!(10)),
-            "{options:?}: {report:#}"
-        );
+        let report = eventually_some(&format!("{options:?}: a clean audit"), async || {
+            let report = crate::process::audit(folder.path(), &item);
+            (report["ok"] == json!(true)).then_some(report)
+        })
+        .await;
+        assert_eq!(report["available"], 10, "{options:?}: {report:#}");
         assert_eq!(up.interrupt(), Some(0), "{options:?}");
     }
 }

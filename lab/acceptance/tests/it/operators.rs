@@ -3,6 +3,7 @@
 use reqwest::Client;
 use serde_json::{Value, json};
 use testbed::free_port;
+use testkit::eventually;
 
 use crate::{
     process::{Serving, create, program, settled_audit, stderr, stockade},
@@ -36,18 +37,11 @@ async fn roles_without_an_api_tell_how_they_are_where_an_address_is_set() {
     .await;
     env.hold(&service.url, "vase", "k").await;
     assert_eq!(get(&keeper.url, "/healthz").await.0, 200);
-    let mut metrics = String::new();
-    for _ in 0..100 {
-        metrics = get(&keeper.url, "/metrics").await.1;
-        if metrics.contains("stockade_drift_units{item=\"vase\"} 0") {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
-    assert!(
-        metrics.contains("stockade_drift_units{item=\"vase\"} 0"),
-        "the metric that must be 0 is not in\n{metrics}"
-    );
+    eventually("the metric that must be 0", async || {
+        let metrics = get(&keeper.url, "/metrics").await.1;
+        metrics.contains("stockade_drift_units{item=\"vase\"} 0")
+    })
+    .await;
     for path in ["/v1/items", "/v1/items/vase", "/docs", "/openapi.json"] {
         let (status, body) = get(&keeper.url, path).await;
         let problem: Value = serde_json::from_str(&body).unwrap();

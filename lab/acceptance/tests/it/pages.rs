@@ -411,13 +411,7 @@ async fn the_console_counts_the_requests_of_all_order_services() {
     };
     let mut browser = Visitor::of(&one.url);
     browser.log_in(&env.admin).await;
-    for _ in 0..200 {
-        if complete(&mut browser).await {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
-    assert!(complete(&mut browser).await);
+    eventually("all counts", async || complete(&mut browser).await).await;
 
     let page = operator.get("/console/system").await.text;
     for shown in [
@@ -486,7 +480,14 @@ async fn before_its_window_an_item_counts_down_and_refuses_orders() {
 async fn the_console_moves_to_the_operators_and_can_be_switched_off() {
     let folder = tempfile::tempdir().unwrap();
     let operators = format!("127.0.0.1:{}", free_port().await);
-    let mut up = Serving::up_with(folder.path(), &["--operators-listen", &operators]);
+    // Longer than `interrupt` waits.
+    let flags = [
+        "--operators-listen",
+        &operators,
+        "--drain-timeout-ms",
+        "600000",
+    ];
+    let mut up = Serving::up_with(folder.path(), &flags);
     let console = format!("http://{operators}/console");
     assert!(
         up.printed.iter().any(|line| line.contains(&console)),
@@ -500,12 +501,7 @@ async fn the_console_moves_to_the_operators_and_can_be_switched_off() {
     operator.log_in(&token(folder.path(), &["admin"])).await;
     // An open stream of events must not delay the end of the process.
     let events = operator.events("/console/events").await;
-    let before = std::time::Instant::now();
     assert_eq!(up.interrupt(), Some(0));
-    assert!(
-        before.elapsed().as_secs() < 9,
-        "the drain timeout is ten seconds"
-    );
     drop(events);
 
     let up = Serving::up_with(folder.path(), &["--console", "off"]);

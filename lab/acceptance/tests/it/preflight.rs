@@ -5,6 +5,7 @@ use std::process::Command;
 use reqwest::Client;
 use serde_json::{Value, json};
 use testbed::{Postgres, free_port};
+use testkit::eventually;
 
 use crate::{
     process::{Serving, create, run, stderr, stdout, stockade},
@@ -250,13 +251,10 @@ async fn a_service_that_stops_is_first_unready_and_still_answers() {
         let answer = Client::new().get(format!("{}/readyz", service.url));
         answer.send().await.unwrap().status().as_u16()
     };
-    for _ in 0..200 {
-        if ready().await == 503 {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
-    assert_eq!(ready().await, 503, "balancers send it nothing more");
+    eventually("balancers send it nothing more", async || {
+        ready().await == 503
+    })
+    .await;
     env.hold(&service.url, "vase", "k").await;
     assert_eq!(
         service.interrupt(),

@@ -5,7 +5,7 @@ use std::{
     path::Path,
     process::{Child, Command, Stdio},
     sync::mpsc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -15,6 +15,7 @@ use nix::{
 use reqwest::{Client, RequestBuilder};
 use serde_json::{Value, json};
 pub use testkit::program::{path as program, run, stderr, stdout, stockade};
+use testkit::{eventually, eventually_some, timeout};
 
 /// A process of `stockade` that serves. Dropping it kills it.
 pub struct Serving {
@@ -41,14 +42,16 @@ impl Serving {
         let mut child = up.stdout(Stdio::piped()).spawn().expect("it starts");
         let lines = read_lines(&mut child);
         let first = lines
-            .recv_timeout(Duration::from_secs(30))
+            .recv_timeout(timeout())
             .expect("`up` prints that it is ready");
         let url = first
             .strip_prefix("ready ")
             .unwrap_or_else(|| panic!("{first}"))
             .to_owned();
         let mut printed = Vec::new();
-        while let Ok(line) = lines.recv_timeout(Duration::from_millis(500)) {
+        loop {
+            let line = lines.recv_timeout(timeout());
+            let line = line.unwrap_or_else(|_| panic!("no line about Ctrl-C in {printed:?}"));
             let last = line.starts_with("Ctrl-C");
             printed.push(line);
             if last {
@@ -81,23 +84,22 @@ impl Serving {
             .args(options)
             .spawn()
             .expect("it starts");
-        let serving = Self {
+        let mut serving = Self {
             child,
             url,
             printed: Vec::new(),
         };
-        for _ in 0..1200 {
-            if Client::new()
+        eventually("a service that is ready", async || {
+            let status = serving.child.try_wait().expect("it can be waited for");
+            assert!(status.is_none(), "it ended: {status:?}");
+            Client::new()
                 .get(format!("{}/readyz", serving.url))
                 .send()
                 .await
                 .is_ok_and(|response| response.status().is_success())
-            {
-                return serving;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        panic!("{} does not serve", serving.url);
+        })
+        .await;
+        serving
     }
 
     pub fn recorder(dir: &Path) -> Self {
@@ -135,7 +137,15 @@ impl Serving {
     /// Sends SIGINT, as Ctrl-C does. Returns the exit status.
     pub fn interrupt(&mut self) -> Option<i32> {
         kill(self.pid(), Signal::SIGINT).expect("it can be signalled");
-        self.child.wait().expect("it ends").code()
+        let since = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it can be waited for") {
+                return status.code();
+            }
+            // clock: it may never end.
+            assert!(since.elapsed() < timeout(), "it never ended");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
@@ -171,22 +181,25 @@ pub fn audit(dir: &Path, item: &str) -> Value {
 
 /// The audit once no units are in flight. It must find no drift.
 pub async fn settled_audit(dir: &Path, item: &str) -> Value {
-    for _ in 0..60 {
-        let report = audit(dir, item);
-        assert_eq!(
-            (&report["drift"], &report["oversold"]),
-            (&json!(0), &json!(0)),
-            "{report:#}"
-        );
-        if ["in_flight", "returning", "in_transit"]
-            .iter()
-            .all(|units| report[units] == 0)
-        {
-            return report;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("{item} is still in flight");
+    eventually_some(
+        &format!("an audit of {item} with no units in flight"),
+        async || {
+            let report = audit(dir, item);
+            assert_eq!(
+                (&report["drift"], &report["oversold"]),
+                (&json!(0), &json!(0)),
+                "{report:#}"
+            );
+            is_settled(&report).then_some(report)
+        },
+    )
+    .await
+}
+
+pub fn is_settled(report: &Value) -> bool {
+    ["in_flight", "returning", "in_transit"]
+        .iter()
+        .all(|units| report[units] == 0)
 }
 
 pub fn order(client: &Client, url: &str, item: &str, token: &str, key: &str) -> RequestBuilder {
@@ -194,9 +207,7 @@ pub fn order(client: &Client, url: &str, item: &str, token: &str, key: &str) -> 
         .post(format!("{url}/v1/items/{item}/orders"))
         .bearer_auth(token)
         .header("Idempotency-Key", key);
-    request
-        .json(&json!({ "quantity": 1 }))
-        .timeout(Duration::from_secs(20))
+    request.json(&json!({ "quantity": 1 })).timeout(timeout())
 }
 
 pub async fn create(url: &str, admin: &str, item: &Value) {

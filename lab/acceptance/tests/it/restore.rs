@@ -310,7 +310,7 @@ async fn rebuilds_in_the_middle_of_a_rush_lose_nothing() {
         items: &["rush"],
         tokens: &tokens,
         orders,
-        patience: 500,
+        insists: true,
     };
     let acknowledged = rush
         .run(async |done| {

@@ -1,12 +1,13 @@
 //! A test environment: a Redis, a ledger, and a folder whose settings name them.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use reqwest::Client;
 use serde_json::{Value, json};
 use testbed::Redis;
+use testkit::{eventually, eventually_some};
 
-use crate::process::{audit, order, token};
+use crate::process::{audit, is_settled, order, token};
 
 pub struct TestEnv {
     folder: tempfile::TempDir,
@@ -81,19 +82,12 @@ impl TestEnv {
 
     /// Waits until the audit finds nothing, and everything is where it shall be.
     pub async fn heals(&self, item: &str) -> Value {
-        let mut report = Value::Null;
-        for _ in 0..100 {
-            report = audit(self.dir(), item);
-            if report["ok"] == json!(true)
-                && ["in_flight", "returning", "in_transit"]
-                    .iter()
-                    .all(|units| report[units] == 0)
-            {
-                return report;
-            }
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-        panic!("it has not healed: {report:#}");
+        eventually_some(&format!("a clean audit of {item}"), async || {
+            let report = audit(self.dir(), item);
+            let heals = report["ok"] == json!(true) && is_settled(&report);
+            heals.then_some(report)
+        })
+        .await
     }
 }
 
@@ -111,19 +105,14 @@ pub async fn run_redis(url: &str, command: &[&str]) {
 }
 
 pub async fn becomes(url: &str, admin: &str, order: &str, state: &str) {
-    let mut shown = Value::Null;
-    for _ in 0..300 {
+    eventually(&format!("the state {state} of {order}"), async || {
         let response = Client::new()
             .get(format!("{url}/v1/orders/{order}"))
             .bearer_auth(admin)
             .send()
             .await
             .unwrap();
-        shown = response.json().await.unwrap();
-        if shown["state"] == state {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("not {state} after fifteen seconds: {shown}");
+        response.json::<Value>().await.unwrap()["state"] == state
+    })
+    .await;
 }

@@ -177,7 +177,7 @@ async fn after_kill_9_of_everything_a_new_up_continues_with_every_acknowledged_o
         items: &["rush", "fast"],
         tokens: &tokens,
         orders: 60,
-        patience: 0,
+        insists: false,
     };
     let acknowledged = rush
         .run(async |done| {

@@ -52,7 +52,7 @@ async fn keeps_locks(backend: &str, server: &str) {
     ));
     assert_eq!(code(&output), 75, "{backend}: {}", stderr(&output));
     holder.signal(nix::sys::signal::Signal::SIGTERM);
-    let output = run(&mut lock_run(backend, server, &["--wait", "10"], &["true"]));
+    let output = run(&mut lock_run(backend, server, &["--wait", "1h"], &["true"]));
     assert_eq!(code(&output), 0, "{backend}: {}", stderr(&output));
 }
 

@@ -12,16 +12,14 @@ use nix::{
     unistd::Pid,
 };
 use testbed::Redis;
-use tokio::{sync::OnceCell, time::sleep};
+use testkit::{eventually, timeout};
+use tokio::sync::OnceCell;
 
 use crate::process;
 
 /// Five nodes, shared by the tests of this process.
 static SHARED: OnceCell<Vec<Redis>> = OnceCell::const_new();
 static NAMES: AtomicU32 = AtomicU32::new(0);
-
-/// Limit of a wait for an expected change.
-const WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// A name that no other test uses.
 pub fn name(what: &str) -> String {
@@ -34,13 +32,12 @@ pub async fn start(count: usize) -> Vec<Redis> {
     for _ in 0..count {
         servers.push(Redis::start().await.unwrap());
     }
-    let output = process::run(&mut lock_run(
-        &servers,
-        "admission",
-        &["--lease", "500ms"],
-        &["true"],
-    ));
-    assert!(output.status.success(), "{output:?}");
+    // Nodes vote after a lease, hence a short one. It may end while the command runs.
+    eventually("the first lock of new nodes", async || {
+        let mut run = lock_run(&servers, "admission", &["--lease", "500ms"], &["true"]);
+        process::run(&mut run).status.success()
+    })
+    .await;
     servers
 }
 
@@ -69,12 +66,15 @@ pub fn lock_run(servers: &[Redis], name: &str, options: &[&str], command: &[&str
 }
 
 pub fn lock_status(servers: &[Redis], name: &str, options: &[&str]) -> Output {
+    process::run(&mut status_command(servers, name, options))
+}
+
+pub fn status_command(servers: &[Redis], name: &str, options: &[&str]) -> Command {
     let mut status = stockade();
-    process::run(
-        status
-            .args(["lock", "status", name, "--nodes", &urls(servers)])
-            .args(options),
-    )
+    status
+        .args(["lock", "status", name, "--nodes", &urls(servers)])
+        .args(options);
+    status
 }
 
 pub fn code(output: &Output) -> i32 {
@@ -99,7 +99,8 @@ impl Holding {
             if let Some(status) = self.0.try_wait().expect("it can be waited for") {
                 return status.code();
             }
-            assert!(since.elapsed() < WAIT_MAX, "it never ended");
+            // clock: it may never end.
+            assert!(since.elapsed() < timeout(), "it never ended");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -135,11 +136,7 @@ pub async fn holding(servers: &[Redis], name: &str) -> usize {
 }
 
 pub async fn becomes(what: &str, condition: impl AsyncFn() -> bool) {
-    let since = Instant::now();
-    while !condition().await {
-        assert!(since.elapsed() < WAIT_MAX, "timed out waiting until {what}");
-        sleep(Duration::from_millis(5)).await;
-    }
+    eventually(what, condition).await;
 }
 
 /// Whether the process runs. A zombie that no parent reaps does not count.

@@ -146,23 +146,26 @@ fn percentile(sorted: &[f64], percent: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, time::Duration};
+    use std::sync::Arc;
 
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpListener,
+        sync::watch,
+        time::Instant,
     };
 
-    use super::{OpenLoop, percentile};
+    use super::{OpenLoop, START_DELAY, percentile};
 
-    /// Answers every request 201 after this long, and the very first after `stall` more.
-    async fn service(takes: Duration, stall: Duration) -> String {
+    /// Answers every request 201, and the very first after this many of another connection.
+    async fn service(stall: u64) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         tokio::spawn(async move {
             let mut stall = stall;
+            let answered = watch::Sender::new(0);
             while let Ok((mut stream, _)) = listener.accept().await {
-                let mut extra = std::mem::take(&mut stall);
+                let (mut stall, answered) = (std::mem::take(&mut stall), answered.clone());
                 tokio::spawn(async move {
                     let mut request = [0; 4096];
                     while stream
@@ -170,11 +173,14 @@ mod tests {
                         .await
                         .is_ok_and(|length| length > 0)
                     {
-                        tokio::time::sleep(takes + std::mem::take(&mut extra)).await;
+                        let stall = std::mem::take(&mut stall);
+                        let mut answers = answered.subscribe();
+                        drop(answers.wait_for(|answers| *answers >= stall).await.unwrap());
                         stream
                             .write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\n{}")
                             .await
                             .unwrap();
+                        answered.send_modify(|answers| *answers += 1);
                     }
                 });
             }
@@ -198,31 +204,25 @@ mod tests {
 
     #[tokio::test]
     async fn an_order_behind_a_stall_counts_its_wait() {
-        let took = load(
-            service(Duration::ZERO, Duration::from_millis(300)).await,
-            201,
-        )
-        .run()
-        .await
-        .unwrap();
+        let begun = Instant::now();
+        // The first connection stalls until the other one has sent its 20 orders, the last of which is
+        // due after 390 ms. It would end in an error if the stall delayed the other one.
+        let took = load(service(20).await, 201).run().await.unwrap();
+        let run_ms = begun.elapsed().saturating_sub(START_DELAY).as_secs_f64() * 1000.0;
         assert_eq!(took.answered.len(), 40);
-        // Of the stalled connection, a request was due every 20 ms; about half of those 15 waited
-        // longer than 150 ms.
+        // Of the stalled connection, a request was due every 20 ms.
         let slow = took.answered.iter().filter(|ms| **ms > 100.0).count();
-        assert!(slow >= 8, "{:?}", took.answered);
-        assert!(
-            took.answered_within(100.0) >= 300.0 && took.answered_within(50.0) < 100.0,
-            "{:?}",
-            took.answered
-        );
+        assert!(slow >= 15, "{:?}", took.answered);
+        assert!(took.answered_within(100.0) >= 390.0, "{:?}", took.answered);
+        // Each order counts from its own time, and was answered before the end of the run.
+        let most: f64 = (0..40).map(|order| run_ms - 10.0 * f64::from(order)).sum();
+        let sum: f64 = took.answered.iter().sum();
+        assert!(sum <= most, "{sum} of {most}: {:?}", took.answered);
     }
 
     #[tokio::test]
     async fn an_unexpected_status_fails_the_load() {
-        let error = load(service(Duration::ZERO, Duration::ZERO).await, 202)
-            .run()
-            .await
-            .unwrap_err();
+        let error = load(service(0).await, 202).run().await.unwrap_err();
         assert!(error.to_string().contains("201"), "{error}");
     }
 

@@ -124,9 +124,24 @@ mod tests {
             at.duration_since(due) >= Duration::from_millis(280),
             "the delay is visible in full"
         );
-        assert!(
-            starts[39].1.duration_since(starts[11].1) < Duration::from_millis(250),
-            "overdue requests do not wait again"
-        );
+    }
+
+    /// All requests are overdue. A thread that waited again would take an hour.
+    #[test]
+    fn overdue_requests_do_not_wait_again() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let schedule = Schedule::new(1, HOUR.as_secs());
+        let started_at = Instant::now().checked_sub(2 * HOUR).unwrap();
+        let (sender, ended) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            let mut starts = 0;
+            schedule.run(started_at, |_, due| {
+                assert!(due.elapsed() >= HOUR, "the delay is visible in full");
+                starts += 1;
+            });
+            sender.send(starts).unwrap();
+        });
+        let starts = ended.recv_timeout(testbed::timeout()).unwrap();
+        assert_eq!(starts, schedule.requests);
     }
 }

@@ -4,6 +4,7 @@
 use std::{env, path::Path, process::Stdio, sync::Arc, time::Duration};
 
 use testbed::{Proxy, Traffic};
+use testkit::timeout;
 use tokio::{process::Command, time::sleep};
 
 use crate::process::{Serving, settled_audit, token};
@@ -47,6 +48,7 @@ fn settings(folder: &Path, up: &Serving, proxy: &Proxy) -> Vec<(&'static str, St
         ("STOCKADE_ADMIN_TOKEN", token(folder, &["admin"])),
         ("STOCKADE_JWT_SECRET", secret("jwt_secret")),
         ("STOCKADE_PAYMENT_SECRET", secret("payment_secret")),
+        ("STOCKADE_TEST_TIMEOUT", timeout().as_secs().to_string()),
     ]
 }
 

@@ -145,7 +145,7 @@ async fn a_redis_that_is_restored_loses_no_recorded_order_and_needs_no_operator(
     drill.is_clean("vase").await;
     assert_eq!(drill.recorded(&["held", "confirmed"]).await, ids(&placed));
     for order in &placed {
-        let repeated = drill.place("vase", &order.buyer).await;
+        let repeated = drill.place_until_known("vase", &order.buyer).await;
         assert_eq!(repeated.headers()["idempotent-replayed"], "true");
     }
     drill.sells_on_to_the_last_unit().await;
@@ -168,7 +168,7 @@ async fn a_restored_stock_loses_no_recorded_order(stock: StockServers) {
     assert_eq!(drill.recorded(&["held", "confirmed"]).await, ids(&placed));
     assert_eq!(drill.recorded(&["confirmed"]).await, ids(&placed[10..11]));
     for order in &placed {
-        let repeated = drill.place("vase", &order.buyer).await;
+        let repeated = drill.place_until_known("vase", &order.buyer).await;
         assert_eq!(repeated.headers()["idempotent-replayed"], "true");
     }
     drill.sells_on_to_the_last_unit().await;

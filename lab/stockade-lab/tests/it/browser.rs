@@ -4,17 +4,15 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::Stdio,
-    time::Duration,
 };
 
 use postmortem::report::html::page;
 use serde::Deserialize;
-use tokio::{process::Command, time::timeout};
+use testbed::in_time;
+use tokio::process::Command;
 
 use crate::sample::runs;
 
-/// Time limit of one run. The browser needs seconds to start on a machine that builds concurrently.
-const BROWSER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Value of Chromium's setting for dark pages.
 const DARK: &str = "--blink-settings=preferredColorScheme=0";
 const LIGHT: &str = "--blink-settings=preferredColorScheme=1";
@@ -145,10 +143,7 @@ impl Browser {
             .args(flags)
             .arg(format!("file://{}", file.display()));
         let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
-        let output = timeout(BROWSER_TIMEOUT, output)
-            .await
-            .expect("the browser did not exit in time")
-            .unwrap();
+        let output = in_time("the end of the browser", output).await.unwrap();
         assert!(
             output.status.success(),
             "{}",

@@ -14,7 +14,7 @@ use reqwest::{Client, Response, StatusCode};
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 use testbed::{Postgres, Redis};
-use testkit::eventually;
+use testkit::{eventually, eventually_some};
 
 use super::stock::StockServers;
 use crate::{
@@ -279,6 +279,15 @@ impl Drill {
             .unwrap()
     }
 
+    /// Repeats an order until its outcome is known. On a busy machine one attempt takes too long.
+    pub async fn place_until_known(&self, item: &str, buyer: &str) -> Response {
+        eventually_some(&format!("an answer to {buyer}"), async || {
+            let response = self.place(item, buyer).await;
+            (response.status() != StatusCode::SERVICE_UNAVAILABLE).then_some(response)
+        })
+        .await
+    }
+
     /// Places an order that may be answered before the ledger has it.
     pub async fn place_async(&self, item: &str, buyer: &str) -> Response {
         let token = token(self.dir(), &["buyer", buyer]);
@@ -291,7 +300,7 @@ impl Drill {
 
     /// Places an order, which must be held.
     pub async fn hold(&self, item: &str, buyer: &str) -> Placed {
-        let response = self.place(item, buyer).await;
+        let response = self.place_until_known(item, buyer).await;
         assert_eq!(response.status(), StatusCode::CREATED, "{buyer}");
         let held: Value = response.json().await.unwrap();
         Placed {
@@ -349,7 +358,8 @@ impl Drill {
     pub async fn sells_on_to_the_last_unit(&self) {
         let mut sold_out = false;
         for buyer in 0..=STOCK {
-            let response = self.place("vase", &format!("later-{buyer}")).await;
+            let buyer = format!("later-{buyer}");
+            let response = self.place_until_known("vase", &buyer).await;
             if response.status() == StatusCode::CONFLICT {
                 let problem: Value = response.json().await.unwrap();
                 assert_eq!(problem["code"], "sold_out", "{problem:#}");

@@ -142,7 +142,7 @@ impl Serving {
             if let Some(status) = self.child.try_wait().expect("it can be waited for") {
                 return status.code();
             }
-            // clock: it may never end.
+            // clock: a fault is that it never ends.
             assert!(since.elapsed() < timeout(), "it never ended");
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -64,6 +64,7 @@ pub fn is_alive(pid: u32) -> bool {
 pub fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
     let deadline = Instant::now() + timeout();
     while !happened() {
+        // clock: a fault is that it never happens.
         assert!(Instant::now() < deadline, "{what} did not happen");
         std::thread::sleep(Duration::from_millis(5));
     }

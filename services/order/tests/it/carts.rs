@@ -3,7 +3,7 @@
 mod freed;
 mod holds;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use domain::{
     BuyerId, Cart, CartId, CartLine, CartState, IdempotencyKey, ItemId, OrderId, Quantity,
@@ -13,12 +13,9 @@ use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
 use serde_json::{Value, json};
 use stock::{Acknowledge, Outcome, Reservation};
+use testkit::{eventually, eventually_some, timeout};
 
 use crate::env::{Answer, Options, Stores, TestEnv, open, open_each, payment_key, token};
-
-/// How soon the units of a failed cart are free again, on a machine that does nothing else. Tests that
-/// do not take the median allow for several times as much.
-const FREE_AGAIN: Duration = Duration::from_millis(100);
 
 impl TestEnv {
     async fn post_cart(&self, instance: usize, buyer: &str, key: &str, body: &Value) -> Answer {
@@ -46,6 +43,23 @@ impl TestEnv {
         Answer::of(self.buyer(buyer, Method::DELETE, &format!("/v1/carts/{cart}"))).await
     }
 
+    /// Repeats an order, with a new key each time, until it gets its units. Returns its id.
+    async fn bought_again(&self, item: &str, buyer: &str, key: &str, quantity: u32) -> String {
+        let mut attempt = 0_u32;
+        let what = format!("an order of {quantity} units of {item}");
+        eventually_some(&what, async || {
+            attempt += 1;
+            let key = format!("{key}-{attempt}");
+            let order = self.order(item, buyer, &key, quantity).await;
+            if order.status != 201 {
+                order.is(409, "sold_out");
+                return None;
+            }
+            order.body["id"].as_str().map(str::to_owned)
+        })
+        .await
+    }
+
     async fn refund_cart(&self, cart: &str) -> Answer {
         Answer::of(self.admin(Method::POST, &format!("/v1/carts/{cart}/refund"))).await
     }
@@ -68,13 +82,11 @@ impl TestEnv {
 
     /// Waits until the cart is in this state, and all of its lines in that one.
     pub async fn cart_becomes(&self, cart: &str, state: &str) {
-        for _ in 0..500 {
-            if self.read_cart(cart).await.body["state"] == state {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        panic!("{:?} is not {state}", self.read_cart(cart).await);
+        let what = format!("the state {state} of {cart}");
+        eventually(&what, async || {
+            self.read_cart(cart).await.body["state"] == state
+        })
+        .await;
     }
 
     /// The states of the cart's lines, as orders.
@@ -192,18 +204,9 @@ async fn a_cart_with_a_line_that_is_sold_out_takes_nothing() {
             let refused = env.cart("ann", key, &lines).await;
             refused.is(409, "sold_out");
             assert_eq!(refused.body["item"], json!(bowl));
-            let answered = Instant::now();
             for item in [&*vase, &*cup] {
-                loop {
-                    let order = env
-                        .order(item, "eve", &format!("{key}-{:?}", answered.elapsed()), 5)
-                        .await;
-                    if order.status == 201 {
-                        env.cancel("eve", order.body["id"].as_str().unwrap()).await;
-                        break;
-                    }
-                    assert!(answered.elapsed() < FREE_AGAIN * 20, "{order:?}");
-                }
+                let order = env.bought_again(item, "eve", key, 5).await;
+                env.cancel("eve", &order).await;
             }
             let repeated = env.cart("ann", key, &lines).await;
             assert_eq!(repeated.is(409, "sold_out").body["item"], json!(bowl));
@@ -217,7 +220,7 @@ async fn a_cart_with_a_line_that_is_sold_out_takes_nothing() {
 }
 
 /// Far longer than the test: no instance refreshes its sold-out cache by time.
-const SOLD_OUT_CACHE_TTL: Duration = Duration::from_secs(600);
+const SOLD_OUT_CACHE_TTL: Duration = Duration::from_secs(24 * 3600);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_a_refusal_that_was_written_is_final_for_the_key() {
@@ -239,10 +242,10 @@ async fn only_a_refusal_that_was_written_is_final_for_the_key() {
         env.cancel("bob", &order).await.is_now("cancelled");
         let decided = env.cart("ann", "decided", &[(&vase, 1)]).await;
         assert_eq!(decided.is(409, "sold_out").body["final"], true);
-        let since = Instant::now();
-        while env.cart("eve", "shed", &[(&vase, 1)]).await.status != 201 {
-            assert!(since.elapsed() < Duration::from_secs(5), "still shed");
-        }
+        eventually("a cart that is shed no more", async || {
+            env.cart("eve", "shed", &[(&vase, 1)]).await.status == 201
+        })
+        .await;
     })
     .await;
 }
@@ -657,7 +660,7 @@ impl Abandoned {
             buyer: self.cart.buyer.clone(),
             quantity: line.quantity,
             acknowledge: Acknowledge::Accepted,
-            within: Duration::from_secs(5),
+            within: timeout(),
         };
         let taken = engine.stock.item(&item).order(reservation).await.unwrap();
         assert!(matches!(taken, Outcome::Held { .. }), "{taken:?}");
@@ -671,8 +674,7 @@ async fn a_repeat_goes_on_with_a_cart_that_was_abandoned_at_any_step() {
         let bowl = env.create(json!({ "stock": 9 })).await;
         for taken in 0..=2 {
             let key = format!("k{taken}");
-            let abandoned =
-                Abandoned::place(&env, &key, &[&vase, &bowl], taken, Duration::from_secs(60)).await;
+            let abandoned = Abandoned::place(&env, &key, &[&vase, &bowl], taken, timeout()).await;
             let repeated = env.cart("ann", &key, &[(&vase, 1), (&bowl, 1)]).await;
             assert_eq!(repeated.is_held().body["id"], json!(abandoned.cart.id));
         }
@@ -827,13 +829,11 @@ async fn a_buyer_lists_carts_page_by_page_and_an_erased_one_has_no_name() {
         Answer::of(close.json(&json!({ "state": "closed" })))
             .await
             .is_now("closed");
-        for _ in 0..100 {
+        eventually("an archived item", async || {
             let archive = env.admin(Method::POST, &format!("/v1/items/{vase}/archive"));
-            if Answer::of(archive).await.status == 200 {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+            Answer::of(archive).await.status == 200
+        })
+        .await;
         let erase = format!("/v1/buyers/ann%40{vase}/erase");
         let erased = Answer::of(env.admin(Method::POST, &erase)).await;
         assert_eq!(erased.body["erased"], 3, "{erased:?}");
@@ -914,8 +914,7 @@ async fn every_change_of_a_cart_has_an_event() {
                 env.cart("ann", "k3", &[(&vase, 9)])
                     .await
                     .is(409, "sold_out");
-                let mut found = Vec::new();
-                for _ in 0..100 {
+                let found: Vec<Value> = eventually_some("seven events of carts", async || {
                     let page = Answer::of(env.admin(Method::GET, "/v1/events?limit=1000")).await;
                     let data = page.body["data"].as_array().unwrap().clone();
                     let is_cart = |event: &&Value| {
@@ -924,12 +923,10 @@ async fn every_change_of_a_cart_has_an_event() {
                             .unwrap()
                             .starts_with("stockade.cart.")
                     };
-                    found = data.iter().filter(is_cart).cloned().collect();
-                    if found.len() == 7 {
-                        break;
-                    }
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
+                    let found: Vec<_> = data.iter().filter(is_cart).cloned().collect();
+                    (found.len() >= 7).then_some(found)
+                })
+                .await;
                 let kinds: Vec<_> = found
                     .iter()
                     .map(|event| event["type"].as_str().unwrap())

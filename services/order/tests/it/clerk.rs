@@ -1,9 +1,8 @@
 //! Requests of payment providers, buyers and admins for an order that was placed.
 
-use std::time::Duration;
-
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
+use testkit::eventually;
 
 use crate::env::{ADMIN, Answer, TestEnv, payment_key, token};
 
@@ -93,16 +92,8 @@ impl TestEnv {
 
     /// Waits until the order is in this state.
     pub async fn becomes(&self, order: &str, state: &str) {
-        for _ in 0..500 {
-            if self.state_of(order).await == state {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        panic!(
-            "{order} is {} after ten seconds, not {state}",
-            self.state_of(order).await
-        );
+        let what = format!("the state {state} of {order}");
+        eventually(&what, async || self.state_of(order).await == state).await;
     }
 
     /// The entries of the item's journal with this action, newest first.

@@ -13,11 +13,11 @@ use cost::{Bound, commands, fewest_allocations, statements};
 use domain::{Durability, Item, ItemId, ItemState, Window};
 use futures::future::join_all;
 use http::{Request, Response, StatusCode, header};
-use ledger::{Changed, ItemChange};
+use ledger::{Changed, ItemChange, PoolSettings};
 use order::{Api, BuyerKey, Credentials, Engine, EngineSettings, Limits, Rate, RateLimits};
 use recorder::RecorderSettings;
-use stock::{Stock, StockSettings};
-use testbed::Redis;
+use stock::{RedisSettings, Stock, StockSettings};
+use testbed::{Redis, eventually, timeout};
 use tokio::{runtime::Runtime, task::unconstrained};
 use tokio_util::sync::CancellationToken;
 
@@ -50,20 +50,57 @@ fn runtime() -> Runtime {
         .unwrap()
 }
 
-/// The sold-out cache is valid for the whole test: refreshes would be counted, and depend on the
-/// clock.
+/// The sold-out cache is valid for the whole test, and nothing times out: refreshes and repeats would
+/// be counted, and depend on the clock. The subscriptions have begun: their commands would be counted
+/// too.
 async fn engine(redis_url: &str, database_url: &str) -> Arc<Engine> {
-    let ledger = ledger::connect(database_url, 4).await.unwrap();
-    ledger.migrate().await.unwrap();
-    let settings = StockSettings {
-        sold_out_cache_ttl: Duration::from_secs(3600),
-        ..StockSettings::new(redis_url)
+    let pool = PoolSettings {
+        acquire_timeout: Some(timeout()),
+        ..PoolSettings::new(4)
     };
-    Engine::new(
+    let ledger = ledger::connect_with(database_url, pool).await.unwrap();
+    ledger.migrate().await.unwrap();
+    // A request that times out is sent again, and would be counted twice.
+    let redis = RedisSettings {
+        connect_timeout: timeout(),
+        response_timeout: timeout(),
+        ..RedisSettings::new(redis_url)
+    };
+    let settings = StockSettings {
+        redis,
+        sold_out_cache_ttl: Duration::from_secs(24 * 3600),
+        ..StockSettings::new("")
+    };
+    let before = subscribers(redis_url).await;
+    let engine = Engine::new(
         Stock::connect(settings).await.unwrap(),
         ledger,
-        EngineSettings::default(),
-    )
+        EngineSettings {
+            order_timeout: timeout(),
+            ..EngineSettings::default()
+        },
+    );
+    eventually("the subscriptions of the service", async || {
+        subscribers(redis_url).await >= before + SUBSCRIPTIONS
+    })
+    .await;
+    // A new subscription drops the sold-out cache, because it may have missed messages. The reply to
+    // this comes after the replies to the subscriptions, so the cache is dropped by now.
+    engine.ready().await.unwrap();
+    engine
+}
+
+/// Subscriptions of a service: to units that return, and to orders that are recorded.
+const SUBSCRIPTIONS: usize = 2;
+
+/// Clients of the server that have a subscription.
+async fn subscribers(redis_url: &str) -> usize {
+    let client = redis::Client::open(redis_url).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut list = redis::cmd("CLIENT");
+    let list = list.arg("LIST").arg("TYPE").arg("pubsub");
+    let clients: String = list.query_async(&mut connection).await.unwrap();
+    clients.lines().count()
 }
 
 fn item(stock: u64) -> Item {
@@ -186,12 +223,7 @@ impl Service {
     fn check(&mut self, bound: Bound, count: usize, wait: bool, status: StatusCode) {
         let service = std::cell::RefCell::new(self);
         let run = |answers: Answers| {
-            let answers = service.borrow().runtime.block_on(answers);
-            assert!(
-                answers.iter().all(|answer| answer.status() == status),
-                "{:?}",
-                answers.first()
-            );
+            assert_all(&service.borrow().runtime.block_on(answers), status);
         };
         let spent = fewest_allocations(|| service.borrow_mut().orders(count, wait), run);
         bound.check(spent, count);
@@ -218,11 +250,7 @@ impl Service {
             .runtime
             .block_on(commands(&url, statements(orders)))
             .unwrap();
-        assert!(
-            answers.iter().all(|answer| answer.status() == status),
-            "{:?}",
-            answers.first()
-        );
+        assert_all(&answers, status);
         (commands.into_iter().collect(), statements)
     }
 
@@ -238,6 +266,17 @@ impl Service {
             self.engine.stock.shutdown().await;
         });
     }
+}
+
+fn assert_all(answers: &[Response<Body>], status: StatusCode) {
+    let others = answers.iter().filter(|answer| answer.status() != status);
+    let others: Vec<_> = others.map(Response::status).collect();
+    assert!(
+        others.is_empty(),
+        "{} of {} answers are not {status}: {others:?}",
+        others.len(),
+        answers.len()
+    );
 }
 
 /// A recorder on its own thread.

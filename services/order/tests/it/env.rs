@@ -17,7 +17,9 @@ use recorder::RecorderSettings;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use stock::{RedisSettings, Stock, StockSettings};
-use testkit::{Backend, Database, fresh_item_id, shared_cluster, shared_redis};
+use testkit::{
+    Backend, Database, eventually_some, fresh_item_id, shared_cluster, shared_redis, timeout,
+};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
@@ -70,6 +72,7 @@ pub struct Options {
     pub reconciler: Option<ReconcilerSettings>,
     /// How long the sold-out cache is valid.
     pub sold_out_cache_ttl: Duration,
+    /// Short only where an order must time out.
     pub order_timeout: Duration,
     /// How long an archived item keeps its orders at least.
     pub purge_retention: Duration,
@@ -88,12 +91,23 @@ impl Default for Options {
             recorder: true,
             reconciler: None,
             sold_out_cache_ttl: Duration::from_millis(100),
-            order_timeout: Duration::from_secs(5),
+            order_timeout: timeout(),
             purge_retention: EngineSettings::default().purge_retention,
-            limits: Limits::default(),
+            limits: patient(),
             admins: Vec::new(),
             redis_url: None,
         }
+    }
+}
+
+/// The default limits, with times that no busy machine reaches.
+pub fn patient() -> Limits {
+    Limits {
+        head_timeout: timeout(),
+        request_timeout: timeout(),
+        write_timeout: timeout(),
+        drain_timeout: timeout(),
+        ..Limits::default()
     }
 }
 
@@ -206,8 +220,14 @@ impl TestEnv {
 
     async fn start_instance(&mut self, options: &Options) {
         let ledger = self.database.ledger().await;
+        // A server that the test breaks must time out soon, and no other server may.
+        let times = match options.redis_url {
+            Some(_) => Duration::from_secs(1),
+            None => timeout(),
+        };
         let redis = RedisSettings {
-            response_timeout: Duration::from_secs(1),
+            connect_timeout: times,
+            response_timeout: times,
             ..RedisSettings::new(&self.redis_url)
         };
         let stock = StockSettings {
@@ -304,13 +324,14 @@ impl TestEnv {
 
     /// The audit once no units are in flight. It must find no drift.
     pub async fn settled_audit(&self, item: &str) -> Value {
-        for _ in 0..100 {
+        let what = format!("the end of the transit of all units of {item}");
+        eventually_some(&what, async || {
             let answer =
                 Answer::of(self.admin(Method::GET, &format!("/v1/items/{item}/audit"))).await;
             if answer.status == 503 {
                 // On a busy machine the audit may exceed its time limit.
                 answer.is(503, "unavailable");
-                continue;
+                return None;
             }
             let audit = answer.body;
             assert_eq!(
@@ -318,22 +339,20 @@ impl TestEnv {
                 (&json!(0), &json!(0)),
                 "{audit:#}"
             );
-            if ["in_flight", "returning", "in_transit"]
-                .iter()
-                .all(|units| audit[units] == 0)
-            {
-                let units =
-                    ["available", "held", "confirmed"].map(|units| audit[units].as_u64().unwrap());
-                assert_eq!(
-                    units.iter().sum::<u64>(),
-                    audit["stock"].as_u64().unwrap(),
-                    "{audit:#}"
-                );
-                return audit;
+            let in_transit = ["in_flight", "returning", "in_transit"];
+            if !in_transit.iter().all(|units| audit[units] == 0) {
+                return None;
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        panic!("units of {item} are still in transit after five seconds");
+            let units =
+                ["available", "held", "confirmed"].map(|units| audit[units].as_u64().unwrap());
+            assert_eq!(
+                units.iter().sum::<u64>(),
+                audit["stock"].as_u64().unwrap(),
+                "{audit:#}"
+            );
+            Some(audit)
+        })
+        .await
     }
 
     pub fn stop_serving(&self) {
@@ -343,17 +362,15 @@ impl TestEnv {
     /// The audit from the stores, without HTTP, once no units are in flight.
     pub async fn audit_without_http(&self, item: &str) -> audit::AuditReport {
         let engine = &self.engines[0];
-        for _ in 0..100 {
+        let what = format!("the recording of all orders of {item}");
+        eventually_some(&what, async || {
             let report = audit::audit(&engine.stock, &*engine.ledger, &item.parse().unwrap())
                 .await
                 .unwrap()
                 .unwrap();
-            if report.in_flight == 0 {
-                return report;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        panic!("{item} is still in flight after five seconds");
+            (report.in_flight == 0).then_some(report)
+        })
+        .await
     }
 
     /// Excludes an item from the audit at the end, because the test has audited it itself.
@@ -369,7 +386,7 @@ impl TestEnv {
     pub fn at(&self, instance: usize, method: Method, path: &str) -> RequestBuilder {
         self.client
             .request(method, self.url(instance, path))
-            .timeout(Duration::from_secs(30))
+            .timeout(timeout())
     }
 
     pub fn anyone(&self, method: Method, path: &str) -> RequestBuilder {
@@ -419,7 +436,7 @@ impl TestEnv {
         let request = request
             .bearer_auth(token(buyer))
             .header("Idempotency-Key", key)
-            .timeout(Duration::from_secs(30));
+            .timeout(timeout());
         request.json(&json!({ "quantity": quantity }))
     }
 

@@ -22,7 +22,7 @@ use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use ledger::{CartStep, CreatedCart, SteppedCart};
 use stock::{Acknowledge, Outcome, Reservation, StockError};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     Engine, EngineError, KnownItem,
@@ -34,6 +34,9 @@ pub use life::{CartEnded, CartPaid};
 /// How long a cart that fails waits for the lines that it took to be recorded, before it says so:
 /// usually one transaction then releases all of them.
 const RECORDED_SOON: Duration = Duration::from_millis(30);
+
+/// What a cart that has failed leaves of its time limit for the answer.
+const ANSWER_TIME: Duration = Duration::from_millis(50);
 
 /// A cart to be placed.
 #[derive(Debug, Clone)]
@@ -344,15 +347,35 @@ impl Engine {
         let Some(SteppedCart { cart, .. }) = self.step_cart(&fail).await? else {
             return self.read_cart(cart.id).await;
         };
-        if !is_settled && self.are_recorded(taken, until).await? {
+        if !is_settled {
+            // The answer is known, so neither a failure nor the time limit changes it. A reconciler
+            // does what is left.
+            let until = until.checked_sub(ANSWER_TIME).unwrap_or(until);
+            let settled = self.settle_failed(&cart, taken, is_alone, until);
+            if let Ok(Err(error)) = timeout_at(until, settled).await {
+                tracing::debug!(cart = %cart.id, %error, "could not release the lines of a failed cart");
+            }
+        }
+        Ok(cart)
+    }
+
+    /// Returns the units of the lines of a failed cart, if the ledger records them by then.
+    async fn settle_failed(
+        &self,
+        cart: &Cart,
+        taken: &[OrderId],
+        is_settled: bool,
+        until: Instant,
+    ) -> Result<(), EngineError> {
+        if self.are_recorded(taken, until).await? {
             let settle = CartStep {
-                is_settled: is_alone,
-                ..CartStep::to(&cart, CartState::Failed)
+                is_settled,
+                ..CartStep::to(cart, CartState::Failed)
             };
             // `None`: a reconciler does it at the same time.
             self.step_cart(&settle).await?;
         }
-        Ok(cart)
+        Ok(())
     }
 
     /// Whether the ledger has recorded all of these orders by then.

@@ -3,7 +3,7 @@
 mod freed;
 mod holds;
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use domain::{
     BuyerId, Cart, CartId, CartLine, CartState, IdempotencyKey, ItemId, OrderId, Quantity,
@@ -12,6 +12,7 @@ use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
 use serde_json::{Value, json};
+use sqlx::{Connection, PgConnection};
 use stock::{Acknowledge, Outcome, Reservation};
 use testkit::{eventually, eventually_some, timeout};
 
@@ -774,6 +775,50 @@ async fn a_line_that_is_recorded_after_its_cart_has_failed_is_released() {
         assert_eq!(cart["state"], "failed", "{cart}");
         env.becomes(&orders(&cart)[0], "cancelled").await;
         assert_eq!(env.units(first).await[1], 0);
+    })
+    .await;
+}
+
+/// The recorder is behind, and then the ledger does not answer. The buyer learns what was decided, and
+/// not that the outcome is unknown.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cart_that_has_failed_is_answered_although_its_lines_cannot_be_released() {
+    let options = Options {
+        stores: Stores::Postgres,
+        recorder: false,
+        order_timeout: Duration::from_secs(3),
+        ..Options::default()
+    };
+    open(options, async |env| {
+        let mut items = [
+            env.create(json!({ "stock": 100 })).await,
+            env.create(json!({ "stock": 100 })).await,
+        ];
+        // Lines take their units by item: the first line has its units when the last one is refused.
+        items.sort_unstable();
+        let lines = [(&*items[0], 1), (&*items[1], 1000)];
+        let ann = BuyerId::new("ann").unwrap();
+        for attempt in 0.. {
+            let key = format!("k{attempt}");
+            let cart = CartId::derive(&ann, &IdempotencyKey::new(&key).unwrap()).to_string();
+            let mut answer = pin!(env.cart("ann", &key, &lines));
+            let is_answered = tokio::select! {
+                _ = &mut answer => true,
+                () = env.cart_becomes(&cart, "failed") => false,
+            };
+            if is_answered {
+                // The machine was too busy to fail the cart and to notice it in the time of a request.
+                continue;
+            }
+            let mut lock = PgConnection::connect(&env.database_url).await.unwrap();
+            let locked = sqlx::raw_sql("BEGIN; LOCK TABLE orders IN ACCESS EXCLUSIVE MODE");
+            locked.execute(&mut lock).await.unwrap();
+            let refused = answer.await;
+            assert_eq!(refused.is(409, "sold_out").body["item"], json!(items[1]));
+            lock.close().await.unwrap();
+            break;
+        }
+        env.start_recorder();
     })
     .await;
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use testkit::{eventually, eventually_some};
 
 use crate::env::{ADMIN, Answer, Options, TestEnv, open, open_each, token};
 
@@ -35,15 +36,15 @@ impl TestEnv {
 
     /// Archives the item once nothing of it is on its way to the ledger.
     async fn archives(&self, item: &str) -> Answer {
-        for _ in 0..100 {
+        eventually_some("the archiving of the item", async || {
             let answer = self.archive_at(0, item, None).await;
             if answer.status != 409 {
-                return answer;
+                return Some(answer);
             }
             answer.is(409, "item_not_archivable");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        panic!("{item} cannot be archived after five seconds");
+            None
+        })
+        .await
     }
 }
 
@@ -291,15 +292,13 @@ async fn the_orders_of_an_archived_item_are_purged_after_their_retention() {
         env.becomes_state(&item, "closed").await.is_now("closed");
         env.archives(&item).await.is_now("archived");
         let audit = env.audited(&item).await;
-        let mut answers = Vec::new();
-        while answers.last() != Some(&200) {
+        eventually("the purge of the item", async || {
             let answer = purge(&item).await;
             assert!(matches!(answer.status, 200 | 202), "{answer:?}");
             assert_eq!(answer.body["state"], "archived");
-            answers.push(answer.status);
-            assert!(answers.len() < 500, "it is never purged");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+            answer.status == 200
+        })
+        .await;
         let shown = Answer::of(env.buyer("ann", Method::GET, &format!("/v1/orders/{paid}")));
         shown.await.is(404, "order_not_found");
         for instance in [0, 1] {

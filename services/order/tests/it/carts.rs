@@ -45,7 +45,7 @@ impl TestEnv {
     }
 
     /// Repeats an order, with a new key each time, until it gets its units. Returns its id.
-    async fn bought_again(&self, item: &str, buyer: &str, key: &str, quantity: u32) -> String {
+    pub async fn bought_again(&self, item: &str, buyer: &str, key: &str, quantity: u32) -> String {
         let mut attempt = 0_u32;
         let what = format!("an order of {quantity} units of {item}");
         eventually_some(&what, async || {

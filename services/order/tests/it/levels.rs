@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use reqwest::Method;
 use serde_json::json;
 use testbed::RedisSentinel;
+use testkit::{eventually, timeout};
 
 use crate::env::{Answer, Options, TestEnv, open};
 
@@ -38,6 +39,9 @@ const LEVELS: [Level; 3] = [
     },
 ];
 
+/// How long an order waits for a replica that does not confirm it.
+const UNCONFIRMED: Duration = Duration::from_secs(5);
+
 async fn status_at(env: &TestEnv, path: &str) -> u16 {
     Answer::of(env.admin(Method::GET, path)).await.status
 }
@@ -63,7 +67,10 @@ async fn a_failover_to_a_lagging_replica_loses_no_more_than_each_level_allows() 
         let options = Options {
             redis_url: Some(group.url()),
             recorder: recorded,
-            order_timeout: Duration::from_secs(2),
+            order_timeout: match level.while_it_lags {
+                503 => UNCONFIRMED,
+                _ => timeout(),
+            },
             ..Options::default()
         };
         open(options, async |env: Arc<TestEnv>| {
@@ -110,6 +117,7 @@ async fn a_replicated_order_survives_the_kill_of_the_master() {
     let options = Options {
         redis_url: Some(group.url()),
         recorder: false,
+        order_timeout: UNCONFIRMED,
         ..Options::default()
     };
     open(options, async |env: Arc<TestEnv>| {
@@ -162,11 +170,9 @@ pub async fn fail_over(group: &mut RedisSentinel, env: &TestEnv) -> usize {
         server.catch_up().await.unwrap();
     }
     group.successor_of(old).await.unwrap();
-    for _ in 0..500 {
-        if status_at(env, "/readyz").await == 200 {
-            return old;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("the services have not followed the failover");
+    eventually("a failover that the services follow", async || {
+        status_at(env, "/readyz").await == 200
+    })
+    .await;
+    old
 }

@@ -140,15 +140,7 @@ fn payment_of(order: &str) -> String {
 
 /// Buys the unit that was just released or is being released.
 async fn bought(env: &TestEnv, item: &str, buyer: &str) -> String {
-    for attempt in 0..200 {
-        let answer = env.order(item, buyer, &format!("k-{attempt}"), 1).await;
-        if answer.status == 201 {
-            return answer.body["id"].as_str().unwrap().to_owned();
-        }
-        answer.is(409, "sold_out");
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    panic!("the unit of {item} never came back");
+    env.bought_again(item, buyer, "k", 1).await
 }
 
 async fn rejected(env: &TestEnv, item: &str) -> String {

@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     sync::{Arc, Mutex, mpsc},
-    time::Duration,
+    thread,
 };
 
 use axum::{body::Body, routing::get};
@@ -11,22 +11,27 @@ use bytes::Bytes;
 use futures::stream;
 use order::{BuyerKey, Credentials, Limits};
 use serde_json::json;
+use testkit::{in_time, timeout};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    runtime::Builder,
     sync::oneshot,
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::env::{ADMIN, Options, SECRET, TestEnv, open, payment_keys};
-
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::env::{ADMIN, Options, SECRET, TestEnv, open, patient, payment_keys};
 
 /// A listener with one thread, over the environment's service with some more routes.
+///
+/// It has a runtime of its own for the requests that are answered apart from that thread. A request
+/// that blocks one of the runtime's workers also blocks the task that the worker would have run next,
+/// which no other worker takes over. On the test's runtime that could be a connection to Redis, or the
+/// recorder.
 struct OneThread {
     address: String,
     stop: CancellationToken,
-    serving: tokio::task::JoinHandle<()>,
+    serving: thread::JoinHandle<()>,
 }
 
 impl OneThread {
@@ -34,19 +39,25 @@ impl OneThread {
         let credentials = Credentials::new(&BuyerKey::Secret(SECRET.into()), ADMIN).unwrap();
         let limits = Limits {
             threads: 1,
-            ..Limits::default()
+            ..patient()
         };
         let engine = Arc::clone(&env.engines[0]);
         let api = order::router(engine, Arc::new(credentials), payment_keys(), None, &limits)
             .map(|api| api.merge(routes));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
         let stop = CancellationToken::new();
-        let stopping = stop.clone();
-        let serving =
-            tokio::spawn(async move { order::serve(listener, api, &limits, stopping).await });
+        let (stopping, (bound, address)) = (stop.clone(), oneshot::channel());
+        let mut runtime = Builder::new_multi_thread();
+        // One of them drives the sockets while the other one is blocked.
+        let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
+        let serving = thread::spawn(move || {
+            runtime.block_on(async move {
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                bound.send(listener.local_addr().unwrap()).unwrap();
+                order::serve(listener, api, &limits, stopping).await;
+            });
+        });
         Self {
-            address,
+            address: address.await.unwrap().to_string(),
             stop,
             serving,
         }
@@ -61,18 +72,19 @@ impl OneThread {
 
     async fn close(self) {
         self.stop.cancel();
-        self.serving.await.unwrap();
+        let ended = tokio::task::spawn_blocking(move || self.serving.join());
+        ended.await.unwrap().unwrap();
     }
 }
 
 async fn whole(mut stream: TcpStream) -> String {
     let mut answer = Vec::new();
-    let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
-    read.expect("no answer").unwrap();
+    let read = in_time("the answer", stream.read_to_end(&mut answer));
+    read.await.unwrap();
     String::from_utf8(answer).unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_blocks_holds_up_no_order() {
     open(Options::default(), async |env| {
         let (begun, mut beginning) = tokio::sync::mpsc::unbounded_channel();
@@ -81,7 +93,7 @@ async fn a_request_that_blocks_holds_up_no_order() {
         // It computes, and yields to no other task of its thread.
         let blocking = get(async move || {
             begun.send(()).unwrap();
-            let _ = ended.lock().unwrap().recv_timeout(PATIENCE * 2);
+            let _ = ended.lock().unwrap().recv();
             "done"
         });
         let routes = axum::Router::new().route("/blocking", blocking);
@@ -90,13 +102,14 @@ async fn a_request_that_blocks_holds_up_no_order() {
         let blocked = one.get("/blocking").await;
         beginning.recv().await.unwrap();
         let url = format!("http://{}/v1/items/{item}/orders", one.address);
+        let client = reqwest::Client::new();
         let orders = (0..20).map(|buyer| {
-            let order = reqwest::Client::new()
+            let order = client
                 .post(&url)
                 .bearer_auth(crate::env::token(&format!("buyer-{buyer}")))
                 .header("Idempotency-Key", "k")
                 .json(&json!({ "quantity": 1 }))
-                .timeout(PATIENCE);
+                .timeout(timeout());
             async move { order.send().await.unwrap().status().as_u16() }
         });
         let answers = futures::future::join_all(orders).await;
@@ -142,11 +155,8 @@ async fn a_request_ends_with_its_connection_and_so_does_a_stream() {
             let stream = one.get(path).await;
             let dropped = beginning.recv().await.unwrap();
             drop(stream);
-            let dropped = tokio::time::timeout(PATIENCE, dropped).await;
-            assert!(
-                dropped.expect("it outlives its connection").is_err(),
-                "{path}"
-            );
+            let dropped = in_time("the end of a request without a connection", dropped);
+            assert!(dropped.await.is_err(), "{path}");
         }
         one.close().await;
     })

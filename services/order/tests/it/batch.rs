@@ -8,7 +8,7 @@ use order::Limits;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::env::{ADMIN, Answer, Options, TestEnv, open, open_each};
+use crate::env::{ADMIN, Answer, Options, TestEnv, open, open_each, patient};
 
 fn line(buyer: &str, key: &str, quantity: u32) -> Value {
     json!({ "buyer": buyer, "key": key, "quantity": quantity })
@@ -263,7 +263,7 @@ async fn the_client_sends_concurrent_orders_as_batches() {
     let limits = Limits {
         // The batches have a bound of their own.
         body_bytes: 1024,
-        ..Limits::default()
+        ..patient()
     };
     let options = Options {
         instances: 2,

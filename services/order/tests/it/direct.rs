@@ -1,17 +1,18 @@
 //! Orders go past the router. Both ways write the same bytes.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::Router;
 use order::{Api, BuyerKey, Credentials, Limits};
 use serde_json::json;
+use testkit::in_time;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::env::{ADMIN, Options, SECRET, TestEnv, open, payment_keys, token};
+use crate::env::{ADMIN, Options, SECRET, TestEnv, open, patient, payment_keys, token};
 
 /// Two listeners over the same service: one as it runs, and one with the router alone.
 struct BothWays {
@@ -24,7 +25,7 @@ struct BothWays {
 fn limits() -> Limits {
     Limits {
         body_bytes: 200,
-        ..Limits::default()
+        ..patient()
     }
 }
 
@@ -76,10 +77,8 @@ async fn exchange(address: &str, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request).await.unwrap();
     let mut answer = Vec::new();
-    tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut answer))
-        .await
-        .expect("the connection was left open")
-        .unwrap();
+    let read = in_time("the end of the connection", stream.read_to_end(&mut answer));
+    read.await.unwrap();
     String::from_utf8(answer).unwrap()
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::json;
 
-use crate::env::{Answer, Options, open, open_each};
+use crate::env::{Answer, Options, known, open, open_each};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_accepted_order_is_answered_before_the_ledger_has_it_and_shown_by_every_instance() {
@@ -125,7 +125,7 @@ async fn a_recorded_order_is_not_acknowledged_before_the_ledger_has_it() {
             .is(503, "outcome_unknown");
         env.start_recorder();
         env.settled_audit(&item).await;
-        let resolved = env.order(&item, "ann", "k", 1).await;
+        let resolved = known(async || env.order(&item, "ann", "k", 1).await).await;
         assert_eq!(
             resolved.is_held().header("idempotent-replayed"),
             Some("true")

@@ -34,7 +34,7 @@ fn options(stores: Stores, group: &RedisSentinel) -> Options {
         stores,
         redis_url: Some(group.url()),
         reconciler: Some(checking),
-        order_timeout: Duration::from_secs(2),
+        order_timeout: Duration::from_secs(5),
         ..Options::default()
     }
 }

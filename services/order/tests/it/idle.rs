@@ -10,6 +10,7 @@ use std::{
 use axum::{Router, routing::get};
 use cost::bytes_kept;
 use order::Limits;
+use testkit::{in_time, timeout};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -17,10 +18,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::env::{Options, TestEnv, open, token};
+use crate::env::{Options, TestEnv, open, patient, token};
 
 const PARK_AFTER: Duration = Duration::from_millis(50);
-/// Long enough for a silent connection to have parked.
+/// Long enough for a silent connection to have parked, unless the machine is busy.
 const SILENCE: Duration = Duration::from_millis(250);
 const HEALTH: &str = "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
 
@@ -28,7 +29,8 @@ fn parking(head_timeout: Duration) -> Options {
     let limits = Limits {
         park_after: PARK_AFTER,
         head_timeout,
-        ..Limits::default()
+        drain_timeout: HOUR,
+        ..patient()
     };
     Options {
         limits,
@@ -36,7 +38,8 @@ fn parking(head_timeout: Duration) -> Options {
     }
 }
 
-const MINUTE: Duration = Duration::from_secs(60);
+/// Longer than any test waits.
+const HOUR: Duration = Duration::from_secs(3600);
 
 async fn connect(env: &TestEnv) -> TcpStream {
     let address = env.urls[0].trim_start_matches("http://");
@@ -47,12 +50,18 @@ async fn send(stream: &mut TcpStream, bytes: &str) {
     stream.write_all(bytes.as_bytes()).await.unwrap();
 }
 
+async fn is_ended(stream: &mut TcpStream) {
+    let mut space = [0];
+    let end = in_time("the end of the connection", stream.read(&mut space));
+    assert_eq!(end.await.unwrap(), 0);
+}
+
 /// Reads until this many responses have come.
 async fn responses(stream: &mut TcpStream, count: usize) -> String {
     let (mut text, mut space) = (String::new(), [0; 4096]);
     while text.matches("HTTP/1.1 ").count() < count {
-        let read = tokio::time::timeout(Duration::from_secs(20), stream.read(&mut space));
-        let read = read.await.expect("no response").unwrap();
+        let read = in_time("a response", stream.read(&mut space));
+        let read = read.await.unwrap();
         assert!(read > 0, "closed after {text}");
         text += std::str::from_utf8(&space[..read]).unwrap();
     }
@@ -61,7 +70,7 @@ async fn responses(stream: &mut TcpStream, count: usize) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_was_idle_serves_on() {
-    open(parking(MINUTE), async |env| {
+    open(parking(HOUR), async |env| {
         let mut stream = connect(&env).await;
         // Before the first request, and with a request in two parts.
         tokio::time::sleep(SILENCE).await;
@@ -86,7 +95,7 @@ async fn a_connection_that_was_idle_serves_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rest_of_a_body_is_never_read_as_a_request() {
-    open(parking(MINUTE), async |env| {
+    open(parking(HOUR), async |env| {
         let hidden = "GET /healthz HTTP/1.1\r\nhost: x\r\nx-request-id: hidden\r\n\r\n";
         let orders = "POST /v1/items/x/orders HTTP/1.1\r\nhost: x\r\n";
         let token = token("ann");
@@ -134,23 +143,21 @@ async fn the_rest_of_a_body_is_never_read_as_a_request() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_connection_ends_at_the_head_timeout_and_at_the_stop_of_the_service() {
-    let head_timeout = Duration::from_millis(700);
+    let head_timeout = Duration::from_millis(1500);
     open(parking(head_timeout), async |env| {
         let mut stream = connect(&env).await;
         send(&mut stream, HEALTH).await;
         let since = Instant::now();
         responses(&mut stream, 1).await;
-        let end = tokio::time::timeout(MINUTE, stream.read(&mut [0])).await;
-        assert_eq!(end.expect("left open").unwrap(), 0);
+        is_ended(&mut stream).await;
         assert!(since.elapsed() >= head_timeout, "{:?}", since.elapsed());
     })
     .await;
-    open(parking(MINUTE), async |env| {
+    open(parking(HOUR), async |env| {
         let mut stream = connect(&env).await;
         tokio::time::sleep(SILENCE).await;
         env.stop_serving();
-        let end = tokio::time::timeout(Duration::from_secs(5), stream.read(&mut [0])).await;
-        assert_eq!(end.expect("left open").unwrap(), 0);
+        is_ended(&mut stream).await;
     })
     .await;
 }
@@ -177,8 +184,8 @@ fn idle_clients(
     drop(clients);
 }
 
-/// The bytes that a connection keeps after one request and some silence.
-fn bytes_of_an_idle_connection(park_after: Duration) -> i64 {
+/// The bytes that a connection keeps after one request and so much silence.
+fn bytes_of_an_idle_connection(park_after: Duration, silence: Duration) -> i64 {
     const CONNECTIONS: usize = 200;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -190,7 +197,7 @@ fn bytes_of_an_idle_connection(park_after: Duration) -> i64 {
         park_after,
         // The bytes of this thread are counted.
         threads: 0,
-        ..Limits::default()
+        ..patient()
     };
     let (routes, stop) = (
         Router::new().route("/healthz", get(async || "well")),
@@ -205,7 +212,7 @@ fn bytes_of_an_idle_connection(park_after: Duration) -> i64 {
         runtime.block_on(async {
             let silence = async {
                 all_answered.await.unwrap();
-                tokio::time::sleep(SILENCE).await;
+                tokio::time::sleep(silence).await;
             };
             tokio::select! {
                 _ = serving.as_mut() => panic!("the service has ended"),
@@ -218,15 +225,24 @@ fn bytes_of_an_idle_connection(park_after: Duration) -> i64 {
     kept / i64::try_from(CONNECTIONS).unwrap()
 }
 
+/// A connection that has parked keeps less.
+const PARKED_BYTES: i64 = 1_600;
+
 #[test]
 fn an_idle_connection_keeps_a_tenth_of_what_it_needs_for_a_request() {
-    let count = |park_after| {
-        let counting = std::thread::spawn(move || bytes_of_an_idle_connection(park_after));
+    let count = |park_after, silence| {
+        let counting = std::thread::spawn(move || bytes_of_an_idle_connection(park_after, silence));
         counting.join().unwrap()
     };
-    let (serving, parked) = (count(MINUTE), count(PARK_AFTER));
+    let serving = count(HOUR, SILENCE);
+    let (mut parked, mut silence) = (count(PARK_AFTER, SILENCE), SILENCE);
+    // On a busy machine some have not parked yet.
+    while parked >= PARKED_BYTES && silence < timeout() {
+        silence *= 4;
+        parked = count(PARK_AFTER, silence);
+    }
     eprintln!("a connection keeps {serving} bytes, and {parked} when it is idle");
     // Two buffers of hyper's, of 8 KiB each.
     assert!((16_000..27_000).contains(&serving), "{serving}");
-    assert!(parked < 1_600, "{parked}");
+    assert!(parked < PARKED_BYTES, "{parked}");
 }

@@ -7,7 +7,7 @@ use order::{Limits, Rate, RateLimits};
 use reqwest::Method;
 use serde_json::json;
 
-use crate::env::{Answer, Options, TestEnv, open};
+use crate::env::{Answer, Options, TestEnv, open, patient};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -16,10 +16,7 @@ fn rate(interval: Duration, burst: u32) -> Option<Rate> {
 }
 
 fn limited(rates: RateLimits) -> Options {
-    let limits = Limits {
-        rates,
-        ..Limits::default()
-    };
+    let limits = Limits { rates, ..patient() };
     Options {
         limits,
         ..Options::default()

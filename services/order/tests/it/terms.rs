@@ -96,8 +96,8 @@ async fn quotes_around_a_key_do_not_count_and_preferences_are_confirmed() {
             .header("Prefer", "respond-async");
         let answer = Answer::of(request).await;
         assert_eq!(answer.header("preference-applied"), Some("respond-async"));
-        let ahead = Timestamp::now();
-        let opens_at = ahead + SignedDuration::from_secs(3600);
+        let before = Timestamp::now();
+        let opens_at = before + SignedDuration::from_secs(3600);
         let later = env
             .create(json!({ "stock": 5, "opens_at": opens_at }))
             .await;
@@ -108,8 +108,8 @@ async fn quotes_around_a_key_do_not_count_and_preferences_are_confirmed() {
             .unwrap()
             .parse()
             .unwrap();
-        // The order came after `ahead` and before now. The service rounds up.
-        let passed = Timestamp::now().duration_since(ahead).as_secs() + 1;
+        // The order came after `before` and before now. The service rounds up.
+        let passed = Timestamp::now().duration_since(before).as_secs() + 1;
         let least = u32::try_from(3600 - passed).unwrap();
         assert!((least..=3601).contains(&seconds), "{seconds}");
     })

@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
-use crate::env::{ADMIN, Answer, Options, Stores, TestEnv, open};
+use crate::env::{ADMIN, Answer, Options, Stores, TestEnv, open, patient};
 
 fn options(private: bool) -> Options {
     Options {
         limits: Limits {
             webhook_targets: TargetPolicy { private },
-            ..Limits::default()
+            ..patient()
         },
         ..Options::default()
     }

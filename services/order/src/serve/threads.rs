@@ -114,8 +114,9 @@ impl Drop for Counted {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::atomic::Ordering, thread, time::Duration};
+    use std::{sync::atomic::Ordering, thread};
 
+    use testkit::eventually;
     use tokio::{
         net::{TcpListener, TcpStream},
         sync::oneshot,
@@ -150,14 +151,11 @@ mod tests {
             all.map(|thread| thread.connections.load(Ordering::Relaxed))
                 .sum()
         };
-        let all_closed = async {
-            while open() != count {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(20), all_closed)
-            .await
-            .expect("closed connections are still counted");
+        eventually(
+            "the count of connections without those that were closed",
+            async || open() == count,
+        )
+        .await;
     }
 
     #[tokio::test]

@@ -145,7 +145,7 @@ async fn a_payment_of_another_amount_is_journaled_and_changes_nothing() {
 }
 
 /// Signs as a provider would, with a given time.
-fn signed(secret: &[u8], seconds: i64, body: &[u8]) -> String {
+pub fn signed(secret: &[u8], seconds: i64, body: &[u8]) -> String {
     let text = [seconds.to_string().as_bytes(), b".", body].concat();
     let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), &text);
     let hex: String = tag
@@ -176,8 +176,6 @@ async fn a_message_with_a_wrong_signature_or_time_changes_nothing() {
             good[..good.len() - 2].to_owned(),
             signed(b"another secret", now, body),
             signed(PAYMENT_SECRET, now, br#"{"payment":"pay-2"}"#),
-            signed(PAYMENT_SECRET, now - 310, body),
-            signed(PAYMENT_SECRET, now + 310, body),
             of_another_time,
         ];
         for signature in &bad {
@@ -187,6 +185,13 @@ async fn a_message_with_a_wrong_signature_or_time_changes_nothing() {
                 Some("application/problem+json"),
                 "{signature}"
             );
+        }
+        // Nothing but the time is wrong. It may pass for minutes until the service looks at it.
+        for time in [now - 310, now + 3600] {
+            let signature = signed(PAYMENT_SECRET, time, body);
+            let refused = Answer::of(env.report_signed(0, &order, &signature, body.to_vec())).await;
+            let detail = &refused.is(400, "invalid_signature").body["detail"];
+            assert!(detail.to_string().contains("t differs"), "{detail}");
         }
         let unsigned = env
             .anyone(Method::POST, &format!("/v1/orders/{order}/payment"))
@@ -206,7 +211,8 @@ async fn a_message_with_a_wrong_signature_or_time_changes_nothing() {
         }
         assert_eq!(env.state_of(&order).await, "held");
         assert!(env.unmatched_payments(&item).await.is_empty());
-        for slow_or_fast in [now - 280, now + 280] {
+        let now = jiff::Timestamp::now().as_second();
+        for slow_or_fast in [now - 100, now + 280] {
             let signature = signed(PAYMENT_SECRET, slow_or_fast, body);
             Answer::of(env.report_signed(0, &order, &signature, body.to_vec()))
                 .await
@@ -448,10 +454,10 @@ async fn without_a_recorder_a_payment_has_an_unknown_outcome_and_can_be_repeated
         },
         async |env| {
             let item = env.create(json!({ "stock": 3 })).await;
-            let placed = Answer::of(
-                env.order_at(0, &item, "ann", "k", 1)
-                    .header("Prefer", "respond-async"),
-            )
+            let placed = known(async || {
+                let order = env.order_at(0, &item, "ann", "k", 1);
+                Answer::of(order.header("Prefer", "respond-async")).await
+            })
             .await;
             let id = placed.body["id"].as_str().unwrap();
             assert_eq!(

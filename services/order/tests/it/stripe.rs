@@ -6,7 +6,10 @@ use order::PaymentKey;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::env::{Answer, Options, STRIPE_SECRETS, TestEnv, on_both_ledgers, open};
+use crate::{
+    env::{Answer, Options, STRIPE_SECRETS, TestEnv, on_both_ledgers, open},
+    payments::signed,
+};
 
 fn key(secret: &str) -> PaymentKey {
     PaymentKey::new(secret.as_bytes(), Duration::from_secs(300))
@@ -371,20 +374,37 @@ async fn only_stripes_signature_of_the_present_or_previous_secret_counts() {
             &session(&order, "pi_1", 1999, "eur"),
         );
         let text = body.to_string();
-        let good = key(STRIPE_SECRETS[0]).sign(text.as_bytes());
-        let tag = good.split_once(",v1=").unwrap().1;
-        let old = format!("t=1686089970,v1={tag}");
-        for (header, signature) in [
-            ("Stripe-Signature", key("whsec_other").sign(text.as_bytes())),
-            ("Stripe-Signature", old),
-            ("Stripe-Signature", "v1=".into()),
-            ("Stockade-Signature", good),
+        let at = |time: i64| signed(STRIPE_SECRETS[0].as_bytes(), time, text.as_bytes());
+        let now = jiff::Timestamp::now().as_second();
+        for (header, signature, why) in [
+            (
+                "Stripe-Signature",
+                key("whsec_other").sign(text.as_bytes()),
+                "v1 is not the HMAC-SHA256",
+            ),
+            // Only their age is wrong.
+            ("Stripe-Signature", at(now - 310), "t differs"),
+            ("Stripe-Signature", at(1_686_089_970), "t differs"),
+            (
+                "Stripe-Signature",
+                at(now - 310).replace(&format!("t={}", now - 310), &format!("t={now}")),
+                "v1 is not the HMAC-SHA256",
+            ),
+            ("Stripe-Signature", "v1=".into(), "expected 64 hex digits"),
+            (
+                "Stockade-Signature",
+                at(now),
+                "expected the header Stripe-Signature",
+            ),
         ] {
             let answer = env.stripe_signed(&body, header, &signature).await;
-            answer.is(400, "invalid_signature");
+            let detail = &answer.is(400, "invalid_signature").body["detail"];
+            assert!(detail.to_string().contains(why), "{detail}");
         }
         assert_eq!(env.state_of(&order).await, "held");
-        let previous = key(STRIPE_SECRETS[1]).sign(text.as_bytes());
+        // Signed in the same way as those whose age is wrong.
+        let now = jiff::Timestamp::now().as_second();
+        let previous = signed(STRIPE_SECRETS[1].as_bytes(), now - 100, text.as_bytes());
         // Stripe also sends a signature of an older scheme, and both secrets' while one changes.
         let both = format!(
             "{previous},v0=6ffbb59b2300aae63f272406069a9788598b792a944a07aba816edb039989a39"

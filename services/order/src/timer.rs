@@ -91,7 +91,7 @@ mod tests {
         let timer = SharedTimer::default();
         for _ in 0..2 {
             let work = pin!(sleep(SHORT * 2));
-            assert!(timer.within(SHORT * 300, work).await.is_some());
+            assert!(timer.within(HOUR, work).await.is_some());
         }
         let began = Instant::now();
         assert!(timer.within(SHORT, pin!(pending::<()>())).await.is_none());

@@ -47,7 +47,7 @@ impl PublicViews {
 mod tests {
     use std::{
         sync::atomic::{AtomicUsize, Ordering},
-        time::Duration,
+        time::{Duration, Instant},
     };
 
     use bytes::Bytes;
@@ -75,9 +75,16 @@ mod tests {
                 .all(|view| view.unwrap() == Some("vase".into()))
         );
         assert_eq!(reads.load(Ordering::SeqCst), 2);
-        tokio::time::sleep(LIFETIME * 2).await;
-        assert_eq!(get(Ok(None)).await.unwrap(), None);
-        assert_eq!(get(Ok(Some("jar".into()))).await.unwrap(), None);
-        assert_eq!(reads.load(Ordering::SeqCst), 3);
+        loop {
+            tokio::time::sleep(LIFETIME * 2).await;
+            let (began, before) = (Instant::now(), reads.load(Ordering::SeqCst));
+            assert_eq!(get(Ok(None)).await.unwrap(), None);
+            let again = get(Ok(Some("jar".into()))).await.unwrap();
+            // A busy machine may not ask twice in the lifetime of a view.
+            if began.elapsed() < LIFETIME {
+                assert_eq!((again, reads.load(Ordering::SeqCst)), (None, before + 1));
+                return;
+            }
+        }
     }
 }

@@ -1,34 +1,37 @@
 //! Nodes that the operator declares durable: after a restart they vote at once if they still have
 //! their votes, and they wait if anything speaks against it.
 
-use std::{
-    fs,
-    time::{Duration, Instant},
-};
+use std::{fs, time::Instant};
 
 use futures::future::join_all;
 use lock::{Durability, Lock as _, LockError, Redlock, RedlockBuilder, Standing};
-use testbed::{AppendFsync, Redis};
+use testbed::{AppendFsync, Redis, in_time, timeout};
 use tokio::time::sleep;
 
 use crate::support::{
-    acquire_everywhere, becomes, count, get, holding, is_held, ms, refused, run, start, token,
+    HOUR, acquire_everywhere, becomes, count, get, holding, is_held, ms, refused, run, start, token,
 };
 
-/// No test waits for so long.
-const LEASE: Duration = Duration::from_secs(60);
-/// Far below the lease, and more than a loaded machine needs for a look at every node.
-const AT_ONCE: Duration = Duration::from_secs(15);
 const GENERATION: &str = "lock:node:generation";
 
+/// A node that does not vote at once votes after a lease, and no test waits for so long.
 fn builder(servers: &[Redis]) -> RedlockBuilder {
     RedlockBuilder::new(
         servers
             .iter()
             .map(|server| format!("{}?durable=true", server.url())),
     )
-    .lease(LEASE)
-    .node_timeout(ms(2000))
+    .lease(HOUR)
+    .node_timeout(timeout())
+}
+
+/// A client that is not told that the nodes are durable.
+fn plain(servers: &[Redis]) -> Redlock {
+    let plain = RedlockBuilder::new(servers.iter().map(Redis::url)).lease(HOUR);
+    plain
+        .node_timeout(timeout())
+        .build_without_waiting()
+        .unwrap()
 }
 
 /// New nodes that all vote.
@@ -63,9 +66,10 @@ async fn the_first_waits(redlock: &Redlock) {
 async fn the_first_run_on_five_new_durable_nodes_does_not_wait() {
     let servers = start(5).await;
     let since = Instant::now();
-    let redlock = builder(&servers).build().await.unwrap();
+    let redlock = in_time("a quorum", builder(&servers).build())
+        .await
+        .unwrap();
     let guard = redlock.try_acquire("first").await.unwrap();
-    assert!(since.elapsed() < AT_ONCE, "{:?}", since.elapsed());
     println!("the first lock after {:?}", since.elapsed());
     assert_eq!(guard.token(), token(1));
     let nodes = redlock.status().await;
@@ -80,9 +84,8 @@ async fn the_first_run_on_five_new_durable_nodes_does_not_wait() {
 #[tokio::test]
 async fn clients_that_start_together_on_new_durable_nodes_do_not_wait() {
     let servers = start(5).await;
-    let since = Instant::now();
-    let clients = join_all((0..6).map(|_| builder(&servers).build())).await;
-    assert!(since.elapsed() < AT_ONCE, "{:?}", since.elapsed());
+    let clients = join_all((0..6).map(|_| builder(&servers).build()));
+    let clients = in_time("a quorum for each", clients).await;
     for (index, client) in clients.into_iter().enumerate() {
         let name = format!("together {index}");
         drop(client.unwrap().try_acquire(&name).await.unwrap());
@@ -113,8 +116,7 @@ async fn new_nodes_of_which_one_is_not_durable_or_does_not_answer_wait() {
 #[tokio::test]
 async fn a_new_node_that_another_client_has_marked_waits() {
     let servers = start(3).await;
-    let plain = RedlockBuilder::new(servers.iter().map(Redis::url)).lease(LEASE);
-    let plain = plain.build_without_waiting().unwrap();
+    let plain = plain(&servers);
     the_first_waits(&plain).await;
     sleep(ms(1100)).await;
     the_first_waits(&builder(&servers).build_without_waiting().unwrap()).await;
@@ -128,7 +130,6 @@ async fn a_durable_node_that_restarts_votes_at_once() {
         server.restart().await.unwrap();
         let since = Instant::now();
         becomes("it votes again", async || votes(&redlock).await == 3).await;
-        assert!(since.elapsed() < AT_ONCE, "{:?}", since.elapsed());
         println!("voted after {:?}", since.elapsed());
     }
     let error = refused(redlock.try_acquire("restarted").await);
@@ -140,7 +141,6 @@ async fn a_durable_node_that_restarts_votes_at_once() {
 #[tokio::test]
 async fn three_of_five_durable_nodes_are_killed_within_a_lease_and_the_lock_goes_on() {
     let (mut servers, redlock) = voting(5).await;
-    let since = Instant::now();
     let mut guard = acquire_everywhere(&redlock, &servers, "killed").await;
     for server in &mut servers[..3] {
         server.kill().await.unwrap();
@@ -156,9 +156,8 @@ async fn three_of_five_durable_nodes_are_killed_within_a_lease_and_the_lock_goes
     assert!(matches!(error, LockError::Held { .. }), "{error}");
     let first = guard.token();
     guard.release().await.unwrap();
-    let next = other.acquire_within("killed", AT_ONCE).await.unwrap();
+    let next = other.acquire_within("killed", timeout()).await.unwrap();
     assert!(next.token() > first, "{} after {first}", next.token());
-    assert!(since.elapsed() < LEASE, "{:?}", since.elapsed());
 }
 
 #[tokio::test]
@@ -202,10 +201,11 @@ async fn a_node_that_was_declared_durable_and_flushes_every_second_waits_after_a
         let lazy = Redis::builder().appendfsync(AppendFsync::EverySecond);
         servers.push(lazy.start().await.unwrap());
     }
-    let short = builder(&servers).lease(ms(1500)).node_timeout(ms(400));
+    let short = builder(&servers).lease(ms(1500)).node_timeout(ms(1000));
     let since = Instant::now();
     let redlock = short.build().await.unwrap();
     assert!(since.elapsed() >= ms(1500), "{:?}", since.elapsed());
+    becomes("all nodes vote", async || votes(&redlock).await == 3).await;
     drop(redlock);
     let redlock = builder(&servers).build_without_waiting().unwrap();
     becomes("all nodes vote", async || votes(&redlock).await == 3).await;
@@ -237,8 +237,7 @@ async fn a_client_that_is_not_told_that_nodes_are_durable_waits_after_a_restart(
     let (mut servers, redlock) = voting(3).await;
     drop(redlock);
     servers[0].restart().await.unwrap();
-    let plain = RedlockBuilder::new(servers.iter().map(Redis::url)).lease(LEASE);
-    let plain = plain.build_without_waiting().unwrap();
+    let plain = plain(&servers);
     the_first_waits(&plain).await;
     let view = plain.view("x").await.unwrap();
     assert_eq!(view.nodes[0].status.durability, Durability::NotDeclared);

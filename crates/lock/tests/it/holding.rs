@@ -1,27 +1,27 @@
 //! What a holder learns of its lock, and what becomes of the lock.
 
-use std::time::Instant;
-
+use futures::FutureExt;
 use lock::{Lock, LockError};
-use tokio::{
-    sync::oneshot,
-    time::{sleep, timeout},
-};
+use testbed::{in_time, timeout};
+use tokio::{sync::oneshot, time::sleep};
 
 use crate::support::{
-    acquire_everywhere, becomes, builder, five, get, is_everywhere, is_nowhere, ms, name, occupy,
-    patient, redlock, run, start,
+    HOUR, acquire_everywhere, admit, becomes, builder, deadline, five, get, is_everywhere,
+    is_nowhere, ms, name, occupy, patient, redlock, run, start,
 };
 
 #[tokio::test]
 async fn extending_sets_the_lease_anew_and_never_adds() {
     let five = five().await;
-    let mut guard = redlock(five).await.acquire(&name("extend")).await.unwrap();
+    let mut guard = patient(five).await.acquire(&name("extend")).await.unwrap();
     let token = guard.token();
     for _ in 0..3 {
+        sleep(ms(100)).await;
+        let before = deadline(&guard);
         guard.extend().await.unwrap();
-        assert!(guard.validity() <= ms(1500), "{:?}", guard.validity());
-        assert!(guard.validity() > ms(500), "{:?}", guard.validity());
+        assert!(guard.validity() <= HOUR, "{:?}", guard.validity());
+        let later = deadline(&guard) - before;
+        assert!(later > ms(50), "as if it had been acquired now: {later:?}");
     }
     assert_eq!(guard.token(), token);
     guard.release().await.unwrap();
@@ -37,7 +37,10 @@ async fn after_its_end_a_lease_is_neither_extended_nor_released() {
         .build()
         .await
         .unwrap();
-    let mut guard = redlock.acquire(&name("expired")).await.unwrap();
+    let mut guard = redlock
+        .acquire_within(&name("expired"), timeout())
+        .await
+        .unwrap();
     guard.lost().await;
     let error = guard.extend().await.unwrap_err();
     assert!(matches!(error, LockError::Lost { .. }), "{error}");
@@ -51,7 +54,7 @@ async fn who_releases_after_somebody_else_took_it_is_told_and_does_no_harm() {
     let name = name("taken over");
     let guard = acquire_everywhere(&patient(five).await, five, &name).await;
     for server in &five[..3] {
-        occupy(server, &name, ms(60_000)).await;
+        occupy(server, &name, HOUR).await;
     }
     let error = guard.release().await.unwrap_err();
     assert!(matches!(error, LockError::Lost { .. }), "{error}");
@@ -99,7 +102,8 @@ async fn extending_does_not_give_it_back_after_somebody_else_had_it() {
 #[tokio::test]
 async fn extending_waits_for_a_slow_node_also_when_another_has_had_somebody_else() {
     let three = start(3).await;
-    let mut guard = acquire_everywhere(&redlock(&three).await, &three, "slow").await;
+    admit(&three).await;
+    let mut guard = acquire_everywhere(&patient(&three).await, &three, "slow").await;
     // What a contender leaves behind that did not get a quorum.
     run(&three[0], &["DEL", "slow"]).await;
     run(&three[0], &["SET", "slow:fence", "1000000"]).await;
@@ -115,38 +119,33 @@ async fn extending_waits_for_a_slow_node_also_when_another_has_had_somebody_else
 #[tokio::test]
 async fn a_loss_is_told_at_the_deadline_and_at_once_to_who_asks_later() {
     let five = five().await;
+    // The end of any other time than the lease would be an hour away.
     let redlock = builder(five)
         .lease(ms(300))
         .node_timeout(ms(200))
-        .longest_lease(ms(1500))
+        .longest_lease(HOUR)
         .build()
         .await
         .unwrap();
-    let since = Instant::now();
-    let guard = redlock.acquire(&name("deadline")).await.unwrap();
+    let guard = redlock
+        .acquire_within(&name("deadline"), timeout())
+        .await
+        .unwrap();
     let (scope, cancellation) = (guard.scope(), guard.cancellation());
-    guard.lost().await;
-    assert!(since.elapsed() < ms(1300), "{:?}", since.elapsed());
+    in_time("the loss", guard.lost()).await;
     assert!(guard.validity().is_zero());
-    cancellation.cancelled().await;
-    timeout(ms(0), scope.lost()).await.expect("at once");
+    in_time("the cancellation", cancellation.cancelled()).await;
+    scope.lost().now_or_never().expect("at once");
 }
 
 #[tokio::test]
 async fn the_body_is_kept_under_the_lock_for_longer_than_a_lease() {
-    let five = five().await;
-    let redlock = builder(five)
-        .lease(ms(400))
-        .node_timeout(ms(200))
-        .longest_lease(ms(1500))
-        .build()
-        .await
-        .unwrap();
+    let redlock = redlock(five().await).await;
     let mut guard = redlock.acquire(&name("kept")).await.unwrap();
     let token = guard.token();
     let seen = guard
         .run(async |scope| {
-            sleep(ms(1000)).await;
+            sleep(ms(2000)).await;
             assert!(!scope.is_lost());
             scope.token()
         })
@@ -165,15 +164,13 @@ async fn the_body_is_dropped_where_it_stands_when_the_lock_is_lost() {
     for server in &five[..3] {
         server.pause().await.unwrap();
     }
-    let since = Instant::now();
-    let result = guard
-        .run(async |_| {
-            let _alive = alive;
-            std::future::pending::<()>().await;
-        })
-        .await;
+    let body = guard.run(async |_| {
+        let _alive = alive;
+        std::future::pending::<()>().await;
+    });
+    // They do not answer before that.
+    let result = in_time("the end of the body", body).await;
     assert!(matches!(result, Err(LockError::Lost { .. })), "{result:?}");
-    assert!(since.elapsed() < ms(2500), "{:?}", since.elapsed());
     assert!(dropped.await.is_err(), "the body does not exist any more");
     for server in &five[..3] {
         server.resume().await.unwrap();
@@ -184,7 +181,7 @@ async fn the_body_is_dropped_where_it_stands_when_the_lock_is_lost() {
 async fn dropping_a_guard_frees_the_lock() {
     let five = five().await;
     let name = name("dropped");
-    let guard = redlock(five).await.acquire(&name).await.unwrap();
+    let guard = patient(five).await.acquire(&name).await.unwrap();
     let cancellation = guard.cancellation();
     drop(guard);
     assert!(cancellation.is_cancelled());
@@ -194,11 +191,12 @@ async fn dropping_a_guard_frees_the_lock() {
 #[tokio::test]
 async fn a_release_that_nobody_waits_for_frees_the_lock() {
     let five = five().await;
-    let redlock = redlock(five).await;
+    let redlock = patient(five).await;
     for step in 0..10 {
         let name = name("unwaited");
         let guard = redlock.acquire(&name).await.unwrap();
-        let _ = timeout(std::time::Duration::from_micros(step * 30), guard.release()).await;
+        let wait = std::time::Duration::from_micros(step * 30);
+        let _ = tokio::time::timeout(wait, guard.release()).await;
         is_nowhere(five, &name).await;
     }
 }

@@ -1,14 +1,12 @@
 //! Options of a redlock: wake-ups, fair order, shared mode, renewal.
 
-use std::time::{Duration, Instant};
-
 use lock::{Lock, LockError, Redlock, ReleaseOutcome, Request, Wait};
-use testbed::Redis;
-use tokio::time::{sleep, timeout};
+use testbed::{Redis, in_time, timeout};
+use tokio::time::sleep;
 
 use crate::support::{
-    acquire_everywhere, becomes, builder, five, holding, is_nowhere, ms, name, occupy, patient,
-    raw, redlock, refused, run, share_everywhere, start, token, uneven_five,
+    HOUR, acquire_everywhere, admit, becomes, builder, five, holding, is_nowhere, ms, name, occupy,
+    patient, raw, redlock, refused, run, share_everywhere, start, token, uneven_five,
 };
 
 async fn subscribers(server: &Redis, name: &str) -> usize {
@@ -30,8 +28,9 @@ async fn a_release_wakes_a_waiter_before_its_next_retry() {
     let name = name("woken");
     let guard = patient(five).await.acquire(&name).await.unwrap();
     let slow = builder(five)
-        .lease(ms(20_000))
-        .retry(ms(15_000))
+        .lease(HOUR)
+        .node_timeout(timeout())
+        .retry(HOUR)
         .build()
         .await
         .unwrap();
@@ -45,16 +44,10 @@ async fn a_release_wakes_a_waiter_before_its_next_retry() {
         })
         .await;
     }
-    let since = Instant::now();
     guard.release().await.unwrap();
-    let next = timeout(ms(5000), waiter)
-        .await
-        .expect("the release wakes the waiter")
-        .unwrap();
-    assert!(
-        since.elapsed() < ms(5000),
-        "its next retry would have been after seven seconds at the least"
-    );
+    // Its next retry would be after half an hour at the least.
+    let next = in_time("the release waking the waiter", waiter).await;
+    let next = next.unwrap();
     next.release().await.unwrap();
     for server in five {
         becomes("no waiter is subscribed any more", async || {
@@ -67,7 +60,8 @@ async fn a_release_wakes_a_waiter_before_its_next_retry() {
 #[tokio::test]
 async fn a_waiter_without_notifications_retries_at_intervals() {
     let five = start(5).await;
-    let redlock = redlock(&five).await;
+    admit(&five).await;
+    let redlock = patient(&five).await;
     for server in &five {
         // No client may publish or subscribe here.
         run(server, &["ACL", "SETUSER", "default", "resetchannels"]).await;
@@ -81,9 +75,8 @@ async fn a_waiter_without_notifications_retries_at_intervals() {
     });
     sleep(ms(200)).await;
     guard.release().await.unwrap();
-    timeout(ms(5000), waiter)
+    in_time("a retry", waiter)
         .await
-        .unwrap()
         .unwrap()
         .release()
         .await
@@ -96,9 +89,10 @@ async fn a_queued_waiter_that_gives_up_leaves_the_queue_immediately() {
     // With this timeout, a waiter that stayed in the queue would block it for the whole test.
     let fair = async || {
         builder(five)
-            .lease(ms(20_000))
+            .lease(HOUR)
+            .node_timeout(timeout())
             .fair(true)
-            .waiter_timeout(Duration::from_secs(60))
+            .waiter_timeout(HOUR)
             .build()
             .await
             .unwrap()
@@ -113,9 +107,8 @@ async fn a_queued_waiter_that_gives_up_leaves_the_queue_immediately() {
         async move { second.acquire(&name).await.unwrap() }
     });
     guard.release().await.unwrap();
-    timeout(ms(10_000), waiter)
+    in_time("the turn of a waiter with no client ahead", waiter)
         .await
-        .expect("no waiter is ahead")
         .unwrap()
         .release()
         .await
@@ -165,7 +158,7 @@ async fn shared_locks_and_locks_of_other_libraries_exclude_each_other() {
     let redlock = redlock(five).await;
     let name = name("foreign");
     for server in &five[..3] {
-        occupy(server, &name, Duration::from_secs(60)).await;
+        occupy(server, &name, HOUR).await;
     }
     let error = refused(share(&redlock, &name).await);
     assert!(matches!(error, LockError::Held { .. }), "{error}");
@@ -218,11 +211,9 @@ async fn a_renewed_lock_reports_its_loss_and_cannot_be_entered_again() {
     let again = held.enter().unwrap();
     let scope = held.scope().clone();
     for server in five {
-        run(server, &["SET", &name, "another owner", "PX", "60000"]).await;
+        occupy(server, &name, HOUR).await;
     }
-    timeout(ms(1500), scope.lost())
-        .await
-        .expect("at its deadline at the latest");
+    in_time("the loss, at its deadline at the latest", scope.lost()).await;
     let error = held.enter().unwrap_err();
     assert!(matches!(error, LockError::Lost { .. }), "{error}");
     assert_eq!(

@@ -8,7 +8,11 @@ use std::{
     env,
     io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
-    sync::mpsc::{Receiver, channel},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+        mpsc::{Receiver, channel},
+    },
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -18,19 +22,25 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use testbed::Redis;
-use tokio::time::{sleep, timeout};
+use testbed::{Redis, eventually_some, in_time, timeout};
+use tokio::time::sleep;
 
-use crate::support::{becomes, holding, ms, name, patient, raw, refused, uneven_five, value};
+use crate::support::{becomes, holding, ms, name, patient, pttl, raw, refused, uneven_five, value};
 
 const LEASE: Duration = ms(1500);
-/// How much later than possible a lock may be had: the pause between two attempts, on a machine
-/// that has other things to do.
-const SLACK: Duration = ms(3000);
+/// Of a holder that renews it: a busy machine may renew late.
+const RENEWED_LEASE: Duration = ms(3000);
+/// For how long a waiter counts as alive after it was last heard of.
+const WAITER_TIMEOUT: Duration = ms(1000);
+/// What a process that was stopped does at intervals, also while it waits for news of its lock.
+const TICK: Duration = ms(20);
+/// So many of them may pass before it is told of a loss that happened before the first.
+const TICKS_MAX: u64 = 5;
 const NODES: &str = "LOCK_NODES";
 const NAME: &str = "LOCK_NAME";
 const RENEWS: &str = "LOCK_RENEWS";
-const FAIR: &str = "LOCK_FAIR";
+/// Only of a holder that waits its turn.
+const WAITER_TIMEOUT_MS: &str = "LOCK_WAITER_TIMEOUT_MS";
 
 fn unix_ms() -> u64 {
     SystemTime::now()
@@ -49,15 +59,20 @@ struct Holder {
 
 impl Holder {
     fn start(servers: &[Redis], name: &str, renews: bool) -> Self {
-        Self::spawn(servers, name, renews, false)
+        Self::spawn(servers, name, renews, None)
     }
 
     /// It waits its turn.
-    fn start_fair(servers: &[Redis], name: &str) -> Self {
-        Self::spawn(servers, name, false, true)
+    fn start_fair(servers: &[Redis], name: &str, waiter_timeout: Duration) -> Self {
+        Self::spawn(servers, name, false, Some(waiter_timeout))
     }
 
-    fn spawn(servers: &[Redis], name: &str, renews: bool, fair: bool) -> Self {
+    fn spawn(
+        servers: &[Redis],
+        name: &str,
+        renews: bool,
+        waiter_timeout: Option<Duration>,
+    ) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
         command.args([
             "--exact",
@@ -71,9 +86,10 @@ impl Holder {
                 servers.iter().map(Redis::url).collect::<Vec<_>>().join(" "),
             )
             .env(NAME, name);
-        command
-            .env(RENEWS, if renews { "yes" } else { "no" })
-            .env(FAIR, if fair { "yes" } else { "no" });
+        command.env(RENEWS, if renews { "yes" } else { "no" });
+        if let Some(timeout) = waiter_timeout {
+            command.env(WAITER_TIMEOUT_MS, timeout.as_millis().to_string());
+        }
         let mut process = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -93,20 +109,17 @@ impl Holder {
 
     /// What the holder says of this next.
     async fn says(&self, what: &str) -> Vec<u64> {
-        let (since, mut rest) = (Instant::now(), Vec::new());
-        while since.elapsed() < Duration::from_secs(20) {
+        eventually_some(&format!("the line {what:?} of the holder"), async || {
             while let Ok(line) = self.lines.try_recv() {
                 if let Some(numbers) = line.strip_prefix(what) {
-                    return numbers
-                        .split_whitespace()
-                        .map(|number| number.parse().unwrap())
-                        .collect();
+                    let numbers = numbers.split_whitespace();
+                    return Some(numbers.map(|number| number.parse().unwrap()).collect());
                 }
-                rest.push(line);
+                eprintln!("the holder said {line:?}");
             }
-            sleep(ms(2)).await;
-        }
-        panic!("the holder never said {what:?}, but {rest:#?}");
+            None
+        })
+        .await
     }
 
     /// Its token, and when its lease is over by its own deadline.
@@ -136,20 +149,25 @@ impl Drop for Holder {
 async fn holds_a_lock_until_it_is_lost() {
     let nodes = env::var(NODES).expect("the nodes");
     let (name, renews) = (env::var(NAME).unwrap(), env::var(RENEWS).unwrap() == "yes");
+    let lease = if renews { RENEWED_LEASE } else { LEASE };
     let builder = RedlockBuilder::new(nodes.split(' '))
-        .lease(LEASE)
-        .node_timeout(ms(400));
-    let redlock = builder
-        .fair(env::var(FAIR).unwrap() == "yes")
-        .build()
-        .await
-        .unwrap();
+        .lease(lease)
+        .node_timeout(WAITER_TIMEOUT / 2);
+    let builder = match env::var(WAITER_TIMEOUT_MS) {
+        Ok(timeout) => builder
+            .fair(true)
+            .waiter_timeout(ms(timeout.parse().unwrap())),
+        Err(_) => builder,
+    };
+    let redlock = builder.build().await.unwrap();
     let mut guard = redlock.acquire(&name).await.unwrap();
     let (token, until) = (
         guard.token(),
         unix_ms() + u64::try_from(guard.validity().as_millis()).unwrap(),
     );
     eprintln!("held {token} {until}");
+    let ticks = Arc::new(AtomicU32::new(0));
+    tokio::spawn(count_ticks_after_a_stop(lease, Arc::clone(&ticks)));
     if renews {
         let error = guard
             .run(async |_| std::future::pending::<()>().await)
@@ -160,17 +178,50 @@ async fn holds_a_lock_until_it_is_lost() {
         guard.lost().await;
     }
     assert!(guard.is_lost() && guard.validity().is_zero());
-    eprintln!("lost {}", unix_ms());
+    eprintln!("lost {} {}", unix_ms(), ticks.load(Ordering::Relaxed));
     // `run` can be told before the task that cancels has had its turn.
-    timeout(ms(1000), guard.cancellation().cancelled())
-        .await
-        .unwrap();
+    in_time("the cancellation", guard.cancellation().cancelled()).await;
     let error = guard.extend().await.unwrap_err();
     assert!(matches!(error, LockError::Lost { .. }), "{error}");
     eprintln!("cannot extend");
     let error = guard.release().await.unwrap_err();
     assert!(matches!(error, LockError::Lost { .. }), "{error}");
     eprintln!("cannot release");
+}
+
+/// Counts the ticks of this process after the last gap between two of them that is no chance.
+async fn count_ticks_after_a_stop(lease: Duration, ticks: Arc<AtomicU32>) {
+    let (mut last, mut stopped) = (Instant::now(), false);
+    loop {
+        sleep(TICK).await;
+        if last.elapsed() >= lease / 2 {
+            stopped = true;
+            ticks.store(0, Ordering::Relaxed);
+        }
+        ticks.fetch_add(stopped.into(), Ordering::Relaxed);
+        last = Instant::now();
+    }
+}
+
+/// Milliseconds by the clock of a server.
+async fn now_ms(server: &Redis) -> f64 {
+    let (seconds, micros): (f64, f64) = redis::cmd("TIME")
+        .query_async(&mut raw(server).await)
+        .await
+        .unwrap();
+    seconds * 1000.0 + micros / 1000.0
+}
+
+/// By the clocks of the servers, the lock ends within the lease unless it is extended.
+async fn ends_within(lease: Duration, servers: &[Redis], name: &str) {
+    for server in servers {
+        let left_ms = pttl(server, name).await;
+        let lease_ms = i64::try_from(lease.as_millis()).unwrap();
+        assert!(
+            left_ms == -2 || (0..=lease_ms).contains(&left_ms),
+            "{left_ms} ms are left"
+        );
+    }
 }
 
 #[tokio::test]
@@ -181,27 +232,24 @@ async fn the_lock_of_a_killed_process_is_free_when_its_lease_is_over_and_not_bef
     let holder = Holder::start(five, &name, false);
     let (token, until) = holder.has_it().await;
     holder.signal(Signal::SIGKILL);
-    assert!(unix_ms() < until, "the machine is too slow for this test");
-    let error = refused(redlock.try_acquire(&name).await);
+    let attempt = redlock.try_acquire(&name).await;
     assert!(
-        matches!(error, LockError::Held { .. }) || unix_ms() > until,
-        "{error}"
+        matches!(attempt, Err(LockError::Held { .. })) || unix_ms() > until,
+        "{attempt:?}"
     );
-    assert!(
-        holding(five, &name).await >= 3 || unix_ms() > until,
-        "no client released it"
-    );
-    let next = redlock
-        .acquire_within(&name, Duration::from_secs(20))
-        .await
-        .unwrap();
+    let next = match attempt {
+        Ok(guard) => guard,
+        Err(_) => {
+            assert!(
+                holding(five, &name).await >= 3 || unix_ms() > until,
+                "no client released it"
+            );
+            ends_within(LEASE, five, &name).await;
+            redlock.acquire_within(&name, timeout()).await.unwrap()
+        }
+    };
     let at = unix_ms();
     assert!(at >= until, "{} ms too early", until - at);
-    assert!(
-        at <= until + u64::try_from(SLACK.as_millis()).unwrap(),
-        "{} ms later",
-        at - until
-    );
     assert!(next.token() > token, "{} after {token}", next.token());
     next.release().await.unwrap();
 }
@@ -220,12 +268,8 @@ async fn a_killed_process_that_renewed_has_kept_others_out_and_does_so_no_longer
         sleep(ms(20)).await;
     }
     holder.signal(Signal::SIGKILL);
-    let killed = Instant::now();
-    let next = redlock
-        .acquire_within(&name, Duration::from_secs(20))
-        .await
-        .unwrap();
-    assert!(killed.elapsed() <= LEASE + SLACK, "{:?}", killed.elapsed());
+    ends_within(RENEWED_LEASE, five, &name).await;
+    let next = redlock.acquire_within(&name, timeout()).await.unwrap();
     assert!(next.token() > token, "{} after {token}", next.token());
     next.release().await.unwrap();
 }
@@ -238,10 +282,7 @@ async fn is_told_when_it_wakes_up(renews: bool) {
     let (token, until) = holder.has_it().await;
     holder.signal(Signal::SIGSTOP);
 
-    let mut next = redlock
-        .acquire_within(&name, Duration::from_secs(20))
-        .await
-        .unwrap();
+    let mut next = redlock.acquire_within(&name, timeout()).await.unwrap();
     assert!(next.token() > token, "{} after {token}", next.token());
     assert!(
         unix_ms() >= until,
@@ -255,11 +296,12 @@ async fn is_told_when_it_wakes_up(renews: bool) {
 
     let woken = unix_ms();
     holder.signal(Signal::SIGCONT);
-    let lost = holder.says("lost").await[0];
+    let lost = holder.says("lost").await;
+    assert!(lost[0] >= woken, "{lost:?} before {woken}");
     assert!(
-        (woken..woken + 1000).contains(&lost),
-        "it learned of the loss {} ms after it woke up",
-        lost - woken
+        lost[1] <= TICKS_MAX,
+        "it learned of the loss {} ticks after it woke up",
+        lost[1]
     );
     holder.says("cannot extend").await;
     holder.says("cannot release").await;
@@ -316,7 +358,8 @@ async fn waiters_in_several_processes_are_served_in_the_order_in_which_they_came
     let guard = patient(five).await.acquire(&name).await.unwrap();
     let mut waiters = Vec::new();
     for number in 1..=3 {
-        waiters.push(Holder::start_fair(five, &name));
+        // Each keeps its place, however seldom a busy machine lets it ask again.
+        waiters.push(Holder::start_fair(five, &name, timeout()));
         becomes("it waits in the queue", async || {
             waiting(five, &name).await == number
         })
@@ -338,25 +381,33 @@ async fn a_dead_waiter_delays_those_behind_it_by_its_timeout_and_no_longer() {
     let five = uneven_five().await;
     let name = name("dead waiter");
     let guard = patient(five).await.acquire(&name).await.unwrap();
-    let dead = Holder::start_fair(five, &name);
+    let dead = Holder::start_fair(five, &name, WAITER_TIMEOUT);
     becomes("the first waits in the queue", async || {
         waiting(five, &name).await == 1
     })
     .await;
-    let alive = Holder::start_fair(five, &name);
+    let alive = Holder::start_fair(five, &name, WAITER_TIMEOUT);
     becomes("the second waits behind it", async || {
         waiting(five, &name).await == 2
     })
     .await;
     dead.signal(Signal::SIGKILL);
-    let released = Instant::now();
+    for server in five {
+        let waiters: Vec<(Vec<u8>, f64)> = redis::cmd("ZRANGE")
+            .arg(format!("{name}:waiters"))
+            .arg(0)
+            .arg(-1)
+            .arg("WITHSCORES")
+            .query_async(&mut raw(server).await)
+            .await
+            .unwrap();
+        let latest = now_ms(server).await + WAITER_TIMEOUT.as_secs_f64() * 1000.0;
+        assert!(
+            waiters.iter().all(|(_, dead_at)| *dead_at <= latest),
+            "{waiters:?} after {latest}"
+        );
+    }
     guard.release().await.unwrap();
     alive.has_it().await;
-    // A second is what a waiter is taken for alive after it was last heard of.
-    assert!(
-        released.elapsed() <= ms(1000) + SLACK,
-        "{:?}",
-        released.elapsed()
-    );
     assert!(dead.lines.try_recv().is_err(), "the dead one never had it");
 }

@@ -51,7 +51,7 @@ impl Bench {
         self.eval(
             script,
             &[&self.name, &self.fence(), GENERATION, HIGH_WATER],
-            &[owner, token, "60000", "3600000"],
+            &[owner, token, "3600000", "7200000"],
         )
         .await
     }
@@ -76,16 +76,16 @@ impl Bench {
             HIGH_WATER,
             &self.key("readers"),
         ];
-        self.eval(script, &keys, &[owner, token, ttl_ms, "3600000"])
+        self.eval(script, &keys, &[owner, token, ttl_ms, "7200000"])
             .await
     }
 
     async fn share(&self, owner: &str, token: &str) -> Vec<String> {
-        self.shared(ACQUIRE_SHARED, owner, token, "60000").await
+        self.shared(ACQUIRE_SHARED, owner, token, "3600000").await
     }
 
     async fn extend_share(&self, owner: &str, token: &str) -> Vec<String> {
-        self.shared(EXTEND_SHARED, owner, token, "60000").await
+        self.shared(EXTEND_SHARED, owner, token, "3600000").await
     }
 
     async fn release_share(&self, owner: &str) -> Vec<String> {
@@ -175,7 +175,7 @@ async fn acquire_answers_every_case() {
     let held = bench.acquire("b", "6").await;
     assert_eq!(held[..2], ["held", "5"]);
     assert!(
-        (50_000..=60_000).contains(&held[2].parse().unwrap()),
+        (3_000_000..=3_600_000).contains(&held[2].parse().unwrap()),
         "{held:?}"
     );
     assert_eq!(
@@ -217,7 +217,7 @@ async fn extend_answers_every_case() {
         panic!()
     };
     assert!(
-        (50_000..=60_000).contains(&left_ms),
+        (3_000_000..=3_600_000).contains(&left_ms),
         "set, not added: {left_ms}"
     );
     assert_eq!(
@@ -505,7 +505,7 @@ async fn sharing_answers_every_case() {
     assert_eq!(bench.extend_share("a", "5").await[0], "held");
     assert_eq!(bench.release_share("a").await[0], "held");
     assert_eq!(
-        bench.shared(ACQUIRE_SHARED, "d", "8", "60000").await[0],
+        bench.shared(ACQUIRE_SHARED, "d", "8", "3600000").await[0],
         "held"
     );
     bench.server_forgets().await;
@@ -519,7 +519,7 @@ async fn a_shared_lock_lasts_as_long_as_its_longest_share_and_no_longer() {
     bench.share("long", "1").await;
     bench.shared(ACQUIRE_SHARED, "short", "2", "50").await;
     assert!(
-        bench.left_ms(&bench.name).await > 50_000,
+        bench.left_ms(&bench.name).await > 3_000_000,
         "a short share does not cut a long one"
     );
     // The short one has expired, and no longer counts.
@@ -547,7 +547,7 @@ async fn a_shared_lock_lasts_as_long_as_its_longest_share_and_no_longer() {
     .await;
     assert_eq!(bench.share("a", "5").await, ["accepted"]);
     assert_eq!(bench.extend_share("ghost", "1").await, ["gone"]);
-    assert!(bench.left_ms(&bench.name).await <= 60_000);
+    assert!(bench.left_ms(&bench.name).await <= 3_600_000);
 }
 
 #[tokio::test]
@@ -558,22 +558,22 @@ async fn a_queue_answers_every_case() {
         ["accepted", "0"],
         "one only looks"
     );
-    assert_eq!(bench.queue("a", "1", "60000").await, ["accepted", "0"]);
+    assert_eq!(bench.queue("a", "1", "3600000").await, ["accepted", "0"]);
     assert_eq!(bench.queue("b", "0", "1000").await, ["accepted", "1"]);
-    assert_eq!(bench.queue("c", "3", "60000").await, ["queued", "1", "1"]);
+    assert_eq!(bench.queue("c", "3", "3600000").await, ["queued", "1", "1"]);
     assert_eq!(
-        bench.queue("b", "2", "60000").await,
+        bench.queue("b", "2", "3600000").await,
         ["queued", "3", "1"],
         "by tickets, not by arrival at this node"
     );
-    assert_eq!(bench.queue("c", "3", "60000").await, ["queued", "3", "2"]);
+    assert_eq!(bench.queue("c", "3", "3600000").await, ["queued", "3", "2"]);
     assert_eq!(
-        bench.queue("bb", "2", "60000").await,
+        bench.queue("bb", "2", "3600000").await,
         ["queued", "3", "2"],
         "equal tickets by name"
     );
     assert_eq!(
-        bench.queue("a", "1", "60000").await,
+        bench.queue("a", "1", "3600000").await,
         ["accepted", "3"],
         "who asks again keeps its place"
     );
@@ -586,13 +586,13 @@ async fn a_queue_answers_every_case() {
     assert_eq!(bench.queue("b", "2", "50").await, ["accepted", "3"]);
     sleep(ms(80)).await;
     assert_eq!(
-        bench.queue("bb", "2", "60000").await,
+        bench.queue("bb", "2", "3600000").await,
         ["accepted", "3"],
         "who does not ask again is taken for dead"
     );
     assert!(
-        bench.left_ms(&bench.key("queue")).await <= 60_000,
+        bench.left_ms(&bench.key("queue")).await <= 3_600_000,
         "an idle queue goes away"
     );
-    assert!(bench.left_ms(&bench.key("waiters")).await <= 60_000);
+    assert!(bench.left_ms(&bench.key("waiters")).await <= 3_600_000);
 }

@@ -1,23 +1,23 @@
 //! One Redis server: its token counter, re-entrance, and exclusion with Redisson.
 
-use std::time::Instant;
-
 use lock::{Lock, LockError, RedisLock, RedisLockBuilder};
 use redis::Script;
-use testbed::Redis;
-use tokio::time::timeout;
+use testbed::{Redis, in_time, timeout};
 
-use crate::support::{becomes, get, ms, raw, run, token};
+use crate::support::{HOUR, becomes, get, raw, run, token};
 
 const COUNTER: &str = "lock:node:counter";
 
+/// A lease that never ends during a test, and time for a slow server.
+fn builder(server: &Redis) -> RedisLockBuilder {
+    RedisLockBuilder::new(server.url())
+        .lease(HOUR)
+        .server_timeout(timeout())
+}
+
 async fn start() -> (Redis, RedisLock) {
     let server = Redis::start().await.unwrap();
-    let lock = RedisLockBuilder::new(server.url())
-        .lease(ms(1500))
-        .server_timeout(ms(400))
-        .build()
-        .unwrap();
+    let lock = builder(&server).build().unwrap();
     (server, lock)
 }
 
@@ -99,12 +99,9 @@ async fn only_the_same_handle_can_enter_a_lock_again() {
 #[tokio::test]
 async fn redlock_tokens_rise_although_a_node_also_serves_single_server_locks() {
     let three = crate::support::start(3).await;
-    let redlock = crate::support::redlock(&three).await;
-    let single = RedisLockBuilder::new(three[1].url())
-        .lease(ms(20_000))
-        .server_timeout(ms(400))
-        .build()
-        .unwrap();
+    crate::support::admit(&three).await;
+    let redlock = crate::support::patient(&three).await;
+    let single = builder(&three[1]).build().unwrap();
     for (lock, above) in [(single.clone(), 1000), (single.reentrant(), 2000)] {
         redlock.observe("both", token(above)).unwrap();
         let before = crate::support::acquire_everywhere(&redlock, &three, "both").await;
@@ -142,23 +139,16 @@ async fn plain_and_reentrant_locks_exclude_each_other() {
 #[tokio::test]
 async fn a_release_wakes_a_waiter_before_its_next_retry() {
     let server = Redis::start().await.unwrap();
-    let builder = RedisLockBuilder::new(server.url())
-        .lease(ms(20_000))
-        .server_timeout(ms(400))
-        .retry(ms(15_000));
+    // Without the release, its next attempt comes after half an hour at the earliest.
+    let builder = builder(&server).retry(HOUR);
     for lock in [
         builder.clone().build().unwrap(),
-        builder.build().unwrap().reentrant(),
+        builder.clone().build().unwrap().reentrant(),
     ] {
         let guard = lock.acquire("woken").await.unwrap();
         let waiter = tokio::spawn({
             // A separate handle, because the same re-entrant handle would be admitted.
-            let other = RedisLockBuilder::new(server.url())
-                .lease(ms(20_000))
-                .server_timeout(ms(400))
-                .retry(ms(15_000))
-                .build()
-                .unwrap();
+            let other = builder.clone().build().unwrap();
             async move { other.acquire("woken").await.unwrap() }
         });
         let subscribers = async || -> usize {
@@ -172,16 +162,13 @@ async fn a_release_wakes_a_waiter_before_its_next_retry() {
             subscribers().await == 1
         })
         .await;
-        let since = Instant::now();
         guard.release().await.unwrap();
-        timeout(ms(5000), waiter)
+        in_time("the release waking the waiter", waiter)
             .await
-            .expect("the release wakes the waiter")
             .unwrap()
             .release()
             .await
             .unwrap();
-        assert!(since.elapsed() < ms(5000));
         becomes("no waiter is subscribed any more", async || {
             subscribers().await == 0
         })
@@ -220,7 +207,7 @@ async fn redisson_locks_and_reentrant_locks_exclude_each_other() {
     let mut take = async || -> i64 {
         locking
             .key("theirs")
-            .arg(30_000)
+            .arg(HOUR.as_millis() as u64)
             .arg(THREAD)
             .invoke_async(&mut connection)
             .await

@@ -5,9 +5,10 @@ use std::{sync::Arc, time::Duration};
 use lock::{Answer, InvalidArgument, Lock, LockError, SqlLockBuilder};
 use sqlx::AssertSqlSafe;
 
-use crate::support::{becomes, ms, name, refused, token};
+use testbed::{eventually_some, timeout};
 
-const LONG: Duration = Duration::from_secs(20);
+use crate::support::{HOUR, becomes, ms, name, refused, token};
+
 /// Above it, a 64-bit float cannot represent odd numbers.
 const FLOAT_PRECISION_END: i64 = 1 << 53;
 
@@ -40,7 +41,7 @@ macro_rules! on_every_database {
             async fn $test() {
                 let url: String = $url;
                 let lock = |kind: u8| -> std::sync::Arc<dyn lock::Lock> {
-                    $lock(kind, lock::SqlLockBuilder::<$db>::connect(&url).lease(super::LONG))
+                    $lock(kind, lock::SqlLockBuilder::<$db>::connect(&url).lease(super::HOUR).timeout(testbed::timeout()))
                 };
                 let pool = sqlx::Pool::<$db>::connect(&url).await.unwrap();
                 let set = async |name: &str, column: &str, value: i64| {
@@ -88,13 +89,11 @@ async fn all_kinds_draw_from_the_same_tokens(
 async fn unless_held<T, F: Future<Output = Result<T, LockError>>>(
     attempt: impl Fn() -> F,
 ) -> Result<T, LockError> {
-    for _ in 0..500 {
-        match attempt().await {
-            Err(LockError::Held { .. }) => tokio::time::sleep(ms(10)).await,
-            result => return result,
-        }
-    }
-    attempt().await
+    eventually_some("the end of the session", async || match attempt().await {
+        Err(LockError::Held { .. }) => None,
+        result => Some(result),
+    })
+    .await
 }
 
 async fn no_token_follows_the_last_one(
@@ -203,7 +202,7 @@ mod on_postgres {
     use crate::contract::postgres::{ADVISORY, FOR_UPDATE, ROW, key, lock, session, shared_url};
 
     fn builder(url: &str) -> SqlLockBuilder<sqlx::Postgres> {
-        SqlLockBuilder::connect(url).lease(LONG)
+        SqlLockBuilder::connect(url).lease(HOUR).timeout(timeout())
     }
 
     /// A clock that is an hour ahead for sessions with this schema first in their search path.
@@ -225,14 +224,16 @@ mod on_postgres {
         });
         let ahead = lock(
             ROW,
-            SqlLockBuilder::new(ahead.connect(url).await.unwrap()).lease(LONG),
+            SqlLockBuilder::new(ahead.connect(url).await.unwrap())
+                .lease(HOUR)
+                .timeout(timeout()),
         );
-        let (plain, hour) = (lock(ROW, builder(url)), Duration::from_secs(3600));
+        let plain = lock(ROW, builder(url));
         let guard = ahead.try_acquire(&name).await.unwrap();
         let left = remaining(&refused(plain.try_acquire(&name).await));
-        assert!(left > hour && left <= hour + LONG, "{left:?}");
+        assert!(left > HOUR && left <= 2 * HOUR, "{left:?}");
         let left = remaining(&refused(ahead.try_acquire(&name).await));
-        assert!(left <= LONG, "{left:?}");
+        assert!(left <= HOUR, "{left:?}");
         std::mem::forget(guard);
     }
 
@@ -250,7 +251,7 @@ mod on_postgres {
             LockError::Held { .. }
         ));
         other.close().await.unwrap();
-        let guard = lock.acquire_within(&name, LONG).await.unwrap();
+        let guard = lock.acquire_within(&name, timeout()).await.unwrap();
         assert_eq!(guard.token(), token(first + 1), "the tokens are unaffected");
         guard.release().await.unwrap();
     }
@@ -296,15 +297,15 @@ mod on_mariadb {
         });
         let ahead = lock(
             ROW,
-            SqlLockBuilder::new(ahead.connect(url).await.unwrap()).lease(LONG),
+            SqlLockBuilder::new(ahead.connect(url).await.unwrap())
+                .lease(HOUR)
+                .timeout(timeout()),
         );
-        let (plain, hour) = (
-            lock(ROW, SqlLockBuilder::connect(url).lease(LONG)),
-            Duration::from_secs(3600),
-        );
+        let plain = SqlLockBuilder::connect(url).lease(HOUR);
+        let plain = lock(ROW, plain.timeout(timeout()));
         let guard = ahead.try_acquire(&name).await.unwrap();
         let left = remaining(&refused(plain.try_acquire(&name).await));
-        assert!(left > hour && left <= hour + LONG, "{left:?}");
+        assert!(left > HOUR && left <= 2 * HOUR, "{left:?}");
         std::mem::forget(guard);
     }
 }

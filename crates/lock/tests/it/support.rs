@@ -9,15 +9,15 @@ use lock::{
     Answer, FencingToken, Guard, Lock, LockError, Redlock, RedlockBuilder, Request, Standing, Wait,
 };
 use redis::aio::MultiplexedConnection;
-use testbed::Redis;
+use testbed::{Redis, eventually, timeout};
 use tokio::{sync::OnceCell, time::sleep};
 
 /// For tests that leave the servers intact. All of them vote. They live as long as the process.
 static SHARED: OnceCell<Vec<Redis>> = OnceCell::const_new();
 static NAMES: AtomicU32 = AtomicU32::new(0);
 
-/// Time limit of every condition that a test waits for.
-const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// A lease, or a pause, that no test outlasts: what waits for its end fails the test by its time-out.
+pub const HOUR: Duration = Duration::from_secs(60 * 60);
 
 pub const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -43,25 +43,31 @@ pub async fn start(count: usize) -> Vec<Redis> {
 pub async fn five() -> &'static [Redis] {
     let admitted = async || {
         let servers = start(5).await;
-        let redlock = redlock(&servers).await;
-        becomes("all of them vote", async || {
-            redlock
-                .status()
-                .await
-                .iter()
-                .all(|node| matches!(node.standing, Standing::Voting))
-        })
-        .await;
+        admit(&servers).await;
         servers
     };
     SHARED.get_or_init(admitted).await
+}
+
+/// Lets new servers vote. A client with a short lease does it, so clients with long ones need not wait.
+pub async fn admit(servers: &[Redis]) {
+    let hasty = builder(servers).lease(ms(300)).node_timeout(ms(200));
+    let redlock = hasty.build().await.unwrap();
+    becomes("all of them vote", async || {
+        redlock
+            .status()
+            .await
+            .iter()
+            .all(|node| matches!(node.standing, Standing::Voting))
+    })
+    .await;
 }
 
 /// A lease that is long enough for a loaded machine and short enough for a test to wait for.
 pub fn builder(servers: &[Redis]) -> RedlockBuilder {
     RedlockBuilder::new(servers.iter().map(Redis::url))
         .lease(ms(1500))
-        .node_timeout(ms(400))
+        .node_timeout(ms(1000))
 }
 
 pub async fn redlock(servers: &[Redis]) -> Redlock {
@@ -112,18 +118,28 @@ pub async fn holding(servers: &[Redis], name: &str) -> usize {
     holding
 }
 
-/// Polls until the condition holds, so that no test sleeps for a fixed time. The longer it takes, the
-/// longer are the intervals: each poll is work that the lock itself cannot do meanwhile.
+/// Polls until the condition holds, so that no test sleeps for a fixed time.
 pub async fn becomes(what: &str, condition: impl AsyncFn() -> bool) {
-    let since = Instant::now();
-    let mut interval = ms(5);
-    while !condition().await {
-        assert!(
-            since.elapsed() < TEST_TIMEOUT,
-            "condition not reached in time: {what}"
-        );
-        sleep(interval).await;
-        interval = (interval * 5 / 4).min(ms(60));
+    eventually(what, condition).await;
+}
+
+/// What is left of a key at the server, in milliseconds: -1 without an end, -2 without the key.
+pub async fn pttl(server: &Redis, key: &str) -> i64 {
+    redis::cmd("PTTL")
+        .arg(key)
+        .query_async(&mut raw(server).await)
+        .await
+        .unwrap()
+}
+
+/// When the lease of a guard ends, by its own clock. A sample that the machine interrupted is repeated.
+pub fn deadline(guard: &Guard) -> Instant {
+    loop {
+        let now = Instant::now();
+        let validity = guard.validity();
+        if now.elapsed() < ms(10) {
+            return now + validity;
+        }
     }
 }
 
@@ -167,16 +183,18 @@ static UNEVEN: OnceCell<Vec<Redis>> = OnceCell::const_new();
 pub async fn uneven_five() -> &'static [Redis] {
     let admitted = async || {
         let servers = start(5).await;
-        redlock(&servers).await;
+        admit(&servers).await;
         servers
     };
     UNEVEN.get_or_init(admitted).await
 }
 
-/// A lock with a lease that never ends during a test.
+/// A lock with a lease that never ends during a test, and with time for slow nodes. New servers must
+/// have been admitted.
 pub async fn patient(servers: &[Redis]) -> Redlock {
     builder(servers)
-        .lease(Duration::from_secs(20))
+        .lease(HOUR)
+        .node_timeout(timeout())
         .build()
         .await
         .unwrap()
@@ -187,7 +205,7 @@ pub async fn patient(servers: &[Redis]) -> Redlock {
 pub async fn acquire_everywhere(redlock: &Redlock, servers: &[Redis], name: &str) -> Guard {
     everywhere(
         (redlock, name),
-        async || redlock.acquire_within(name, TEST_TIMEOUT).await,
+        async || redlock.acquire_within(name, timeout()).await,
         async || have_one_owner(servers, name).await,
     )
     .await

@@ -7,7 +7,7 @@ use lock::{ConsulBuilder, Lock};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use super::{TestEnv, consul_double::Consul, contract};
+use super::{TestEnv, answer_timeout, consul_double::Consul, contract};
 use crate::support::ms;
 
 static SHARED: OnceCell<ConsulEnv> = OnceCell::const_new();
@@ -19,11 +19,11 @@ impl ConsulEnv {
         &self.0
     }
 
-    pub fn builder(&self) -> ConsulBuilder {
+    fn builder(&self, lease: Duration) -> ConsulBuilder {
         ConsulBuilder::new(self.0.url())
             .session_ttl_min(ms(100))
-            .lease(Self::LEASE)
-            .timeout(ms(1000))
+            .lease(lease)
+            .timeout(answer_timeout(lease))
     }
 
     pub fn key(&self, name: &str) -> String {
@@ -64,12 +64,13 @@ impl TestEnv for ConsulEnv {
         Self(Consul::start(ms(100)))
     }
 
-    async fn client(&self) -> Arc<dyn Lock> {
-        Arc::new(self.builder().build().await.unwrap())
+    async fn client_with_lease(&self, lease: Duration) -> Arc<dyn Lock> {
+        Arc::new(self.builder(lease).build().await.unwrap())
     }
 
     async fn client_with_delay(&self, delay: Duration) -> Arc<dyn Lock> {
-        Arc::new(self.builder().lock_delay(delay).build().await.unwrap())
+        let builder = self.builder(Self::LEASE).lock_delay(delay);
+        Arc::new(builder.build().await.unwrap())
     }
 
     async fn make_unavailable(&mut self) {

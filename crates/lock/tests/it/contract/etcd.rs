@@ -8,7 +8,7 @@ use lock::{EtcdBuilder, Lock};
 use testbed::Etcd;
 use tokio::sync::OnceCell;
 
-use super::{TestEnv, contract};
+use super::{TestEnv, answer_timeout, contract};
 use crate::support::ms;
 
 static SHARED: OnceCell<EtcdEnv> = OnceCell::const_new();
@@ -24,10 +24,10 @@ impl EtcdEnv {
         self.0.url()
     }
 
-    pub fn builder(&self) -> EtcdBuilder {
+    fn builder(&self, lease: Duration) -> EtcdBuilder {
         EtcdBuilder::new([self.url()])
-            .lease(Self::LEASE)
-            .timeout(ms(1500))
+            .lease(lease)
+            .timeout(answer_timeout(lease))
     }
 
     /// The keys of a lock, in the order of their creation. Only spaces in the name are encoded.
@@ -70,8 +70,13 @@ impl TestEnv for EtcdEnv {
         Self(Etcd::start().await.unwrap())
     }
 
-    async fn client(&self) -> Arc<dyn Lock> {
-        Arc::new(self.builder().build().await.unwrap())
+    async fn client_with_lease(&self, lease: Duration) -> Arc<dyn Lock> {
+        Arc::new(self.builder(lease).build().await.unwrap())
+    }
+
+    async fn queued(&self, name: &str) -> usize {
+        // All but the holder.
+        self.keys(name).await.len() - 1
     }
 
     async fn make_unavailable(&mut self) {

@@ -6,7 +6,7 @@ use lock::{Lock, SqlLockBuilder};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
 use tokio::{sync::OnceCell, time::sleep};
 
-use super::{TestEnv, contract};
+use super::{TestEnv, answer_timeout, contract};
 use crate::{store::env::shared_mariadb, support::ms};
 
 pub const ROW: u8 = 0;
@@ -23,9 +23,9 @@ pub struct MariaDb<const KIND: u8> {
     server: Option<testbed::MariaDb>,
 }
 
-/// A lock of that kind, with time limits for a loaded machine.
+/// A lock of that kind.
 pub fn lock(kind: u8, builder: SqlLockBuilder<sqlx::MySql>) -> Arc<dyn Lock> {
-    let builder = builder.timeout(ms(1000)).retry(ms(50));
+    let builder = builder.retry(ms(50));
     match kind {
         ROW => Arc::new(builder.build().unwrap()),
         ADVISORY => Arc::new(builder.build_advisory().unwrap()),
@@ -40,12 +40,12 @@ pub async fn session(url: &str) -> MySqlConnection {
 /// URL of a database with the tables, created once.
 pub async fn shared_url() -> &'static str {
     static URL: OnceCell<String> = OnceCell::const_new();
-    URL.get_or_init(async || with_tables(shared_mariadb().await).await)
+    URL.get_or_init(async || with_tables(shared_mariadb().await, "locks").await)
         .await
 }
 
-async fn with_tables(server: &testbed::MariaDb) -> String {
-    let url = server.create_database("locks").await.unwrap();
+async fn with_tables(server: &testbed::MariaDb, name: &str) -> String {
+    let url = server.create_database(name).await.unwrap();
     SqlLockBuilder::<sqlx::MySql>::connect(&url)
         .build_for_update()
         .unwrap()
@@ -56,8 +56,10 @@ async fn with_tables(server: &testbed::MariaDb) -> String {
 }
 
 impl<const KIND: u8> MariaDb<KIND> {
-    fn builder(&self) -> SqlLockBuilder<sqlx::MySql> {
-        SqlLockBuilder::connect(&self.url).lease(Self::LEASE)
+    fn builder(&self, lease: Duration) -> SqlLockBuilder<sqlx::MySql> {
+        SqlLockBuilder::connect(&self.url)
+            .lease(lease)
+            .timeout(answer_timeout(lease))
     }
 
     fn server(&mut self) -> &mut testbed::MariaDb {
@@ -122,17 +124,39 @@ impl<const KIND: u8> TestEnv for MariaDb<KIND> {
     async fn own() -> Self {
         let server = testbed::MariaDb::start().await.unwrap();
         Self {
-            url: with_tables(&server).await,
+            url: with_tables(&server, "locks").await,
             server: Some(server),
         }
     }
 
-    async fn client(&self) -> Arc<dyn Lock> {
-        lock(KIND, self.builder())
+    async fn client_with_lease(&self, lease: Duration) -> Arc<dyn Lock> {
+        lock(KIND, self.builder(lease))
     }
 
     async fn client_with_delay(&self, delay: Duration) -> Arc<dyn Lock> {
-        lock(KIND, self.builder().lock_delay(delay))
+        lock(KIND, self.builder(Self::LEASE).lock_delay(delay))
+    }
+
+    /// The server does not tell which lock a session waits for, so these waiters have a database of
+    /// their own.
+    async fn for_queues() -> &'static Self {
+        let server = shared_mariadb().await;
+        Box::leak(Box::new(Self {
+            url: with_tables(server, "locks_queue").await,
+            server: None,
+        }))
+    }
+
+    async fn queued(&self, _name: &str) -> usize {
+        let waiting = "SELECT count(*) FROM information_schema.PROCESSLIST \
+                       WHERE DB = DATABASE() AND STATE = 'User lock'";
+        // As for InnoDB, a look that follows another closely may be from a cache.
+        sleep(POLL_INTERVAL).await;
+        let queued: i64 = sqlx::query_scalar(waiting)
+            .fetch_one(&mut session(&self.url).await)
+            .await
+            .unwrap();
+        queued.try_into().unwrap()
     }
 
     async fn make_unavailable(&mut self) {

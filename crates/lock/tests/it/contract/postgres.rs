@@ -6,7 +6,7 @@ use lock::{Lock, SqlLockBuilder};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::{sync::OnceCell, time::sleep};
 
-use super::{TestEnv, contract};
+use super::{TestEnv, answer_timeout, contract};
 use crate::{store::env::shared_postgres, support::ms};
 
 pub const ROW: u8 = 0;
@@ -18,9 +18,9 @@ pub struct Postgres<const KIND: u8> {
     server: Option<testbed::Postgres>,
 }
 
-/// A lock of that kind, with time limits for a loaded machine.
+/// A lock of that kind.
 pub fn lock(kind: u8, builder: SqlLockBuilder<sqlx::Postgres>) -> Arc<dyn Lock> {
-    let builder = builder.timeout(ms(1000)).retry(ms(50));
+    let builder = builder.retry(ms(50));
     match kind {
         ROW => Arc::new(builder.build().unwrap()),
         ADVISORY => Arc::new(builder.build_advisory().unwrap()),
@@ -60,8 +60,10 @@ pub fn key(name: &str) -> String {
 }
 
 impl<const KIND: u8> Postgres<KIND> {
-    fn builder(&self) -> SqlLockBuilder<sqlx::Postgres> {
-        SqlLockBuilder::connect(&self.url).lease(Self::LEASE)
+    fn builder(&self, lease: Duration) -> SqlLockBuilder<sqlx::Postgres> {
+        SqlLockBuilder::connect(&self.url)
+            .lease(lease)
+            .timeout(answer_timeout(lease))
     }
 
     fn server(&mut self) -> &mut testbed::Postgres {
@@ -115,12 +117,25 @@ impl<const KIND: u8> TestEnv for Postgres<KIND> {
         }
     }
 
-    async fn client(&self) -> Arc<dyn Lock> {
-        lock(KIND, self.builder())
+    async fn client_with_lease(&self, lease: Duration) -> Arc<dyn Lock> {
+        lock(KIND, self.builder(lease))
     }
 
     async fn client_with_delay(&self, delay: Duration) -> Arc<dyn Lock> {
-        lock(KIND, self.builder().lock_delay(delay))
+        lock(KIND, self.builder(Self::LEASE).lock_delay(delay))
+    }
+
+    async fn queued(&self, name: &str) -> usize {
+        let queued = format!(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
+             AND ((classid::bigint << 32) | objid::bigint) = {}",
+            key(name)
+        );
+        let queued: i64 = sqlx::query_scalar(AssertSqlSafe(queued))
+            .fetch_one(&mut session(&self.url).await)
+            .await
+            .unwrap();
+        queued.try_into().unwrap()
     }
 
     async fn make_unavailable(&mut self) {

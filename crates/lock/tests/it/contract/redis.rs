@@ -6,8 +6,8 @@ use lock::{Lock, RedisLock, RedisLockBuilder};
 use testbed::{AppendFsync, Redis};
 use tokio::sync::OnceCell;
 
-use super::{TestEnv, contract};
-use crate::support::{ms, raw};
+use super::{TestEnv, answer_timeout, contract};
+use crate::support::raw;
 
 struct Single<const REENTRANT: bool>(Redis);
 
@@ -15,10 +15,10 @@ static PLAIN: OnceCell<Single<false>> = OnceCell::const_new();
 static REENTRANT: OnceCell<Single<true>> = OnceCell::const_new();
 
 impl<const AGAIN: bool> Single<AGAIN> {
-    fn lock(&self, delay: Duration) -> RedisLock {
+    fn lock(&self, lease: Duration, delay: Duration) -> RedisLock {
         RedisLockBuilder::new(self.0.url())
-            .lease(ms(1500))
-            .server_timeout(ms(400))
+            .lease(lease)
+            .server_timeout(answer_timeout(lease))
             .lock_delay(delay)
             .build()
             .unwrap()
@@ -42,12 +42,12 @@ macro_rules! env {
                 )
             }
 
-            async fn client(&self) -> Arc<dyn Lock> {
-                Arc::new($client(self.lock(Duration::ZERO)))
+            async fn client_with_lease(&self, lease: Duration) -> Arc<dyn Lock> {
+                Arc::new($client(self.lock(lease, Duration::ZERO)))
             }
 
             async fn client_with_delay(&self, delay: Duration) -> Arc<dyn Lock> {
-                Arc::new($client(self.lock(delay)))
+                Arc::new($client(self.lock(Self::LEASE, delay)))
             }
 
             async fn make_unavailable(&mut self) {

@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lock::{Lock, Standing};
-use testbed::{AppendFsync, Redis};
+use lock::{Lock, RedlockBuilder};
+use testbed::{AppendFsync, Redis, timeout};
 
-use super::{TestEnv, contract};
-use crate::support::{becomes, builder, five, ms, raw};
+use super::{TestEnv, answer_timeout, contract};
+use crate::support::{HOUR, admit, builder, five, ms, raw};
 
 struct Nodes<const FAIR: bool>(Servers);
 
@@ -30,15 +30,19 @@ impl<const FAIR: bool> Nodes<FAIR> {
         }
     }
 
-    async fn all_vote(&self) {
-        let lock = builder(self.servers()).build().await.unwrap();
-        becomes("all vote", async || {
-            lock.status()
-                .await
-                .iter()
-                .all(|node| matches!(node.standing, Standing::Voting))
-        })
-        .await;
+    fn builder(&self, lease: Duration) -> RedlockBuilder {
+        builder(self.servers())
+            .fair(FAIR)
+            .lease(lease)
+            .node_timeout(answer_timeout(lease))
+            .longest_lease(lease.max(ms(3000)))
+            // Clients with a short lease may vanish. The others keep their places, however seldom a
+            // busy machine lets them ask again.
+            .waiter_timeout(if lease < HOUR {
+                ms(2000)
+            } else {
+                2 * timeout()
+            })
     }
 }
 
@@ -59,32 +63,27 @@ impl<const FAIR: bool> TestEnv for Nodes<FAIR> {
                     .unwrap(),
             );
         }
-        let env = Self(Servers::Own(servers));
-        env.all_vote().await;
-        env
+        admit(&servers).await;
+        Self(Servers::Own(servers))
     }
 
-    async fn client(&self) -> Arc<dyn Lock> {
-        Arc::new(
-            builder(self.servers())
-                .fair(FAIR)
-                .longest_lease(ms(3000))
-                .build()
-                .await
-                .unwrap(),
-        )
+    async fn client_with_lease(&self, lease: Duration) -> Arc<dyn Lock> {
+        Arc::new(self.builder(lease).build().await.unwrap())
     }
 
     async fn client_with_delay(&self, delay: Duration) -> Arc<dyn Lock> {
-        Arc::new(
-            builder(self.servers())
-                .fair(FAIR)
-                .lock_delay(delay)
-                .longest_lease(ms(3000))
-                .build()
-                .await
-                .unwrap(),
-        )
+        let builder = self.builder(Self::LEASE).lock_delay(delay);
+        Arc::new(builder.build().await.unwrap())
+    }
+
+    async fn queued(&self, name: &str) -> usize {
+        let mut queued = 0;
+        for server in self.servers() {
+            let mut count = redis::cmd("ZCARD");
+            count.arg(format!("{name}:queue"));
+            queued = queued.max(count.query_async(&mut raw(server).await).await.unwrap());
+        }
+        queued
     }
 
     async fn make_unavailable(&mut self) {
@@ -97,7 +96,7 @@ impl<const FAIR: bool> TestEnv for Nodes<FAIR> {
         for server in self.own_servers() {
             server.restart().await.unwrap();
         }
-        self.all_vote().await;
+        admit(self.servers()).await;
     }
 
     async fn revoke(&self, name: &str) {

@@ -3,11 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use lock::{Lock, SqlLockBuilder};
-use sqlx::{Connection, Executor, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection, Executor, SqliteConnection};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
-use super::{TestEnv, contract};
+use testbed::timeout;
+
+use super::{TestEnv, answer_timeout, contract};
 use crate::support::ms;
 
 pub struct File {
@@ -19,10 +21,8 @@ pub struct File {
 
 pub async fn session(url: &str) -> SqliteConnection {
     let mut session = SqliteConnection::connect(url).await.unwrap();
-    session
-        .execute("PRAGMA busy_timeout = 10000")
-        .await
-        .unwrap();
+    let settings = format!("PRAGMA busy_timeout = {}", timeout().as_millis());
+    session.execute(AssertSqlSafe(settings)).await.unwrap();
     session
 }
 
@@ -40,14 +40,15 @@ impl File {
             _folder: folder,
             intruder: None,
         };
-        env.builder().build().unwrap().create_table().await.unwrap();
+        let builder = env.builder(Self::LEASE);
+        builder.build().unwrap().create_table().await.unwrap();
         env
     }
 
-    pub fn builder(&self) -> SqlLockBuilder<sqlx::Sqlite> {
+    fn builder(&self, lease: Duration) -> SqlLockBuilder<sqlx::Sqlite> {
         SqlLockBuilder::connect(&self.url)
-            .lease(Self::LEASE)
-            .timeout(ms(1000))
+            .lease(lease)
+            .timeout(answer_timeout(lease))
             .retry(ms(50))
     }
 }
@@ -62,12 +63,12 @@ impl TestEnv for File {
         Self::new().await
     }
 
-    async fn client(&self) -> Arc<dyn Lock> {
-        Arc::new(self.builder().build().unwrap())
+    async fn client_with_lease(&self, lease: Duration) -> Arc<dyn Lock> {
+        Arc::new(self.builder(lease).build().unwrap())
     }
 
     async fn client_with_delay(&self, delay: Duration) -> Arc<dyn Lock> {
-        Arc::new(self.builder().lock_delay(delay).build().unwrap())
+        Arc::new(self.builder(Self::LEASE).lock_delay(delay).build().unwrap())
     }
 
     /// There is no server to kill. A writer that hangs in its transaction makes the file unavailable

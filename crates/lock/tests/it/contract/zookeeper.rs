@@ -7,8 +7,8 @@ use testbed::ZooKeeper;
 use tokio::sync::OnceCell;
 use zookeeper_client::Client;
 
-use super::{TestEnv, contract};
-use crate::support::ms;
+use super::{TestEnv, answer_timeout, contract};
+use crate::support::{HOUR, ms};
 
 static SHARED: OnceCell<ZooKeeperEnv> = OnceCell::const_new();
 
@@ -23,11 +23,11 @@ impl ZooKeeperEnv {
         self.0.url()
     }
 
-    pub fn builder(&self) -> ZooKeeperBuilder {
+    fn builder(&self, lease: Duration) -> ZooKeeperBuilder {
         ZooKeeperBuilder::new(self.url())
-            .lease(Self::LEASE)
+            .lease(lease)
             .tick_time(ms(100))
-            .timeout(ms(1500))
+            .timeout(answer_timeout(lease))
     }
 
     pub async fn raw(&self) -> Client {
@@ -62,14 +62,20 @@ impl TestEnv for ZooKeeperEnv {
         Self(
             ZooKeeper::builder()
                 .config("4lw.commands.whitelist", "conf,ruok,srvr,wchp")
+                .config("maxSessionTimeout", &HOUR.as_millis().to_string())
                 .start()
                 .await
                 .unwrap(),
         )
     }
 
-    async fn client(&self) -> Arc<dyn Lock> {
-        Arc::new(self.builder().build().await.unwrap())
+    async fn client_with_lease(&self, lease: Duration) -> Arc<dyn Lock> {
+        Arc::new(self.builder(lease).build().await.unwrap())
+    }
+
+    async fn queued(&self, name: &str) -> usize {
+        // All but the holder.
+        self.nodes(&self.raw().await, name).await.len() - 1
     }
 
     async fn make_unavailable(&mut self) {

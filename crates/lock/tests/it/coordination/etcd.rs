@@ -1,5 +1,7 @@
 //! etcd, checked with its own metrics.
 
+use std::time::Instant;
+
 use lock::{EtcdBuilder, InvalidArgument, Lock};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -10,7 +12,7 @@ use tokio::{
 use super::{Queue, next, queues, waits};
 use crate::{
     contract::{TestEnv, etcd::EtcdEnv},
-    support::{becomes, ms, name},
+    support::{becomes, deadline, ms, name},
 };
 
 queues!(EtcdEnv);
@@ -103,11 +105,14 @@ async fn the_guard_uses_the_granted_lease() {
         .build()
         .await
         .unwrap();
+    let began = Instant::now();
     let guard = lock.acquire(&name("granted")).await.unwrap();
+    let acquired = Instant::now();
+    let ends = deadline(&guard);
     assert!(
-        guard.validity() > ms(1200) && guard.validity() < ms(2000),
+        ends > began + ms(1700) && ends < acquired + ms(2000),
         "{:?}",
-        guard.validity()
+        ends - began
     );
     guard.release().await.unwrap();
 }

@@ -17,7 +17,7 @@ const TTL_MS: &str = "\0ttl_ms";
 const TTL_S: &str = "\0ttl_s";
 
 /// Longer than any lease of ours, so that one who extends ours by mistake is seen.
-pub const PEER_TTL_S: u64 = 60;
+pub const PEER_TTL_S: u64 = 4 * 60 * 60;
 
 const DELETE_IF_MINE: &str =
     "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end return redis.call('DEL', KEYS[1])";

@@ -3,11 +3,16 @@
 use lock::{Lock, LockError, Redlock};
 use testbed::Redis;
 
-use super::peers::{DELETE_WHAT_IS_MINE, PEERS, Peer, SET_ALL_IF_ALL_FREE, SET_ALL_IF_ALL_MINE};
+use super::peers::{
+    DELETE_WHAT_IS_MINE, PEER_TTL_S, PEERS, Peer, SET_ALL_IF_ALL_FREE, SET_ALL_IF_ALL_MINE,
+};
 use crate::support::{
     acquire_everywhere, becomes, count, is_held, is_nowhere, name, patient, raw, refused,
     uneven_five, value,
 };
+
+/// Our leases are shorter than this, those of the peers are longer.
+const OURS_OR_THEIRS_MS: i64 = 2 * 60 * 60 * 1000;
 
 /// What each of the servers has.
 async fn values(servers: &[Redis], key: &str) -> Vec<Option<Vec<u8>>> {
@@ -73,7 +78,7 @@ async fn a_peer_with_a_majority_keeps_us_out_and_keeps_what_it_has() {
                     peer.library
                 );
                 assert!(
-                    longest_pttl(server, &key).await > 30_000,
+                    longest_pttl(server, &key).await > OURS_OR_THEIRS_MS,
                     "{}: its lease is its own",
                     peer.library
                 );
@@ -105,7 +110,7 @@ async fn while_we_have_it_a_peer_can_neither_take_nor_extend_nor_release_it() {
         assert_eq!(peer.release(five, resource).await, 0, "{}", peer.library);
         assert_eq!(values(five, &key).await, ours, "{}", peer.library);
         assert!(
-            longest_pttl(five, &key).await < 30_000,
+            longest_pttl(five, &key).await < OURS_OR_THEIRS_MS,
             "{}: our lease is our own",
             peer.library
         );
@@ -196,7 +201,7 @@ async fn a_peer_that_wants_several_gets_none_if_we_have_one() {
                 .arg(&free)
                 .arg(&ours)
                 .arg("node-redlock")
-                .arg(60_000);
+                .arg(PEER_TTL_S * 1000);
             counts.push(
                 eval.query_async::<i64>(&mut raw(server).await)
                     .await

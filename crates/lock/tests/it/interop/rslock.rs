@@ -10,18 +10,13 @@ use std::{
 
 use lock::{Lock, LockError, Redlock};
 use rslock::LockManager;
-use testbed::Redis;
-use tokio::{
-    task::JoinSet,
-    time::{sleep, timeout},
-};
+use testbed::{Redis, in_time};
+use tokio::{task::JoinSet, time::sleep};
 
 use crate::support::{
-    acquire_everywhere, becomes, holding, is_nowhere, ms, name, patient, refused, uneven_five,
-    value,
+    HOUR, acquire_everywhere, becomes, holding, is_nowhere, ms, name, patient, refused,
+    uneven_five, value,
 };
-
-const LONG: Duration = Duration::from_secs(60);
 
 /// Asks so often, and pauses for less than the given time in between.
 fn manager(servers: &[Redis], tries: u32, pause: Duration) -> LockManager {
@@ -41,13 +36,13 @@ async fn it_keeps_us_out_and_we_keep_it_out() {
     let name = name("rslock");
     let mut last = None;
     for _ in 0..3 {
-        let lock = theirs.lock(&*name, LONG).await.unwrap();
+        let lock = theirs.lock(&*name, HOUR).await.unwrap();
         assert!(matches!(
             refused(ours.try_acquire(&name).await),
             LockError::Held { .. }
         ));
         let lock = theirs
-            .extend(&lock, LONG)
+            .extend(&lock, HOUR)
             .await
             .expect("our attempt took nothing from it");
         for server in five {
@@ -62,7 +57,7 @@ async fn it_keeps_us_out_and_we_keep_it_out() {
             guard.token()
         );
         last = Some(guard.token());
-        let error = theirs.lock(&*name, LONG).await.unwrap_err();
+        let error = theirs.lock(&*name, HOUR).await.unwrap_err();
         assert!(matches!(error, rslock::LockError::Unavailable), "{error}");
         guard.extend().await.unwrap();
         guard.release().await.unwrap();
@@ -75,7 +70,7 @@ async fn one_who_waits_for_the_other_gets_it() {
     let five = uneven_five().await;
     let (ours, theirs) = (patient(five).await, manager(five, 3, ms(50)));
     let name = name("rslock waits");
-    let held = theirs.acquire(&*name, LONG).await.unwrap();
+    let held = theirs.acquire(&*name, HOUR).await.unwrap();
     let waits = tokio::spawn({
         let (ours, name) = (ours.clone(), name.clone());
         async move { ours.acquire(&name).await }
@@ -83,18 +78,17 @@ async fn one_who_waits_for_the_other_gets_it() {
     sleep(ms(50)).await;
     assert!(!waits.is_finished());
     held.release().await;
-    let guard = timeout(LONG, waits).await.unwrap().unwrap().unwrap();
+    let guard = in_time("its turn", waits).await.unwrap().unwrap();
     becomes("it is ours", async || holding(five, &name).await >= 3).await;
     let waits = tokio::spawn({
         let name = name.clone();
-        async move { theirs.acquire(&*name, LONG).await }
+        async move { theirs.acquire(&*name, HOUR).await }
     });
     sleep(ms(50)).await;
     assert!(!waits.is_finished());
     guard.release().await.unwrap();
-    timeout(LONG, waits)
+    in_time("its turn", waits)
         .await
-        .unwrap()
         .unwrap()
         .unwrap()
         .release()
@@ -108,13 +102,13 @@ async fn one_that_has_expired_does_not_disturb_who_came_after_it() {
     let five = uneven_five().await;
     let (ours, theirs) = (patient(five).await, asks_once(five));
     let name = name("rslock expired");
-    let expired = theirs.lock(&*name, ms(300)).await.unwrap();
+    let expired = theirs.lock(&*name, ms(1500)).await.unwrap();
     let error = refused(ours.try_acquire(&name).await);
     assert!(matches!(error, LockError::Held { .. }), "{error}");
     let mut guard = acquire_everywhere(&ours, five, &name).await;
     let owner = value(&five[0], &name).await;
     assert_ne!(owner.as_ref(), Some(&expired.val));
-    assert!(theirs.extend(&expired, LONG).await.is_err());
+    assert!(theirs.extend(&expired, HOUR).await.is_err());
     theirs.unlock(&expired).await;
     for server in five {
         assert_eq!(value(server, &name).await, owner);
@@ -159,7 +153,7 @@ async fn race_with_our_lock(redlock: Redlock, name: String, room: Arc<Room>, rou
 
 async fn race_with_rslock(manager: LockManager, name: String, room: Arc<Room>, rounds: u32) {
     for _ in 0..rounds {
-        let guard = manager.acquire(&*name, LONG).await.unwrap();
+        let guard = manager.acquire(&*name, HOUR).await.unwrap();
         room.enter().await;
         guard.release().await;
     }
@@ -185,9 +179,7 @@ async fn of_two_of_us_and_one_of_them_never_two_are_inside() {
         Arc::clone(&room),
         ROUNDS,
     ));
-    timeout(LONG, racers.join_all())
-        .await
-        .expect("each gets its turns");
+    in_time("the turns of each", racers.join_all()).await;
     assert_eq!(room.count.load(SeqCst), 3 * ROUNDS);
     is_nowhere(five, &name).await;
 }

@@ -2,7 +2,7 @@
 
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lock::{
@@ -11,8 +11,6 @@ use lock::{
 };
 use sqlx::{AssertSqlSafe, Connection};
 
-/// Time limit of every condition that a test waits for.
-const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// InnoDB caches the tables of its transactions for 100 ms, for all sessions.
 const POLL_INTERVAL: Duration = Duration::from_millis(230);
 /// Key of the row under test.
@@ -302,8 +300,11 @@ impl TestEnv {
             Kind::Sqlite => {
                 let mut connection = sqlx::SqliteConnection::connect(&self.url).await.unwrap();
                 // The file need not survive a power failure.
-                let settings = "PRAGMA busy_timeout = 10000; PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF";
-                connection.try_run(settings.into()).await.unwrap();
+                let settings = format!(
+                    "PRAGMA busy_timeout = {}; PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF",
+                    testbed::timeout().as_millis()
+                );
+                connection.try_run(settings).await.unwrap();
                 Box::new(connection)
             }
         }
@@ -341,14 +342,15 @@ impl TestEnv {
             Kind::Sqlite => None,
         };
         let Some(waiting) = waiting else { return };
-        let (mut session, since) = (self.session().await, Instant::now());
-        while session.number(waiting.into()).await == 0 {
-            assert!(
-                since.elapsed() < TEST_TIMEOUT,
-                "no statement waited for a lock in time"
-            );
+        let mut session = self.session().await;
+        testbed::eventually("a statement that waits for a lock", async || {
+            if session.number(waiting.into()).await > 0 {
+                return true;
+            }
             tokio::time::sleep(POLL_INTERVAL).await;
-        }
+            false
+        })
+        .await;
     }
 }
 

@@ -1,13 +1,10 @@
 //! Orders before the item opens: what they cost, and that none of them is refused wrongly.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use domain::{Item, Window};
 use jiff::{SignedDuration, Timestamp};
-use stock::{ItemStock, Outcome};
+use stock::{ItemStock, Outcome, StockSettings};
 
 use crate::{
     sale::{self, Sale, Terms, buyer, is_held},
@@ -58,20 +55,25 @@ async fn set_window(sale: &Sale, window: Window, epoch: u64) {
 /// One at a time, so that no batch makes them cheap.
 async fn early_orders_cost_no_calls(site: Arc<Site>, _server: &mut testbed::Redis) {
     const ORDERS: usize = 2000;
-    let sale = opening(&site, opens_in(AN_HOUR)).await;
+    // A look at the segments is good for an hour.
+    let settings = StockSettings {
+        sold_out_cache_ttl: Duration::from_secs(3600),
+        ..site.settings()
+    };
+    let terms = Terms {
+        window: opens_in(AN_HOUR),
+        ..Terms::new(1000, 3)
+    };
+    let sale = sale::open_with(&site, terms, site.instance_with(settings).await).await;
     let item = sale.at_first();
     assert!(is_early(&order(&sale, &item, 0).await));
-    let (before, begin) = (calls(&sale).await, Instant::now());
+    let before = calls(&sale).await;
     for n in 1..=ORDERS {
         assert!(is_early(&order(&sale, &item, n).await));
     }
-    let looks = begin.elapsed().as_millis() / 100 + 1;
-    let calls = u128::from(calls(&sale).await - before);
+    let calls = calls(&sale).await - before;
     // A look is an order, three segments and their buyers.
-    assert!(
-        calls <= looks * 7 && calls < ORDERS as u128 / 2,
-        "{calls} calls for {looks} looks at three segments"
-    );
+    assert!(calls <= 7, "{calls} calls for a look at three segments");
 }
 
 async fn an_early_buyer_who_holds_units_gets_the_recorded_decision(site: Arc<Site>) {
@@ -92,9 +94,20 @@ async fn an_early_buyer_who_holds_units_gets_the_recorded_decision(site: Arc<Sit
 }
 
 async fn the_first_orders_after_the_opening_are_taken(site: Arc<Site>) {
-    let window = opens_in(600);
+    // A busy machine may need longer than the first for an order before the opening.
+    for milliseconds in [600, 6000, 60_000] {
+        if early_orders_until_the_opening(&site, milliseconds).await > 0 {
+            return;
+        }
+    }
+    panic!("no order came before the opening");
+}
+
+/// Orders until ten are taken. Returns how many came too early.
+async fn early_orders_until_the_opening(site: &Arc<Site>, milliseconds: i64) -> usize {
+    let window = opens_in(milliseconds);
     let opens_ms = window.opens_at.unwrap().as_millisecond();
-    let sale = opening(&site, window).await;
+    let sale = opening(site, window).await;
     let item = sale.at_first();
     let (mut early, mut held) = (0, 0);
     for n in 0.. {
@@ -114,7 +127,7 @@ async fn the_first_orders_after_the_opening_are_taken(site: Arc<Site>) {
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert!(early > 0);
+    early
 }
 
 async fn an_item_that_opens_earlier_than_planned_sells_at_once(site: Arc<Site>) {

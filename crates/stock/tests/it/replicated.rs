@@ -7,12 +7,12 @@ use std::{
 
 use domain::{BuyerId, Durability};
 use stock::{InspectionEntries, Outcome, Reservation, Stock, StockError, StockSettings};
-use testbed::{Redis, RedisCluster};
+use testbed::{Redis, RedisCluster, timeout};
 
 use crate::{
     crowd::{all_answered, at_once, held},
     sale::{self, Sale, Terms, buyer, eventually, is_held},
-    site::{self, Site},
+    site::{self, Site, patient},
 };
 
 fn replicated(stock: u64, segments: u16) -> Terms {
@@ -194,7 +194,11 @@ async fn as_many_replicas_must_confirm_as_were_asked_for() {
             for replica in &servers.replicas[..lagging] {
                 replica.lag().await.unwrap();
             }
-            let outcome = sale.at_first().order(briefly(&sale, &buyer(0))).await;
+            let order = match acknowledged {
+                true => sale.reservation(&buyer(0), "k", 1),
+                false => briefly(&sale, &buyer(0)),
+            };
+            let outcome = sale.at_first().order(order).await;
             let expected = if acknowledged {
                 outcome.as_ref().is_ok_and(is_held)
             } else {
@@ -240,9 +244,7 @@ async fn an_acknowledged_order_survives_the_promotion_of_a_replica_that_has_it_a
         chosen.notices_its_masters_end().await.unwrap();
         chosen.catch_up().await.unwrap();
         chosen.promote().await.unwrap();
-        let stock = Stock::connect(StockSettings::new(chosen.url()))
-            .await
-            .unwrap();
+        let stock = Stock::connect(patient(chosen.url())).await.unwrap();
         let unreplicated = domain::Item {
             durability: Durability::Accepted,
             ..sale.item.clone()
@@ -310,7 +312,8 @@ async fn on_a_cluster_each_shard_vouches_for_its_own_replicas_and_survives_its_m
             cluster.url(),
             cluster.nodes()[..3].iter().map(Redis::url).collect(),
         )
-        .await,
+        .await
+        .with_silent_servers(),
     );
     let sale = open(&site, replicated(600, 12), 1).await;
     let reservations = |from: usize, within: Duration| {
@@ -321,7 +324,7 @@ async fn on_a_cluster_each_shard_vouches_for_its_own_replicas_and_survives_its_m
             })
             .collect::<Vec<_>>()
     };
-    let long = Duration::from_secs(20);
+    let long = timeout();
     assert_eq!(
         held(&all_answered(&[sale.at_first()], reservations(0, long)).await),
         40
@@ -329,7 +332,7 @@ async fn on_a_cluster_each_shard_vouches_for_its_own_replicas_and_survives_its_m
 
     let lagging = cluster.shard(0)[1];
     cluster.nodes()[lagging].lag().await.unwrap();
-    let outcomes = at_once(&[sale.at_first()], reservations(40, Duration::from_secs(1))).await;
+    let outcomes = at_once(&[sale.at_first()], reservations(40, Duration::from_secs(2))).await;
     let unknown = outcomes
         .iter()
         .filter(|outcome| is_unknown(outcome))

@@ -29,8 +29,8 @@ on_both!(
 
 on_own_server!(a_server_without_memory_still_releases_and_is_repaired);
 
-/// Far longer than any test waits.
-const SOLD_OUT_CACHE_TTL: Duration = Duration::from_secs(60);
+/// Far longer than any test waits, whatever waits for its end.
+const SOLD_OUT_CACHE_TTL: Duration = Duration::from_secs(3600);
 
 /// An instance whose sold-out cache lives long.
 async fn stubborn(site: &Site) -> Arc<stock::Stock> {
@@ -105,7 +105,6 @@ async fn soon_held(sale: &Sale, item: &ItemStock, buyer: &BuyerId) {
     })
     .await;
     println!("sold {:?} after it came back", begin.elapsed());
-    assert!(begin.elapsed() < SOLD_OUT_CACHE_TTL / 4);
 }
 
 async fn a_unit_that_came_back_is_sold_at_once_at_every_instance(site: Arc<Site>) {
@@ -447,8 +446,7 @@ fn is_reachable(sale: &Sale, down: &[u16], back: &Release) -> bool {
 
 /// Segments that this master has.
 async fn segments_at(sale: &Sale, master: &Redis) -> Vec<u16> {
-    let client = redis::Client::open(master.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = site::raw(&master.url()).await;
     let mut segments = Vec::new();
     for segment in 0..sale.item.segments {
         // It refuses to speak of a key that another master has.
@@ -468,7 +466,8 @@ async fn a_master_that_is_silent_keeps_only_its_own_units() {
         cluster.url(),
         cluster.nodes().iter().map(Redis::url).collect(),
     )
-    .await;
+    .await
+    .with_silent_servers();
     site::run(site, async |site: Arc<Site>| {
         let sale = sale::open(&site, Terms::new(240, 12).limit(2)).await;
         let reservations = (0..200)

@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     pin::Pin,
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use domain::{
@@ -15,6 +15,9 @@ use domain::{
 use futures::{Stream, StreamExt};
 use redis::{Cmd, FromRedisValue, Msg};
 use stock::{Acknowledge, ItemStock, Outcome, Release, Reservation, StateSet, Stock, StockError};
+
+pub use testbed::eventually;
+use testbed::{in_time, timeout};
 
 use crate::site::Site;
 
@@ -171,7 +174,7 @@ impl Sale {
             buyer: buyer.clone(),
             quantity: Quantity::new(units).unwrap(),
             acknowledge: Acknowledge::Accepted,
-            within: Duration::from_secs(10),
+            within: timeout(),
         }
     }
 
@@ -209,15 +212,15 @@ impl Sale {
     /// Runs a command on the server as it is. Reads are tried again if the server has been
     /// restarted meanwhile.
     pub async fn redis<T: FromRedisValue>(&self, cmd: &Cmd) -> T {
-        for _ in 0..100 {
+        let deadline = Instant::now() + timeout();
+        loop {
             match self.try_redis(cmd).await {
-                Err(error) if error.is_io_error() => {
+                Err(error) if error.is_io_error() && Instant::now() < deadline => {
                     tokio::time::sleep(Duration::from_millis(20)).await
                 }
                 result => return result.unwrap(),
             }
         }
-        panic!("the server is gone");
     }
 
     pub async fn try_redis<T: FromRedisValue>(&self, cmd: &Cmd) -> redis::RedisResult<T> {
@@ -433,9 +436,7 @@ impl Listener {
                 }
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), message)
-            .await
-            .expect("no message in time")
+        in_time("a message about the segment", message).await
     }
 }
 
@@ -458,16 +459,4 @@ pub fn buyer(n: usize) -> BuyerId {
 
 pub fn is_held(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Held { .. })
-}
-
-/// Waits for something that comes soon, but not at once.
-pub async fn eventually(what: &str, mut happened: impl AsyncFnMut() -> bool) {
-    let deadline = std::time::Instant::now() + Duration::from_secs(60);
-    while !happened().await {
-        assert!(
-            std::time::Instant::now() < deadline,
-            "{what} did not happen"
-        );
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use domain::{BuyerId, ItemState, OrderId};
 use redis::{Cmd, Value};
+use testbed::in_time;
 
 use crate::{
     sale::{self, Sale, Terms},
@@ -1279,10 +1280,7 @@ async fn the_first_entry_of_a_drained_outbox_sends_a_wake_up(site: Arc<Site>) {
     let mut heard = async |count: usize| {
         let mut heard = Vec::new();
         while heard.len() < count {
-            let wakeup = tokio::time::timeout(std::time::Duration::from_secs(10), wakeups.recv())
-                .await
-                .unwrap()
-                .unwrap();
+            let wakeup = in_time("a wakeup", wakeups.recv()).await.unwrap();
             heard.extend(
                 wakeup
                     .filter(|segment| segment.item == sale.item.id)

@@ -9,8 +9,9 @@ use std::{
     time::Duration,
 };
 
+use redis::aio::MultiplexedConnection;
 use stock::{Stock, StockSettings, connection::Connection};
-use testbed::{Redis, RedisCluster};
+use testbed::{Redis, RedisCluster, timeout};
 use tokio::sync::OnceCell;
 
 use crate::{ablation, audit, sale::Sale};
@@ -82,6 +83,8 @@ pub struct Site {
     pub masters: Vec<String>,
     pub redis: Connection,
     pub sales: Mutex<Vec<Arc<Sale>>>,
+    /// How long an instance waits for Redis.
+    response_timeout: Duration,
     instances: Mutex<Vec<Arc<Stock>>>,
 }
 
@@ -111,7 +114,16 @@ impl Site {
             masters,
             redis,
             sales: Mutex::default(),
+            response_timeout: timeout(),
             instances: Mutex::default(),
+        }
+    }
+
+    /// For a test that makes a server silent: its instances soon request again what is not answered.
+    pub fn with_silent_servers(self) -> Self {
+        Self {
+            response_timeout: Duration::from_secs(2),
+            ..self
         }
     }
 
@@ -119,9 +131,10 @@ impl Site {
     pub fn settings(&self) -> StockSettings {
         let mut settings = StockSettings {
             forget_margin: Duration::from_millis(300),
-            ..StockSettings::new(&self.url)
+            ..patient(&self.url)
         };
-        settings.redis.response_timeout = Duration::from_secs(2);
+        settings.redis.connect_timeout = self.response_timeout;
+        settings.redis.response_timeout = self.response_timeout;
         settings
     }
 
@@ -143,15 +156,37 @@ impl Site {
     }
 }
 
+/// The defaults for a server that may be slow.
+pub fn patient(url: impl Into<String>) -> StockSettings {
+    let mut settings = StockSettings::new(url);
+    settings.redis.connect_timeout = timeout();
+    settings.redis.response_timeout = timeout();
+    settings
+}
+
+/// A connection of a test's own.
+pub async fn raw(url: &str) -> MultiplexedConnection {
+    let config = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(timeout()))
+        .set_response_timeout(Some(timeout()));
+    let client = redis::Client::open(url).unwrap();
+    let connecting = client.get_multiplexed_async_connection_with_config(&config);
+    connecting.await.unwrap()
+}
+
 async fn connect(masters: &[String]) -> Connection {
     if let [url] = masters {
         let client = redis::Client::open(url.as_str()).unwrap();
-        // A look at 50,000 orders is one reply, which a busy machine does not send in half a second.
         let config = redis::aio::ConnectionManagerConfig::new()
-            .set_response_timeout(Some(Duration::from_secs(20)));
+            .set_connection_timeout(Some(timeout()))
+            .set_response_timeout(Some(timeout()));
         let manager = client.get_connection_manager_with_config(config).await;
         return Connection::Single(manager.unwrap());
     }
-    let client = redis::cluster::ClusterClient::new(masters.to_vec()).unwrap();
+    let client = redis::cluster::ClusterClient::builder(masters.to_vec())
+        .connection_timeout(timeout())
+        .response_timeout(timeout())
+        .build()
+        .unwrap();
     Connection::Cluster(stock::connection::Cluster::open(client).await.unwrap())
 }

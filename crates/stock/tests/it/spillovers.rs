@@ -27,7 +27,7 @@ on_both!(
 
 fn short(reservation: Reservation) -> Reservation {
     Reservation {
-        within: Duration::from_millis(500),
+        within: Duration::from_millis(1000),
         ..reservation
     }
 }
@@ -131,7 +131,7 @@ async fn a_spillover_that_took_elsewhere_is_forgotten_but_not_what_it_took(site:
 async fn abandoned_spillovers_are_finished_wherever_they_stopped(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2, 3).limit(2)).await;
     let [ann, bob, cid, dan] = [0, 1, 2, 3].map(|n| sale.buyer_at(2, n));
-    let deadline = sale.now_ms().await + 1000;
+    let deadline = sale.now_ms().await + 2000;
     // Segment 2 is empty, 0 and 1 have a unit each.
     for buyer in [&ann, &bob, &cid, &dan] {
         sale.begin_spillover(buyer, "k", 1, deadline).await;
@@ -323,7 +323,7 @@ async fn a_key_with_another_quantity_adds_no_pending_spillover(site: Arc<Site>) 
 async fn more_spillovers_than_fit_on_a_page_are_settled_in_one_run(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(0, 2)).await;
     let buyers: Vec<_> = (0..1300).map(|n| sale.buyer_at(0, n)).collect();
-    let deadline = sale.now_ms().await + 2500;
+    let deadline = sale.now_ms().await + 4000;
     sale.begin_spillovers(0, &buyers, "k", deadline).await;
     eventually("the deadline", async || sale.now_ms().await > deadline).await;
     assert_eq!(

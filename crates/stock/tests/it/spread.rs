@@ -10,8 +10,7 @@ use crate::{
 
 /// How many of these slots have keys on this master. Other tests may have keys in them too.
 async fn slots_in_use(master: &str, slots: &BTreeSet<u16>) -> usize {
-    let client = redis::Client::open(master).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = site::raw(master).await;
     let mut in_use = 0;
     for slot in slots {
         let keys: u64 = redis::cmd("CLUSTER")
@@ -41,8 +40,7 @@ async fn the_segments_of_one_item_use_every_master() {
                 names.outbox,
                 names.spillovers,
             ] {
-                let client = redis::Client::open(site.masters[0].as_str()).unwrap();
-                let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+                let mut connection = site::raw(&site.masters[0]).await;
                 of_segment.push(
                     redis::cmd("CLUSTER")
                         .arg("KEYSLOT")

@@ -24,6 +24,15 @@ impl PoolSettings {
             acquire_timeout: None,
         }
     }
+
+    /// At most this many connections, and a time-out that only a fault reaches.
+    #[cfg(test)]
+    pub(crate) fn patient(connections: u32) -> Self {
+        Self {
+            acquire_timeout: Some(testbed::timeout()),
+            ..Self::new(connections)
+        }
+    }
 }
 
 /// Opens the ledger that `url` names: `postgres://...` or `sqlite://path` (created if missing).

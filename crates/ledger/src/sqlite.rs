@@ -233,7 +233,7 @@ mod tests {
     async fn orders_are_found_while_lists_and_audits_have_all_of_their_connections() {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}/ledger.db", folder.path().display());
-        let ledger = SqliteLedger::connect(&url, PoolSettings::new(1))
+        let ledger = SqliteLedger::connect(&url, PoolSettings::patient(1))
             .await
             .unwrap();
         crate::Ledger::migrate(&ledger).await.unwrap();
@@ -256,7 +256,7 @@ mod tests {
     async fn steps_go_on_while_reads_have_all_of_their_connections() {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}/ledger.db", folder.path().display());
-        let ledger = SqliteLedger::connect(&url, PoolSettings::new(2))
+        let ledger = SqliteLedger::connect(&url, PoolSettings::patient(2))
             .await
             .unwrap();
         crate::Ledger::migrate(&ledger).await.unwrap();
@@ -276,7 +276,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ledger = SqliteLedger::connect(
             &format!("sqlite://{}/ledger.db", folder.path().display()),
-            PoolSettings::new(1),
+            PoolSettings::patient(1),
         )
         .await
         .unwrap();

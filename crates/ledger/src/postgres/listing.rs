@@ -266,7 +266,7 @@ mod tests {
         BUYER_ORDERS, ITEM_ORDERS, ITEMS, JOURNAL, PostgresLedger, REFUNDS_DUE, SCAN, TAGS,
         UNMATCHED_PAYMENTS,
     };
-    use crate::Ledger;
+    use crate::{Ledger, PoolSettings};
 
     const NIL: &str = "'00000000-0000-0000-0000-000000000000'";
 
@@ -303,7 +303,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn each_page_reads_its_part_of_an_index() {
         let url = testkit::postgres_database().await;
-        let ledger = PostgresLedger::connect(&url, crate::PoolSettings::new(2))
+        let ledger = PostgresLedger::connect(&url, PoolSettings::patient(2))
             .await
             .unwrap();
         ledger.migrate().await.unwrap();

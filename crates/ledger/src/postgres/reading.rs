@@ -76,7 +76,7 @@ mod tests {
     use domain::{ItemId, OrderId, SegmentKey};
 
     use crate::{
-        Ledger, OrderLife, Reading, Recording,
+        Ledger, OrderLife, PoolSettings, Reading, Recording,
         postgres::{AUDIT_CONNECTIONS, PostgresLedger},
     };
 
@@ -85,7 +85,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn orders_are_found_while_audits_have_all_of_their_connections() {
         let url = testkit::postgres_database().await;
-        let ledger = PostgresLedger::connect(&url, crate::PoolSettings::new(1))
+        let ledger = PostgresLedger::connect(&url, PoolSettings::patient(1))
             .await
             .unwrap();
         ledger.migrate().await.unwrap();
@@ -107,15 +107,15 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_flood_of_reads_delays_no_step_and_no_recording() {
         let url = testkit::postgres_database().await;
-        let ledger = PostgresLedger::connect(&url, crate::PoolSettings::new(1))
+        let ledger = PostgresLedger::connect(&url, PoolSettings::patient(1))
             .await
             .unwrap();
         ledger.migrate().await.unwrap();
         // Every reader waits for a slow one.
         let mut busy = Vec::new();
         for pool in [&ledger.reads, &ledger.lists, &ledger.audits] {
-            while let Ok(connection) = tokio::time::timeout(BRIEF, pool.acquire()).await {
-                busy.push(connection.unwrap());
+            for _ in 0..pool.options().get_max_connections() {
+                busy.push(pool.acquire().await.unwrap());
             }
         }
         let order = OrderId::from_bytes([1; 16]);

@@ -485,16 +485,11 @@ async fn an_event_follows_those_that_its_transaction_has_waited_for() {
         sqlx::raw_sql("COMMIT").execute(&mut early).await.unwrap();
     });
     let mut watcher = PgConnection::connect(env.url()).await.unwrap();
-    let mut waits = 0_i64;
-    for _ in 0..1000 {
-        let query = sqlx::query_scalar(WAITING).bind(pid);
-        waits = query.fetch_one(&mut watcher).await.unwrap();
-        if waits > 0 {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    assert!(waits > 0, "the second change waits for the first one");
+    eventually("the second change waiting for the first one", async || {
+        let query = sqlx::query_scalar::<_, i64>(WAITING).bind(pid);
+        query.fetch_one(&mut watcher).await.unwrap() > 0
+    })
+    .await;
     first.commit().await.unwrap();
     second.await.unwrap();
     let kinds = async || -> Vec<String> {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use domain::Entry;
-use ledger::{Ledger, LedgerError, SegmentReplay};
+use ledger::{Ledger, LedgerError, PoolSettings, SegmentReplay};
 use testbed::Postgres;
-use testkit::{Database, eventually_some};
+use testkit::{Database, eventually_some, timeout};
 
 use crate::env::{TestEnv, id, opened, order, order_id, record, rest, row, segment, state, taken};
 
@@ -119,7 +119,12 @@ async fn record_until_error(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_idle_connections_are_not_handed_out() {
     let mut server = Postgres::start().await.unwrap();
-    let ledger = ledger::connect(&server.url("postgres"), 4).await.unwrap();
+    let pool = PoolSettings {
+        acquire_timeout: Some(timeout()),
+        ..PoolSettings::new(4)
+    };
+    let connecting = ledger::connect_with(&server.url("postgres"), pool);
+    let ledger = connecting.await.unwrap();
     // Several connections in the pool, all of which are about to die.
     let (a, b, c, d) = tokio::join!(ledger.ping(), ledger.ping(), ledger.ping(), ledger.ping());
     [a, b, c, d]
@@ -145,19 +150,12 @@ async fn a_hanging_claim_is_ended() {
         .await
         .unwrap()
         .unwrap();
-    let deadline = std::time::Instant::now() + Duration::from_secs(20);
-    while ledger
-        .claim(&[segment(&item, 0)], 1)
-        .await
-        .unwrap()
-        .is_none()
-    {
-        assert!(
-            std::time::Instant::now() < deadline,
-            "the hanging claim was not ended"
-        );
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let key = segment(&item, 0);
+    let next = eventually_some("the end of the hanging claim", async || {
+        ledger.claim(std::slice::from_ref(&key), 1).await.unwrap()
+    })
+    .await;
+    drop(next);
     let replay = SegmentReplay {
         row: claim.rows()[0].clone(),
         entries: vec![opened(&item, 0)],

@@ -272,6 +272,7 @@ async fn a_return_is_pending_until_the_segments_entry_is_recorded(env: &TestEnv)
     let ledger = env.ledger().await;
     let (item, key) = held(env, &*ledger, "vase", 3).await;
     let (other, other_key) = held(env, &*ledger, "jug", 1).await;
+    let before = Timestamp::now() - Duration::from_secs(1);
     for (item, n, to) in [
         (&item, 2, OrderState::Expired),
         (&item, 0, OrderState::Cancelled),
@@ -318,7 +319,6 @@ async fn a_return_is_pending_until_the_segments_entry_is_recorded(env: &TestEnv)
             .unwrap(),
         all[2..]
     );
-    let before = Timestamp::now() - Duration::from_secs(5);
     assert_eq!(
         ledger.pending_returns(None, before, 9).await.unwrap(),
         [],

@@ -1,14 +1,10 @@
 //! Every order is recorded once, in any batch and however often its entry is repeated.
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use domain::{Change, Entry, Item, OrderState};
 use ledger::{Ledger, LedgerError, Recorded, SegmentReplay, SegmentRow};
-use testkit::on_both_databases;
+use testkit::{on_both_databases, timeout};
 use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::env::{TestEnv, id, opened, order, order_id, record, rest, row, segment, state, taken};
@@ -114,7 +110,7 @@ async fn record_all(
         .map(|number| segment(item, number))
         .collect();
     let mut all = Vec::new();
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + timeout();
     while !is_all_recorded(ledger, item, logs).await {
         assert!(
             Instant::now() < deadline,

@@ -76,11 +76,12 @@ pub async fn redlock(servers: &[Redis]) -> Redlock {
 
 /// A separate connection to one server.
 pub async fn raw(server: &Redis) -> MultiplexedConnection {
-    redis::Client::open(server.url())
-        .unwrap()
-        .get_multiplexed_async_connection()
-        .await
-        .unwrap()
+    let config = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(timeout()))
+        .set_response_timeout(Some(timeout()));
+    let client = redis::Client::open(server.url()).unwrap();
+    let connecting = client.get_multiplexed_async_connection_with_config(&config);
+    connecting.await.unwrap()
 }
 
 pub async fn get(server: &Redis, key: &str) -> Option<String> {

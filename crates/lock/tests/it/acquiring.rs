@@ -14,7 +14,7 @@ use crate::support::{
 #[tokio::test]
 async fn it_is_acquired_exactly_if_a_quorum_is_free() {
     let five = five().await;
-    let redlock = redlock(five).await;
+    let redlock = patient(five).await;
     for subset in 0..32_u32 {
         let name = name("subset");
         for (_, server) in five
@@ -57,7 +57,7 @@ async fn it_is_acquired_exactly_if_a_quorum_is_free() {
 #[tokio::test]
 async fn the_lock_is_on_every_node_under_its_plain_name() {
     let five = five().await;
-    let redlock = redlock(five).await;
+    let redlock = patient(five).await;
     let name = name("plain");
     let guard = acquire_everywhere(&redlock, five, &name).await;
     assert_eq!(
@@ -71,7 +71,7 @@ async fn the_lock_is_on_every_node_under_its_plain_name() {
 #[tokio::test]
 async fn tokens_rise_from_holder_to_holder_and_from_client_to_client() {
     let five = five().await;
-    let (one, other) = (redlock(five).await, redlock(five).await);
+    let (one, other) = (patient(five).await, patient(five).await);
     let name = name("rising");
     let mut last = None;
     for _ in 0..5 {
@@ -136,7 +136,7 @@ async fn a_name_whose_tokens_are_used_up_is_refused() {
 #[tokio::test]
 async fn a_token_is_above_the_one_that_a_row_has() {
     let five = five().await;
-    let redlock = redlock(five).await;
+    let redlock = patient(five).await;
     let name = name("row");
     redlock.observe(&name, token(1000)).unwrap();
     assert!(redlock.acquire(&name).await.unwrap().token() > token(1000));
@@ -194,7 +194,7 @@ async fn one_who_waits_gets_it_when_it_is_given_back_and_when_it_ends() {
 #[tokio::test]
 async fn who_waits_in_vain_is_told_who_stood_in_the_way() {
     let five = five().await;
-    let redlock = redlock(five).await;
+    let redlock = patient(five).await;
     let name = name("vain");
     for server in five {
         occupy(server, &name, HOUR).await;
@@ -212,7 +212,7 @@ async fn who_waits_in_vain_is_told_who_stood_in_the_way() {
 #[tokio::test]
 async fn a_cancelled_acquire_leaves_nothing_behind() {
     let five = five().await;
-    let redlock = redlock(five).await;
+    let redlock = patient(five).await;
     // Steps of 40 microseconds reach the awaits before, between and after the requests. An attempt
     // that succeeds first returns a guard, which is dropped.
     for step in 0..60_u64 {
@@ -288,7 +288,7 @@ async fn a_lock_delay_keeps_others_out_after_the_lease_but_not_after_a_release()
 #[tokio::test]
 async fn a_lock_of_another_kind_is_respected_and_left_intact() {
     let five = five().await;
-    let redlock = redlock(five).await;
+    let redlock = patient(five).await;
     let name = name("another kind");
     for server in five {
         // Redisson's locks are hashes.

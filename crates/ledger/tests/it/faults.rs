@@ -123,8 +123,8 @@ async fn dead_idle_connections_are_not_handed_out() {
         acquire_timeout: Some(timeout()),
         ..PoolSettings::new(4)
     };
-    let connecting = ledger::connect_with(&server.url("postgres"), pool);
-    let ledger = connecting.await.unwrap();
+    let url = server.url("postgres");
+    let ledger = ledger::connect_with(&url, pool).await.unwrap();
     // Several connections in the pool, all of which are about to die.
     let (a, b, c, d) = tokio::join!(ledger.ping(), ledger.ping(), ledger.ping(), ledger.ping());
     [a, b, c, d]

@@ -249,7 +249,7 @@ async fn an_order_that_is_given_up_goes_on_at_once_when_it_is_placed_again(site:
 
 /// Every segment has declined the order, and home has given it up. There are units by then.
 async fn give_up_in_a_pause(sale: &Sale, ann: &domain::BuyerId) {
-    let deadline = sale.now_ms().await + 60_000;
+    let deadline = sale.now_ms().await + 3_600_000;
     let moved = [take_out(sale, 0).await, take_out(sale, 1).await];
     sale.begin_spillover(ann, "k", 1, deadline).await;
     assert_eq!(sale.continue_spillover(0, ann, "k", 1, deadline).await, "d");

@@ -2,6 +2,8 @@
 # Runs a test program that scripts/queue_test.sh has noted, and prints what it wrote when it has ended.
 #
 #   scripts/run_queued_test.sh FOLDER/jobs/NAME
+#
+# TEST_TIMES=1 adds to each test how long it took.
 set -euo pipefail
 
 job=$1
@@ -21,11 +23,18 @@ fi
 limit=()
 if command -v timeout >/dev/null 2>&1; then limit=(timeout --kill-after=10 "${TEST_PROGRAM_SECONDS:-1800}"); fi
 
+# libtest has no stable option for this, and this variable lets any toolchain use it.
+times=()
+if [ -n "${TEST_TIMES:-}" ]; then
+  export RUSTC_BOOTSTRAP=1
+  times=(-Z unstable-options --report-time)
+fi
+
 began=$SECONDS
 status=0
 # Time of the program and of the servers that it has started and stopped.
 TIMEFORMAT='%0U s in user code, %0S s in the kernel'
-{ time ${limit[@]+"${limit[@]}"} bash "$job" >"$output" 2>&1 </dev/null || status=$?; } 2>"$folder/$name.time"
+{ time ${limit[@]+"${limit[@]}"} bash "$job" ${times[@]+"${times[@]}"} >"$output" 2>&1 </dev/null || status=$?; } 2>"$folder/$name.time"
 echo "$status" >"$folder/status/$name"
 
 # Programs that end in the same moment print one after the other.

@@ -1,8 +1,8 @@
 // The client against a real service behind a proxy that drops answers, cuts connections and delays.
 //
 // `make test` starts both (lab/acceptance) and sets `STOCKADE_URL` (the proxy), `STOCKADE_DIRECT_URL`,
-// `STOCKADE_ADMIN_TOKEN`, `STOCKADE_JWT_SECRET`, `STOCKADE_PAYMENT_SECRET` and `STOCKADE_TEST_TIMEOUT`.
-// Without them this test is skipped.
+// `STOCKADE_ADMIN_TOKEN`, `STOCKADE_JWT_SECRET`, `STOCKADE_PAYMENT_SECRET`, `STOCKADE_TEST_TIMEOUT`
+// and `STOCKADE_TEST_ATTEMPT_TIMEOUT`. Without them this test is skipped.
 
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
@@ -18,6 +18,7 @@ const {
   STOCKADE_JWT_SECRET: jwtSecret,
   STOCKADE_PAYMENT_SECRET: paymentSecret,
   STOCKADE_TEST_TIMEOUT: timeoutSeconds = '120',
+  STOCKADE_TEST_ATTEMPT_TIMEOUT: attemptSeconds = '3',
 } = process.env;
 const skip = url ? false : 'no service: STOCKADE_URL is not set';
 
@@ -28,11 +29,14 @@ const [WAVES_MIN, WAVES_MAX] = [3, 60];
 /** Milliseconds, longer than anything takes on a busy machine. */
 const TIMEOUT = 1000 * Number(timeoutSeconds);
 
+/** Shorter than the proxy holds some answers. */
+const attemptTimeout = 1000 * Number(attemptSeconds);
+
 const retry = { deadline: TIMEOUT, pause: 10, pauseMax: 200 };
 const item = `js-${randomUUID().slice(0, 8)}`;
 
 test('each intent ends as exactly one order', { skip }, async () => {
-  const client = new Client(url, { retry, attemptTimeout: 500 });
+  const client = new Client(url, { retry, attemptTimeout });
   const admin = new Client(directUrl, { retry }).admin(adminToken);
   const terms = { price: 500, limit_per_buyer: 1, max_hold_seconds: 1800 };
   await admin.createItem({ id: item, stock: 10_000, ...terms });
@@ -56,7 +60,7 @@ test('each intent ends as exactly one order', { skip }, async () => {
 });
 
 test('each intent ends as exactly one cart', { skip }, async () => {
-  const client = new Client(url, { retry, attemptTimeout: 500 });
+  const client = new Client(url, { retry, attemptTimeout });
   const admin = new Client(directUrl, { retry }).admin(adminToken);
   const items = [`${item}-vase`, `${item}-bowl`];
   await admin.createItem({ id: items[0], stock: 10_000, price: 500, limit_per_buyer: 1, max_hold_seconds: 1800 });

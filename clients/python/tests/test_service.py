@@ -1,8 +1,8 @@
 """The client against a real service behind a proxy that drops answers, cuts connections and delays.
 
 `make test` starts both (lab/acceptance) and sets `STOCKADE_URL` (the proxy),
-`STOCKADE_DIRECT_URL`, `STOCKADE_ADMIN_TOKEN`, `STOCKADE_JWT_SECRET`, `STOCKADE_PAYMENT_SECRET` and
-`STOCKADE_TEST_TIMEOUT`. Without them these tests are skipped.
+`STOCKADE_DIRECT_URL`, `STOCKADE_ADMIN_TOKEN`, `STOCKADE_JWT_SECRET`, `STOCKADE_PAYMENT_SECRET`,
+`STOCKADE_TEST_TIMEOUT` and `STOCKADE_TEST_ATTEMPT_TIMEOUT`. Without them these tests are skipped.
 """
 
 import itertools
@@ -32,13 +32,15 @@ WAVE = 100
 WAVES_MIN, WAVES_MAX = 3, 60
 #: Seconds, longer than anything takes on a busy machine.
 TIMEOUT = float(os.environ.get("STOCKADE_TEST_TIMEOUT", 120))
+#: Seconds, shorter than the proxy holds some answers.
+ATTEMPT_TIMEOUT = float(os.environ.get("STOCKADE_TEST_ATTEMPT_TIMEOUT", 3))
 
 
 @unittest.skipUnless("STOCKADE_URL" in os.environ, "no service: STOCKADE_URL is not set")
 class Service(unittest.TestCase):
     def setUp(self) -> None:
         retry = RetryPolicy(deadline=TIMEOUT, pause=0.01, pause_max=0.2)
-        self.client = Client(os.environ["STOCKADE_URL"], retry=retry, attempt_timeout=0.5)
+        self.client = Client(os.environ["STOCKADE_URL"], retry=retry, attempt_timeout=ATTEMPT_TIMEOUT)
         self.addCleanup(self.client.close)
         direct = Client(os.environ["STOCKADE_DIRECT_URL"], retry=retry)
         self.addCleanup(direct.close)

@@ -394,9 +394,7 @@ mod tests {
 
     /// A lost wake-up fails the test instead of blocking it.
     async fn soon<T>(waiting: impl Future<Output = T>) -> T {
-        tokio::time::timeout(Duration::from_secs(10), waiting)
-            .await
-            .expect("no wake-up within 10 seconds")
+        testbed::in_time("the wake-up", waiting).await
     }
 
     async fn take_snapshot(admission: &Admission, available: u64) {

@@ -78,5 +78,5 @@ pub use proxy::{Proxy, Traffic};
 pub use rabbitmq::{RabbitMq, RabbitMqBuilder};
 pub use sentinel::{RedisSentinel, Sentinel};
 pub use skip::skipped;
-pub use wait::{eventually, eventually_some, in_time, timeout};
+pub use wait::{Deadline, eventually, eventually_some, in_time, timeout};
 pub use zookeeper::{ZooKeeper, ZooKeeperBuilder};

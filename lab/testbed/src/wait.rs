@@ -29,6 +29,29 @@ fn slowness(value: Option<&str>) -> f64 {
     }
 }
 
+/// Ends a loop that would never end.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadline {
+    until: Instant,
+    timeout: Duration,
+}
+
+impl Deadline {
+    /// Now, and [`timeout`].
+    pub fn start() -> Self {
+        let timeout = timeout();
+        let until = Instant::now() + timeout;
+        Self { until, timeout }
+    }
+
+    /// Panics with `what` if it has passed.
+    pub fn check(&self, what: impl std::fmt::Display) {
+        if Instant::now() >= self.until {
+            panic!("{what}, after {:?}", self.timeout);
+        }
+    }
+}
+
 /// The output of `future`, which must come within [`timeout`]. Panics with `what` otherwise.
 pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     let timeout = timeout();
@@ -45,17 +68,13 @@ pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
 
 /// Polls until `find` returns a value. Panics with `what` after [`timeout`].
 pub async fn eventually_some<T>(what: &str, mut find: impl AsyncFnMut() -> Option<T>) -> T {
-    let timeout = timeout();
-    let deadline = Instant::now() + timeout;
+    let deadline = Deadline::start();
     let mut interval = *POLL_INTERVALS.start();
     loop {
         if let Some(found) = find().await {
             return found;
         }
-        assert!(
-            Instant::now() < deadline,
-            "{what} did not happen within {timeout:?}"
-        );
+        deadline.check(format_args!("{what} did not happen"));
         tokio::time::sleep(interval).await;
         interval = (interval * 5 / 4).min(*POLL_INTERVALS.end());
     }

@@ -7,13 +7,13 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use domain::{Item, Order, OrderState, SegmentKey, TakenOrder};
 use jiff::Timestamp;
 use ledger::{Ledger, Repaired, SegmentReplay, Transition};
-use testkit::{Backend, in_time, on_both_databases, timeout};
+use testkit::{Backend, Deadline, in_time, on_both_databases, timeout};
 use tokio::task::JoinSet;
 
 use crate::env::{
@@ -111,12 +111,9 @@ async fn a_sale_with_all_operations_concurrently_loses_and_duplicates_nothing(en
 async fn record_for_a_while(ledger: &dyn Ledger, item: &Item, seed: usize, moved: &AtomicUsize) {
     let wanted: Vec<_> = (0..SEGMENTS).map(|number| segment(item, number)).collect();
     let (mut fresh, mut round) = (0, 0);
-    let deadline = Instant::now() + timeout();
+    let deadline = Deadline::start();
     while fresh < ORDERS || moved.load(Ordering::Relaxed) < ORDERS {
-        assert!(
-            Instant::now() < deadline,
-            "too few orders were moved before the deadline"
-        );
+        deadline.check("too few orders were moved");
         round += 1;
         let Some(claim) = ledger.claim(&wanted[round % 3..], 2).await.unwrap() else {
             continue;
@@ -251,12 +248,9 @@ async fn a_recorder_waits_for_a_transition_and_skips_no_segment(env: &TestEnv) {
     }
     // The order in which the database serves them is arbitrary: continue until enough claims have
     // met a transition.
-    let (mut met, deadline) = (0, Instant::now() + timeout());
+    let (mut met, deadline) = (0, Deadline::start());
     while met < 10 {
-        assert!(
-            Instant::now() < deadline,
-            "only {met} claims met a transition"
-        );
+        deadline.check(format_args!("only {met} claims met a transition"));
         let before = made.load(Ordering::Relaxed);
         let claim = ledger.claim(std::slice::from_ref(&key), 1).await.unwrap();
         claim

@@ -1,10 +1,10 @@
 //! Every order is recorded once, in any batch and however often its entry is repeated.
 
-use std::{collections::BTreeSet, sync::Arc, time::Instant};
+use std::{collections::BTreeSet, sync::Arc};
 
 use domain::{Change, Entry, Item, OrderState};
 use ledger::{Ledger, LedgerError, Recorded, SegmentReplay, SegmentRow};
-use testkit::{on_both_databases, timeout};
+use testkit::{Deadline, on_both_databases};
 use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::env::{TestEnv, id, opened, order, order_id, record, rest, row, segment, state, taken};
@@ -110,12 +110,9 @@ async fn record_all(
         .map(|number| segment(item, number))
         .collect();
     let mut all = Vec::new();
-    let deadline = Instant::now() + timeout();
+    let deadline = Deadline::start();
     while !is_all_recorded(ledger, item, logs).await {
-        assert!(
-            Instant::now() < deadline,
-            "some entries were never recorded"
-        );
+        deadline.check("some entries were never recorded");
         // Vary the pairs of segments.
         wanted.rotate_left(1);
         let Some(claim) = ledger.claim(&wanted, 2).await.unwrap() else {

@@ -15,7 +15,7 @@ use std::{
 use lock::{
     Answer, FencingToken, Guard, InvalidArgument, Lock, LockError, ReleaseOutcome, Request, Wait,
 };
-use testbed::{in_time, timeout};
+use testbed::{Deadline, in_time, timeout};
 use tokio::{
     runtime::Builder,
     sync::oneshot,
@@ -172,12 +172,12 @@ async fn acquire_and_vanish<S: TestEnv>(name: &str) -> FencingToken {
 /// Moves the lock to another client. An extension may restore the lock of its holder in between, so
 /// it is repeated.
 async fn take_over<S: TestEnv>(env: &S, lock: &Arc<dyn Lock>, name: &str) -> Guard {
-    let since = Instant::now();
+    let deadline = Deadline::start();
     loop {
         env.revoke(name).await;
         match lock.acquire_within(name, ms(200)).await {
             Ok(guard) => return guard,
-            Err(error) => assert!(since.elapsed() < timeout(), "{error}"),
+            Err(error) => deadline.check(error),
         }
     }
 }

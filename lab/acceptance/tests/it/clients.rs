@@ -9,7 +9,10 @@ use tokio::{process::Command, time::sleep};
 
 use crate::process::{Serving, settled_audit, token};
 
-/// What the proxy does, and for how long. An attempt of the clients takes half a second at most.
+/// The time limit of one attempt of a client. A busy machine answers most of them in time.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// What the proxy does, and for how many milliseconds.
 const FAULTS: [(Traffic, u64); 9] = [
     (Traffic::Pass, 100),
     // Orders are placed, and their answers are lost.
@@ -20,7 +23,10 @@ const FAULTS: [(Traffic, u64); 9] = [
     (Traffic::Reset, 10),
     (Traffic::Delay(Duration::from_millis(30)), 150),
     // Orders are placed, and their answers come after the client has given the attempt up.
-    (Traffic::HoldAnswers, 600),
+    (
+        Traffic::HoldAnswers,
+        ATTEMPT_TIMEOUT.as_millis() as u64 + 100,
+    ),
     (Traffic::Pass, 100),
 ];
 
@@ -49,6 +55,10 @@ fn settings(folder: &Path, up: &Serving, proxy: &Proxy) -> Vec<(&'static str, St
         ("STOCKADE_JWT_SECRET", secret("jwt_secret")),
         ("STOCKADE_PAYMENT_SECRET", secret("payment_secret")),
         ("STOCKADE_TEST_TIMEOUT", timeout().as_secs().to_string()),
+        (
+            "STOCKADE_TEST_ATTEMPT_TIMEOUT",
+            ATTEMPT_TIMEOUT.as_secs().to_string(),
+        ),
     ]
 }
 

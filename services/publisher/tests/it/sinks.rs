@@ -7,7 +7,7 @@ use std::{
 
 use domain::ItemId;
 use publisher::{PublisherSettings, SinkSettings};
-use testkit::{Backend, eventually, on_both_databases, timeout};
+use testkit::{Backend, Deadline, eventually, on_both_databases, timeout};
 
 use crate::{
     brokers::{Broker, Received, RedisStream},
@@ -97,9 +97,9 @@ async fn has(env: &TestEnv, broker: &mut impl Broker, items: &[(&ItemId, usize)]
 
 /// Waits until the broker has so many events, of which some may be repeats.
 async fn has_some(broker: &mut impl Broker, count: usize) {
-    let deadline = Instant::now() + timeout();
+    let deadline = Deadline::start();
     while broker.received().await.len() < count {
-        assert!(Instant::now() < deadline, "the broker has too few events");
+        deadline.check("the broker has too few events");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -1,7 +1,10 @@
 //! Locks that fail on purpose: with tokens that are too low, or lost during the work.
 
 use std::{
-    sync::atomic::{AtomicI64, AtomicU32, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -12,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 /// Grants every request, like lock servers with wrong clocks: only the tokens identify the latest
 /// holder.
 pub struct Anarchy {
-    next: AtomicI64,
+    next: Arc<AtomicI64>,
     /// The highest token that it gives, again and again.
     last: AtomicI64,
     /// Time after which each holder loses the lock.
@@ -20,6 +23,8 @@ pub struct Anarchy {
     /// Longest time that a request waits.
     wait_max: Duration,
     waiting: AtomicU32,
+    /// Grants since a holder last ended its work before the next grant.
+    crowded: Arc<AtomicU32>,
     noted: AtomicI64,
 }
 
@@ -27,11 +32,12 @@ impl Anarchy {
     /// Creates a lock whose next token is `token`.
     pub fn from(token: i64) -> Self {
         Self {
-            next: AtomicI64::new(token),
+            next: Arc::new(AtomicI64::new(token)),
             last: AtomicI64::new(i64::MAX),
             lose_after: None,
             wait_max: Duration::ZERO,
             waiting: AtomicU32::new(0),
+            crowded: Arc::default(),
             noted: AtomicI64::new(0),
         }
     }
@@ -59,7 +65,7 @@ impl Anarchy {
 
     /// Lets each request wait for a different time, at first up to `wait_max`. Holders that follow one
     /// another closer than a repair takes fence each other for ever, and how long it takes depends on
-    /// the machine: so the times double after every ten requests, three times.
+    /// the machine: so the times double after every ten grants in which no holder came to its end.
     pub fn that_waits_up_to(self, wait_max: Duration) -> Self {
         Self { wait_max, ..self }
     }
@@ -83,7 +89,7 @@ impl Lock for Anarchy {
     async fn request(&self, request: Request<'_>) -> Result<Guard, LockError> {
         // Different for each request, and the same in each run.
         let steps = self.waiting.fetch_add(61, Ordering::SeqCst);
-        let growth = 1 << (steps / 61 / 10).min(3);
+        let growth = 1 << (self.crowded.fetch_add(1, Ordering::SeqCst) / 10).min(4);
         tokio::time::sleep(self.wait_max * (steps % 100) / 100 * growth).await;
         let next = self.next.fetch_add(1, Ordering::SeqCst);
         let token = FencingToken::new(next.min(self.last.load(Ordering::SeqCst))).unwrap();
@@ -105,7 +111,11 @@ impl Lock for Anarchy {
             deadline: Instant::now() + lease,
             lease,
             lost,
-            hold: Box::new(Nothing),
+            hold: Box::new(Nothing {
+                following: next + 1,
+                next: Arc::clone(&self.next),
+                crowded: Arc::clone(&self.crowded),
+            }),
         }))
     }
 
@@ -115,8 +125,13 @@ impl Lock for Anarchy {
     }
 }
 
-/// A lease without state.
-struct Nothing;
+/// A lease that protects nothing.
+struct Nothing {
+    /// The token of the next grant.
+    following: i64,
+    next: Arc<AtomicI64>,
+    crowded: Arc<AtomicU32>,
+}
 
 #[async_trait]
 impl Hold for Nothing {
@@ -125,6 +140,9 @@ impl Hold for Nothing {
     }
 
     async fn release(self: Box<Self>) -> Result<(), LockError> {
+        if self.next.load(Ordering::SeqCst) == self.following {
+            self.crowded.store(0, Ordering::SeqCst);
+        }
         Ok(())
     }
 }

@@ -8,6 +8,8 @@
 # A test of the whole suite that failed runs once more, alone, after all others. If it passes then, the run says
 # `FLAKY name` near its end, and may be green. More than FLAKY_MAX of them are a failure.
 #
+# With TEST_BUILT=FILE it creates the file once everything is built.
+#
 # Most tests wait for leases and servers. So the whole suite is built first, and then several test programs run
 # concurrently: TEST_JOBS of them, each with RUST_TEST_THREADS tests.
 set -euo pipefail
@@ -71,12 +73,13 @@ whole_suite() {
   queue --workspace "${features[@]}" || status=1
   # Nothing is noted unless everything could be built.
   [ -n "$(ls "$folder/jobs")" ] || return 1
+  [ -z "${TEST_BUILT:-}" ] || touch "$TEST_BUILT"
   sorted_jobs | awk '!seen[$0]++' | xargs -n 1 -P "$TEST_JOBS" scripts/run_queued_test.sh
   return "$status"
 }
 
 # The tests of a job that failed.
-failed_tests() { sed -n 's/^test \([^ ]*\).* \.\.\. FAILED$/\1/p' "$folder/${1##*/}.output"; }
+failed_tests() { sed -n 's/^test \([^ ]*\).* \.\.\. FAILED.*/\1/p' "$folder/${1##*/}.output"; }
 
 crate_of() { sed -n 's/^.* CARGO_PKG_NAME="\{0,1\}\([^"]*\)"\{0,1\}$/\1/p' "$1"; }
 
@@ -152,7 +155,7 @@ awk '
   FILENAME == ARGV[1] { flaky[$0]; next }
   { gsub(/\033\[[0-9;]*m/, "") }
   /^ +Running / { crate = $2; job = $3; sub(/.*\//, "", job); sub(/\)$/, "", job) }
-  /^test .* \.\.\. FAILED$/ { print (job " " $2 in flaky ? "FLAKY " : "FAILED: ") crate ": " $2 }
+  /^test .* \.\.\. FAILED/ { print (job " " $2 in flaky ? "FLAKY " : "FAILED: ") crate ": " $2 }
 ' "$folder/flaky" "$log"
 passed=$((passed + flaky))
 failed=$((failed - flaky))

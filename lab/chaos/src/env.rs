@@ -25,7 +25,6 @@ use crate::{
     subscribers::{BrokerKind, Subscribers},
 };
 
-const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const READY_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Servers and processes. Dropping it kills them all.
@@ -184,11 +183,12 @@ impl TestEnv {
 
 /// Waits until every order service reports that it is ready.
 async fn wait_until_ready(api: &Api, dir: &Path) -> Result<()> {
-    let deadline = Instant::now() + READY_TIMEOUT;
+    let timeout = testbed::timeout();
+    let deadline = Instant::now() + timeout;
     while !api.client.is_ready().await {
         ensure!(
             Instant::now() < deadline,
-            "the service was not ready after {READY_TIMEOUT:?}; its logs are in {}",
+            "the service was not ready after {timeout:?}; its logs are in {}",
             dir.display()
         );
         sleep(READY_POLL_INTERVAL).await;

@@ -9,16 +9,17 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::{api::Api, history::SaleItem};
+use crate::{
+    api::Api,
+    history::SaleItem,
+    plan::{Health, Round},
+};
 
 /// An item that never sells out, to test whether orders can be placed.
 pub const PROBE: &str = "probe";
 const SEGMENTS: u16 = 6;
 /// Number of new buyers for each test: enough to reach every segment as a home segment.
 const BUYERS: usize = 8;
-/// A healthy service places an order faster than this.
-const ORDER_TIMEOUT: Duration = Duration::from_millis(700);
-const HEAL_TIMEOUT: Duration = Duration::from_secs(40);
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 /// Creates the probe item.
@@ -38,23 +39,33 @@ pub async fn wait_until_healthy(
     api: &Api,
     items: &[Arc<SaleItem>],
     fault_end: Instant,
-    round: usize,
+    round: &Round,
 ) -> Result<Duration, String> {
+    let Health {
+        order_within,
+        healed_within,
+    } = round.health;
     let mut attempt = 0;
     loop {
         attempt += 1;
-        let Err(reason) = check_health(api, items, &format!("{round}-{attempt}")).await else {
+        let name = format!("{}-{attempt}", round.number);
+        let Err(reason) = check_health(api, items, &name, order_within).await else {
             return Ok(fault_end.elapsed());
         };
-        if fault_end.elapsed() > HEAL_TIMEOUT {
-            return Err(format!("not healthy after {HEAL_TIMEOUT:?}: {reason}"));
+        if fault_end.elapsed() > healed_within {
+            return Err(format!("not healthy after {healed_within:?}: {reason}"));
         }
         sleep(POLL_INTERVAL).await;
     }
 }
 
-async fn check_health(api: &Api, items: &[Arc<SaleItem>], name: &str) -> Result<(), String> {
-    check_orders(api, name).await?;
+async fn check_health(
+    api: &Api,
+    items: &[Arc<SaleItem>],
+    name: &str,
+    order_within: Duration,
+) -> Result<(), String> {
+    check_orders(api, name, order_within).await?;
     for item in items.iter().map(|item| &*item.id).chain([PROBE]) {
         match api.admin.audit(item).await {
             Ok(audit) if audit.ok => {}
@@ -66,20 +77,20 @@ async fn check_health(api: &Api, items: &[Arc<SaleItem>], name: &str) -> Result<
 }
 
 /// Each new buyer places an order with a single request.
-async fn check_orders(api: &Api, name: &str) -> Result<(), String> {
+async fn check_orders(api: &Api, name: &str, order_within: Duration) -> Result<(), String> {
     let mut orders = JoinSet::new();
     for number in 0..BUYERS {
         let buyer = api.buyer(&format!("probe-{name}-{number}"));
         orders.spawn(async move {
             let order = NewOrder::new(PROBE, 1);
-            timeout(ORDER_TIMEOUT, buyer.place(&order)).await
+            timeout(order_within, buyer.place(&order)).await
         });
     }
     for result in orders.join_all().await {
         match result {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => return Err(format!("a new order: {error}")),
-            Err(_) => return Err(format!("a new order took longer than {ORDER_TIMEOUT:?}")),
+            Err(_) => return Err(format!("a new order took longer than {order_within:?}")),
         }
     }
     Ok(())

@@ -29,12 +29,9 @@ use crate::{
     workload::StockChanges,
 };
 
-/// Limit for holds to end, units to return and transfers to arrive.
-const QUIET_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Number of concurrent buyers of the remaining units.
 const REST_BUYERS: usize = 32;
-const REST_ORDER_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Judges a round from its histories, the ledger and the audits.
 pub struct Judge<'a> {
@@ -117,7 +114,7 @@ impl Judge<'_> {
     /// The carts and orders of all items, as soon as no cart is being placed. A reconciler ends those
     /// whose placing was abandoned.
     async fn settled_carts(&self) -> Result<(HashMap<Uuid, CartRow>, HashMap<Uuid, OrderRow>)> {
-        let deadline = Instant::now() + QUIET_TIMEOUT;
+        let deadline = Instant::now() + testbed::timeout();
         let ledger = &self.env.ledger_view;
         loop {
             let (mut carts, mut orders) = (HashMap::new(), HashMap::new());
@@ -183,8 +180,10 @@ impl Judge<'_> {
     async fn judge_not_quiet(&self, item: &SaleItem, why: &NotQuiet, verdict: &mut Verdict) {
         verdict.stranded += why.misplaced_units.max(1);
         let finding = format!(
-            "{}: not quiet after {QUIET_TIMEOUT:?}: {}",
-            item.id, why.reason
+            "{}: not quiet after {:?}: {}",
+            item.id,
+            testbed::timeout(),
+            why.reason
         );
         verdict.findings.insert(0, finding);
         let open = self.env.ledger_view.open_transactions().await;
@@ -196,7 +195,7 @@ impl Judge<'_> {
 
     /// An item is quiet when no order is held, no unit is on its way, and the audit is correct.
     async fn wait_until_quiet(&self, item: &SaleItem) -> Result<(ItemTotals, Audit), NotQuiet> {
-        let deadline = Instant::now() + QUIET_TIMEOUT;
+        let deadline = Instant::now() + testbed::timeout();
         loop {
             let totals = self.env.ledger_view.totals(&item.id).await;
             let totals = totals.unwrap_or_default();
@@ -278,7 +277,7 @@ fn describe(order: &OrderHistory) -> String {
 
 /// New buyers order one unit each, a few more than there are units. Returns how many succeeded.
 async fn buy_rest(api: &Api, item: &SaleItem, units: u64) -> u64 {
-    let Ok(api) = api.retrying_for(REST_ORDER_DEADLINE) else {
+    let Ok(api) = api.retrying_for(testbed::timeout()) else {
         return 0;
     };
     let (mut orders, mut bought) = (JoinSet::new(), 0);

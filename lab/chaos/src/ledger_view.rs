@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, HashMap},
     path::Path,
-    time::Duration,
 };
 
 use anyhow::{Context, Result};
@@ -14,8 +13,6 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqlitePoolOptions},
 };
 use uuid::Uuid;
-
-const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A row of the table `orders`.
 #[derive(Clone, Debug)]
@@ -127,7 +124,7 @@ impl LedgerView {
     pub fn postgres(url: &str) -> Result<Self> {
         let pool = PgPoolOptions::new()
             .max_connections(2)
-            .acquire_timeout(QUERY_TIMEOUT)
+            .acquire_timeout(testbed::timeout())
             .connect_lazy(url)?;
         Ok(Self::Postgres(pool))
     }
@@ -136,11 +133,11 @@ impl LedgerView {
     pub fn sqlite(file: &Path) -> Self {
         let options = SqliteConnectOptions::new()
             .filename(file)
-            .busy_timeout(QUERY_TIMEOUT);
+            .busy_timeout(testbed::timeout());
         Self::Sqlite(
             SqlitePoolOptions::new()
                 .max_connections(2)
-                .acquire_timeout(QUERY_TIMEOUT)
+                .acquire_timeout(testbed::timeout())
                 .connect_lazy_with(options),
         )
     }

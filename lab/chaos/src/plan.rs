@@ -50,9 +50,26 @@ pub struct Round {
     pub lasts: Duration,
     /// Number of orders and carts that are being placed concurrently.
     pub workers: usize,
+    /// When the service counts as healed.
+    pub health: Health,
     /// The seed of all other decisions.
     seed: u64,
 }
+
+/// When the service counts as healed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// A healthy service places an order faster than this.
+    pub order_within: Duration,
+    /// Time after the fault within which it is healthy.
+    pub healed_within: Duration,
+}
+
+/// On a machine that does nothing else.
+const HEALTH: Health = Health {
+    order_within: Duration::from_millis(700),
+    healed_within: Duration::from_secs(40),
+};
 
 impl Round {
     /// A generator for one purpose. Draws for one purpose do not change those for another.
@@ -93,12 +110,17 @@ impl Plan {
         }
     }
 
-    /// The same faults, earlier, shorter and with fewer orders, for the test suite.
+    /// The same faults, earlier, shorter and with fewer orders, for the test suite. The service must
+    /// heal as well, but a busy machine may take longer.
     pub fn shortened(mut self) -> Self {
         for round in self.batches.iter_mut().flat_map(|batch| &mut batch.rounds) {
             round.after = round.after.min(40);
             round.lasts = round.lasts.min(Duration::from_millis(400));
             round.workers = WORKERS_OF_SUITE;
+            round.health = Health {
+                order_within: testbed::timeout(),
+                healed_within: testbed::timeout(),
+            };
         }
         self
     }
@@ -150,6 +172,7 @@ fn number(seed: u64, rng: &mut StdRng, batches: Vec<(Topology, Vec<Fault>)>) -> 
             after,
             lasts,
             workers: WORKERS,
+            health: HEALTH,
             seed: hash(seed, &format!("round {rounds}")),
         }
     };

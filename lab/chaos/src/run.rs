@@ -24,16 +24,10 @@ use crate::{
 
 /// Time for which the workload continues after the service has recovered.
 const WORKLOAD_TAIL: Duration = Duration::from_millis(300);
-/// Limit for the workload to reach the acknowledgement at which the fault begins.
-const FAULT_START_TIMEOUT: Duration = Duration::from_secs(15);
 const FAULT_START_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Limit for subscribers to get the events that they have missed. A publisher whose clock was four
 /// minutes ahead has leased its webhooks until then.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(300);
-/// Limit for creating an item.
-const CREATE_DEADLINE: Duration = Duration::from_secs(15);
-/// Limit for all items of a batch to pass their final audit.
-const FINAL_AUDIT_TIMEOUT: Duration = Duration::from_secs(20);
 const FINAL_AUDIT_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Limits for the printed description of a violation. `summary.json` and the logs have the rest.
 const FINDINGS_SHOWN: usize = 20;
@@ -148,7 +142,7 @@ async fn run_round(
     wait_for_acknowledgements(&workload, round.after).await;
     let injected = inject(env, round).await?;
     let api = env.api.clone();
-    let healing = heal::wait_until_healthy(&api, &items, injected.ended, round.number);
+    let healing = heal::wait_until_healthy(&api, &items, injected.ended, round);
     let restart = restart_killed_master(env, injected.killed_master);
     let (healed, restarted) = tokio::join!(healing, restart);
     restarted.context("the killed server could not be restarted")?;
@@ -188,7 +182,7 @@ async fn run_round(
 }
 
 async fn wait_for_acknowledgements(workload: &Workload, acknowledgements: usize) {
-    let deadline = Instant::now() + FAULT_START_TIMEOUT;
+    let deadline = Instant::now() + testbed::timeout();
     while workload.acknowledged() < acknowledgements && Instant::now() < deadline {
         sleep(FAULT_START_POLL_INTERVAL).await;
     }
@@ -196,7 +190,7 @@ async fn wait_for_acknowledgements(workload: &Workload, acknowledgements: usize)
 
 /// Creates an item that most sessions buy, and one whose orders are acknowledged by Redis.
 async fn create_items(env: &TestEnv, round: &Round) -> Result<Vec<Arc<SaleItem>>> {
-    let api = env.api.retrying_for(CREATE_DEADLINE)?;
+    let api = env.api.retrying_for(testbed::timeout())?;
     let mut rng = round.rng("offers");
     let fast = match env.redis.replicas() {
         0 => Durability::Accepted,
@@ -228,7 +222,7 @@ async fn create_items(env: &TestEnv, round: &Round) -> Result<Vec<Arc<SaleItem>>
 }
 
 async fn audit_all(env: &TestEnv, items: &[String]) -> Vec<String> {
-    let deadline = Instant::now() + FINAL_AUDIT_TIMEOUT;
+    let deadline = Instant::now() + testbed::timeout();
     let mut findings = Vec::new();
     for item in items {
         loop {

@@ -13,7 +13,7 @@ use std::{
 use domain::{Item, Order, OrderState, SegmentKey, TakenOrder};
 use jiff::Timestamp;
 use ledger::{Ledger, Repaired, SegmentReplay, Transition};
-use testkit::{Backend, Deadline, in_time, on_both_databases, timeout};
+use testkit::{Backend, Deadline, in_time, on_both_databases};
 use tokio::task::JoinSet;
 
 use crate::env::{

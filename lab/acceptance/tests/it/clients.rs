@@ -106,7 +106,14 @@ async fn test(client: &str, program: &str, arguments: &[&str], settings: &[(&str
 #[tokio::test(flavor = "multi_thread")]
 async fn each_intent_of_a_client_ends_as_exactly_one_order() {
     let folder = tempfile::tempdir().unwrap();
-    let up = Serving::up(folder.path());
+    // A cart that was not placed in time is refused for good, and a busy machine needs long for one.
+    let patient = [
+        "--order-timeout-ms",
+        "60000",
+        "--request-timeout-ms",
+        "90000",
+    ];
+    let up = Serving::up_with(folder.path(), &patient);
     let port = up.url.rsplit(':').next().unwrap().parse().unwrap();
     let proxy = Arc::new(Proxy::start(port).await.unwrap());
     let settings = settings(folder.path(), &up, &proxy);

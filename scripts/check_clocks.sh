@@ -6,7 +6,7 @@
 #
 # Instead: count what the user would notice (attempts, polls, commands), move the clock of the test, or make
 # the wrong way take longer than `testbed::timeout()`. A guard against hanging takes `testbed::timeout()`,
-# `in_time` or `eventually`. Lower bounds are welcome. Where only the clock can tell, the line above says why:
+# `in_time`, `eventually` or `Deadline`. Lower bounds are welcome. Where only the clock can tell, the line above says why:
 #
 #   // clock: the time is that of a double, which the test moves
 #

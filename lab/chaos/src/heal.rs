@@ -44,6 +44,7 @@ pub async fn wait_until_healthy(
     let Health {
         order_within,
         healed_within,
+        ..
     } = round.health;
     let mut attempt = 0;
     loop {

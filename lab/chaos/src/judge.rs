@@ -47,6 +47,8 @@ pub struct Judge<'a> {
     pub stock_changes: &'a StockChanges,
     /// Whether Redis may have lost acknowledged writes.
     pub redis_may_lose: bool,
+    /// Limit for holds to end, units to return and transfers to arrive, and for the rest to be bought.
+    pub quiet_within: Duration,
 }
 
 /// Why an item did not become quiet.
@@ -114,7 +116,7 @@ impl Judge<'_> {
     /// The carts and orders of all items, as soon as no cart is being placed. A reconciler ends those
     /// whose placing was abandoned.
     async fn settled_carts(&self) -> Result<(HashMap<Uuid, CartRow>, HashMap<Uuid, OrderRow>)> {
-        let deadline = Instant::now() + testbed::timeout();
+        let deadline = Instant::now() + self.quiet_within;
         let ledger = &self.env.ledger_view;
         loop {
             let (mut carts, mut orders) = (HashMap::new(), HashMap::new());
@@ -181,9 +183,7 @@ impl Judge<'_> {
         verdict.stranded += why.misplaced_units.max(1);
         let finding = format!(
             "{}: not quiet after {:?}: {}",
-            item.id,
-            testbed::timeout(),
-            why.reason
+            item.id, self.quiet_within, why.reason
         );
         verdict.findings.insert(0, finding);
         let open = self.env.ledger_view.open_transactions().await;
@@ -195,7 +195,7 @@ impl Judge<'_> {
 
     /// An item is quiet when no order is held, no unit is on its way, and the audit is correct.
     async fn wait_until_quiet(&self, item: &SaleItem) -> Result<(ItemTotals, Audit), NotQuiet> {
-        let deadline = Instant::now() + testbed::timeout();
+        let deadline = Instant::now() + self.quiet_within;
         loop {
             let totals = self.env.ledger_view.totals(&item.id).await;
             let totals = totals.unwrap_or_default();
@@ -234,7 +234,7 @@ impl Judge<'_> {
         }
         verdict.findings.extend(self.wrong_stock(item, totals));
         let rest = audit.stock.saturating_sub(audit.confirmed);
-        let bought = buy_rest(&self.env.api, item, rest).await;
+        let bought = buy_rest(&self.env.api, item, rest, self.quiet_within).await;
         // More than the rest is possible if buying took so long that holds ended meanwhile.
         if bought < rest {
             verdict.stranded += rest - bought;
@@ -276,8 +276,8 @@ fn describe(order: &OrderHistory) -> String {
 }
 
 /// New buyers order one unit each, a few more than there are units. Returns how many succeeded.
-async fn buy_rest(api: &Api, item: &SaleItem, units: u64) -> u64 {
-    let Ok(api) = api.retrying_for(testbed::timeout()) else {
+async fn buy_rest(api: &Api, item: &SaleItem, units: u64, quiet_within: Duration) -> u64 {
+    let Ok(api) = api.retrying_for(quiet_within) else {
         return 0;
     };
     let (mut orders, mut bought) = (JoinSet::new(), 0);

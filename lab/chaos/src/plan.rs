@@ -63,12 +63,16 @@ pub struct Health {
     pub order_within: Duration,
     /// Time after the fault within which it is healthy.
     pub healed_within: Duration,
+    /// Time within which holds end, units return and transfers arrive, the rest is bought, and all
+    /// items of a batch pass their final audit.
+    pub quiet_within: Duration,
 }
 
 /// On a machine that does nothing else.
 const HEALTH: Health = Health {
     order_within: Duration::from_millis(700),
     healed_within: Duration::from_secs(40),
+    quiet_within: Duration::from_secs(30),
 };
 
 impl Round {
@@ -120,6 +124,7 @@ impl Plan {
             round.health = Health {
                 order_within: testbed::timeout(),
                 healed_within: testbed::timeout(),
+                quiet_within: testbed::timeout(),
             };
         }
         self

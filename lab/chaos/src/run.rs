@@ -122,7 +122,8 @@ async fn run_rounds(
             verdict,
         });
     }
-    for finding in audit_all(env, &items).await {
+    let within = batch.rounds.iter().map(|round| round.health.quiet_within);
+    for finding in audit_all(env, &items, within.max().unwrap_or_default()).await {
         progress(&format!(
             "VIOLATION at the end of batch {}: {finding}",
             batch.number
@@ -170,6 +171,7 @@ async fn run_round(
         carts: &histories.carts,
         stock_changes: &stock_changes,
         redis_may_lose: round.fault.may_lose_redis_writes(),
+        quiet_within: round.health.quiet_within,
     };
     judge.judge(&mut verdict).await;
     judge_events(env, &items, &mut verdict).await;
@@ -221,8 +223,8 @@ async fn create_items(env: &TestEnv, round: &Round) -> Result<Vec<Arc<SaleItem>>
     Ok(items)
 }
 
-async fn audit_all(env: &TestEnv, items: &[String]) -> Vec<String> {
-    let deadline = Instant::now() + testbed::timeout();
+async fn audit_all(env: &TestEnv, items: &[String], within: Duration) -> Vec<String> {
+    let deadline = Instant::now() + within;
     let mut findings = Vec::new();
     for item in items {
         loop {

@@ -1,7 +1,8 @@
 //! The protocols of Stockade, checked in every interleaving at a small size.
 //!
 //! The tests are the models: `tests/it/stock` has reservations, spillovers and their rounds, proofs of
-//! `sold_out`, limits, transfers, recovery and carts; `tests/it/lock` has the ballot of the Redlock.
+//! `sold_out`, limits, transfers, recovery, the home check, carts, and two designs that are not built
+//! (resharding and a recorder that records from memory); `tests/it/lock` has the ballot of the Redlock.
 //! A change of a protocol goes into its model first, and each rule is left out once: the checker must
 //! then find the violation.
 //!

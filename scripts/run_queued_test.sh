@@ -11,7 +11,7 @@ name=${job##*/}
 folder=${job%/jobs/*}
 output=$folder/$name.output
 
-crate=$(sed -n 's/^\(declare -x \|export \)CARGO_PKG_NAME="\{0,1\}\([^"]*\)"\{0,1\}$/\2/p' "$job")
+crate=$(sed -n 's/^.* CARGO_PKG_NAME="\{0,1\}\([^"]*\)"\{0,1\}$/\1/p' "$job")
 
 # The lock's tests wait for leases nearly all of their time. With as many at a time as there are cores, they
 # alone would take longer than the rest of the suite.

@@ -373,8 +373,9 @@ install_with_apt() {
   services=$(new_services)
   hold_services
   make_room_for_java
+  # Without its linters, `lint` skips checks; everything else needs what is missing.
   # shellcheck disable=SC2086 # a list of names
-  apt install -y --no-install-recommends $apt_packages
+  apt install -y --no-install-recommends $apt_packages || uses_tools || exit
   release_services
   keep_stopped "$services"
 }
@@ -465,6 +466,8 @@ if [ -n "$missing" ]; then
   find_missing
   # An older distribution has an older SQLite, and an older Python.
   missing=${missing/ sqlite/} missing=${missing/ python3-venv/}
+  # The checks of `lint` say which of these they lack.
+  if uses_tools; then missing=${missing/ shellcheck/} missing=${missing/ protoc/}; fi
   [ -z "$missing" ] || fail "installed, but still not usable:$missing"
   check_rust
   choose_sqlite

@@ -302,14 +302,33 @@ impl Sale {
     }
 }
 
+/// Replies of a server that does not serve now, or not this key.
+const AWAY: [&str; 7] = [
+    "ASK",
+    "CLUSTERDOWN",
+    "LOADING",
+    "MASTERDOWN",
+    "MOVED",
+    "READONLY",
+    "TRYAGAIN",
+];
+
 /// What a server has answered, unless it could not be reached. Reads, orders and changes may be
 /// repeated.
 fn available<T>(answer: Result<T, StockError>) -> Option<T> {
     match answer {
         Ok(answer) => Some(answer),
-        Err(StockError::Redis(_)) => None,
+        Err(error) if is_away(&error) => None,
         Err(error) => panic!("{error}"),
     }
+}
+
+/// Whether the server could not be reached. Every other error, such as one of a script, is a fault.
+pub(crate) fn is_away(error: &StockError) -> bool {
+    let StockError::Redis(error) = error else {
+        return false;
+    };
+    error.code().is_none_or(|code| AWAY.contains(&code))
 }
 
 /// Whether the order holds units.

@@ -273,10 +273,11 @@ async fn a_lock_delay_keeps_others_out_after_the_lease_but_not_after_a_release()
         assert!(guard.validity() <= ms(1500));
         guard.release().await.unwrap();
     }
-    let redlock = delayed(ms(500), ms(2000)).await;
+    let redlock = delayed(ms(500), ms(6000)).await;
     let guard = redlock.acquire_within(&name, timeout()).await.unwrap();
     guard.lost().await;
-    let error = refused(redlock.try_acquire(&name).await);
+    // Its answers may be late on a busy machine.
+    let error = refused(patient(five).await.try_acquire(&name).await);
     assert!(
         matches!(error, LockError::Held { .. }),
         "the lease is over, the delay is not: {error}"

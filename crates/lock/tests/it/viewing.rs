@@ -68,7 +68,10 @@ async fn a_look_sees_those_who_share_the_lock_and_not_those_whose_lease_is_over(
         _ => BTreeSet::new(),
     };
     eventually("both are seen", async || {
-        two.extend().await.unwrap();
+        // A busy machine may lose the short lease between two looks.
+        if two.extend().await.is_err() {
+            two = short.request(request).await.unwrap();
+        }
         sharers().await.len() == 2
     })
     .await;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use audit::{AuditError, AuditReport};
 use jiff::Timestamp;
-use stock::{InspectionEntries, StockError};
+use stock::InspectionEntries;
 
-use super::Sale;
+use super::{Sale, is_away};
 use crate::{eventually, eventually_some};
 
 impl Sale {
@@ -75,7 +75,7 @@ impl Sale {
         eventually_some("an audit of the item", async || {
             let audited = audit::audit(&self.stock, &*self.ledger, &self.item.id).await;
             match audited {
-                Err(AuditError::Stock(StockError::Redis(_))) => None,
+                Err(AuditError::Stock(error)) if is_away(&error) => None,
                 audited => Some(audited.unwrap().unwrap()),
             }
         })

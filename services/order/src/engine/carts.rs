@@ -344,17 +344,21 @@ impl Engine {
             is_settled,
             ..CartStep::to(cart, CartState::Failed)
         };
-        let Some(SteppedCart { cart, .. }) = self.step_cart(&fail).await? else {
+        let Some(SteppedCart { cart, freed, .. }) = self.write_step(&fail).await? else {
             return self.read_cart(cart.id).await;
         };
-        if !is_settled {
-            // The answer is known, so neither a failure nor the time limit changes it. A reconciler
-            // does what is left.
-            let until = until.checked_sub(ANSWER_TIME).unwrap_or(until);
-            let settled = self.settle_failed(&cart, taken, is_alone, until);
-            if let Ok(Err(error)) = timeout_at(until, settled).await {
-                tracing::debug!(cart = %cart.id, %error, "could not release the lines of a failed cart");
+        // The answer is known, so neither a failure nor the time limit changes it. A reconciler does
+        // what is left.
+        let until = until.checked_sub(ANSWER_TIME).unwrap_or(until);
+        let settled = async {
+            self.return_all(&freed).await;
+            match is_settled {
+                true => Ok(()),
+                false => self.settle_failed(&cart, taken, is_alone, until).await,
             }
+        };
+        if let Ok(Err(error)) = timeout_at(until, settled).await {
+            tracing::debug!(cart = %cart.id, %error, "could not release the lines of a failed cart");
         }
         Ok(cart)
     }
@@ -394,12 +398,18 @@ impl Engine {
     /// Makes one step of the cart in the ledger, and then returns the units that it has freed.
     /// `None`: the cart has changed, or something else has the payment.
     async fn step_cart(&self, step: &CartStep) -> Result<Option<SteppedCart>, EngineError> {
-        let stepped = self.ledger.step_cart(step).await?;
+        let stepped = self.write_step(step).await?;
         if let Some(stepped) = &stepped {
-            if step.cart.state != step.to {
-                metrics::counter!("stockade_carts_total", "to" => step.to.as_str()).increment(1);
-            }
             self.return_all(&stepped.freed).await;
+        }
+        Ok(stepped)
+    }
+
+    /// The step in the ledger. The units of the lines that it frees have not returned yet.
+    async fn write_step(&self, step: &CartStep) -> Result<Option<SteppedCart>, EngineError> {
+        let stepped = self.ledger.step_cart(step).await?;
+        if stepped.is_some() && step.cart.state != step.to {
+            metrics::counter!("stockade_carts_total", "to" => step.to.as_str()).increment(1);
         }
         Ok(stepped)
     }

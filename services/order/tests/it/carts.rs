@@ -14,7 +14,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 use stock::{Acknowledge, Outcome, Reservation};
-use testkit::{eventually, eventually_some, timeout};
+use testkit::{Deadline, eventually, eventually_some, timeout};
 
 use crate::env::{Answer, Options, Stores, TestEnv, open, open_each, payment_key, token};
 
@@ -798,16 +798,21 @@ async fn a_cart_that_has_failed_is_answered_although_its_lines_cannot_be_release
         items.sort_unstable();
         let lines = [(&*items[0], 1), (&*items[1], 1000)];
         let ann = BuyerId::new("ann").unwrap();
+        let deadline = Deadline::start();
         for attempt in 0.. {
             let key = format!("k{attempt}");
             let cart = CartId::derive(&ann, &IdempotencyKey::new(&key).unwrap()).to_string();
             let mut answer = pin!(env.cart("ann", &key, &lines));
-            let is_answered = tokio::select! {
-                _ = &mut answer => true,
-                () = env.cart_becomes(&cart, "failed") => false,
+            let early = tokio::select! {
+                early = &mut answer => Some(early),
+                () = env.cart_becomes(&cart, "failed") => None,
             };
-            if is_answered {
+            if let Some(early) = early {
                 // The machine was too busy to fail the cart and to notice it in the time of a request.
+                if early.status != 503 {
+                    early.is(409, "sold_out");
+                }
+                deadline.check("no cart failed before its answer");
                 continue;
             }
             let mut lock = PgConnection::connect(&env.database_url).await.unwrap();

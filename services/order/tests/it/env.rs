@@ -18,7 +18,8 @@ use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use stock::{RedisSettings, Stock, StockSettings};
 use testkit::{
-    Backend, Database, eventually_some, fresh_item_id, shared_cluster, shared_redis, timeout,
+    Backend, Database, eventually_some, fresh_item_id, in_time, shared_cluster, shared_redis,
+    timeout,
 };
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -106,7 +107,8 @@ pub fn patient() -> Limits {
         head_timeout: timeout(),
         request_timeout: timeout(),
         write_timeout: timeout(),
-        drain_timeout: timeout(),
+        // A connection that is not drained is a fault, and not only slow.
+        drain_timeout: 2 * timeout(),
         ..Limits::default()
     }
 }
@@ -315,7 +317,7 @@ impl TestEnv {
             .into_iter()
             .chain(self.recording.into_inner().unwrap())
         {
-            task.await.unwrap();
+            in_time("the end of a service", task).await.unwrap();
         }
         for engine in self.engines {
             engine.stock.shutdown().await;

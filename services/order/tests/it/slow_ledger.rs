@@ -5,7 +5,7 @@ use std::{pin::pin, time::Duration};
 
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
-use testkit::timeout;
+use testkit::{eventually, timeout};
 
 use crate::env::{Options, Stores, TestEnv, known, open};
 
@@ -62,6 +62,18 @@ async fn hold_in(env: &TestEnv, item: &str, segment: u16, name: &str) -> String 
     unreachable!("buyers live everywhere")
 }
 
+/// Waits until a session of the database waits for a lock.
+async fn a_session_waits(env: &TestEnv) {
+    let mut connection = PgConnection::connect(&env.database_url).await.unwrap();
+    let waiting = "SELECT count(*) FROM pg_stat_activity \
+                   WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    eventually("a session that waits for the row", async || {
+        let waiting = sqlx::query_scalar::<_, i64>(waiting);
+        waiting.fetch_one(&mut connection).await.unwrap() > 0
+    })
+    .await;
+}
+
 /// Orders of one item: to pay, to cancel and to refund.
 async fn three_orders(env: &TestEnv, item: &str) -> [String; 3] {
     let orders = [
@@ -90,8 +102,7 @@ async fn a_locked_row_holds_up_its_own_transitions_only() {
             )
         });
         let of_the_other = async {
-            // At this time the other three wait for the row.
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            a_session_waits(&env).await;
             env.pay(&others, "pay-dan").await
         };
         tokio::select! {

@@ -9,7 +9,7 @@ use domain::{ItemState, OrderState};
 use ledger::{Changed, ItemChange};
 use reconciler::ReconcilerSettings;
 use stock::StateSet;
-use testkit::{Sale, TestEnv, buyer, eventually, is_held, on_both_databases};
+use testkit::{Deadline, Sale, TestEnv, buyer, eventually, is_held, on_both_databases};
 
 use crate::{
     env::{CONFIRMATION_PERIOD, quick},
@@ -133,6 +133,7 @@ async fn drift_that_disappears_is_reported_and_not_repaired(env: &Arc<TestEnv>) 
     })
     .await;
     let sale = env.sell(40, 2).await;
+    let deadline = Deadline::start();
     let mut undone_in_time = 0;
     while undone_in_time < 2 {
         let (drifts, repairs) = (
@@ -153,6 +154,7 @@ async fn drift_that_disappears_is_reported_and_not_repaired(env: &Arc<TestEnv>) 
         tokio::time::sleep(confirmation_period).await;
         sale.comes_to_rest().await;
         if !is_in_time {
+            deadline.check("drift was not reported and undone in time");
             continue;
         }
         assert_eq!(sale.journal("drift").await.len(), drifts + 1, "once");

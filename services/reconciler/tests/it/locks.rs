@@ -12,6 +12,9 @@ use async_trait::async_trait;
 use lock::{Capabilities, FencingToken, Grant, Guard, Hold, Lock, LockError, Request, Sequencer};
 use tokio_util::sync::CancellationToken;
 
+/// Grants after which requests wait for longer.
+const CROWD: u32 = 4;
+
 /// Grants every request, like lock servers with wrong clocks: only the tokens identify the latest
 /// holder.
 pub struct Anarchy {
@@ -23,7 +26,7 @@ pub struct Anarchy {
     /// Longest time that a request waits.
     wait_max: Duration,
     waiting: AtomicU32,
-    /// Grants since a holder last ended its work before the next grant.
+    /// Grants in which no holder came to its end, less those in which one did.
     crowded: Arc<AtomicU32>,
     noted: AtomicI64,
 }
@@ -65,7 +68,7 @@ impl Anarchy {
 
     /// Lets each request wait for a different time, at first up to `wait_max`. Holders that follow one
     /// another closer than a repair takes fence each other for ever, and how long it takes depends on
-    /// the machine: so the times double after every ten grants in which no holder came to its end.
+    /// the machine: so the times double after every [`CROWD`] grants in which no holder came to its end.
     pub fn that_waits_up_to(self, wait_max: Duration) -> Self {
         Self { wait_max, ..self }
     }
@@ -89,7 +92,7 @@ impl Lock for Anarchy {
     async fn request(&self, request: Request<'_>) -> Result<Guard, LockError> {
         // Different for each request, and the same in each run.
         let steps = self.waiting.fetch_add(61, Ordering::SeqCst);
-        let growth = 1 << (self.crowded.fetch_add(1, Ordering::SeqCst) / 10).min(4);
+        let growth = 1 << (self.crowded.fetch_add(1, Ordering::SeqCst) / CROWD).min(6);
         tokio::time::sleep(self.wait_max * (steps % 100) / 100 * growth).await;
         let next = self.next.fetch_add(1, Ordering::SeqCst);
         let token = FencingToken::new(next.min(self.last.load(Ordering::SeqCst))).unwrap();
@@ -141,7 +144,10 @@ impl Hold for Nothing {
 
     async fn release(self: Box<Self>) -> Result<(), LockError> {
         if self.next.load(Ordering::SeqCst) == self.following {
-            self.crowded.store(0, Ordering::SeqCst);
+            let fewer = |crowded: u32| Some(crowded.saturating_sub(CROWD));
+            let _ = self
+                .crowded
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer);
         }
         Ok(())
     }

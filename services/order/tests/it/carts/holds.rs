@@ -206,7 +206,7 @@ async fn race_for_carts(env: &TestEnv, hold: i64) -> u64 {
         assert_eq!(state, if is_kept { "held" } else { "expired" });
         *if is_kept { &mut kept } else { &mut lost } += 1;
     }
-    println!("{kept} extended, {lost} expired");
+    eprintln!("{kept} extended, {lost} expired");
     assert_eq!(env.units(&vase).await, [50 - kept, kept, 0]);
     assert_eq!(env.units(&bowl).await, [50 - kept, kept, 0]);
     kept

@@ -253,12 +253,14 @@ async fn only_the_latest_token_takes_effect_if_all_reconcilers_have_the_lock(env
     for _ in 0..3 {
         empty(&sale).await;
         sale.comes_to_rest().await;
+        lock.is_at_rest();
         sale.bend(0, -3).await;
         eventually("repairing the difference", async || {
             sale.available().await.iter().sum::<u64>() == 40
         })
         .await;
         sale.comes_to_rest().await;
+        lock.is_at_rest();
     }
     for n in 0..20 {
         assert!(is_held(&repeat(&sale, n).await));

@@ -1,10 +1,7 @@
 //! Locks that fail on purpose: with tokens that are too low, or lost during the work.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicI64, AtomicU32, Ordering},
-    },
+    sync::atomic::{AtomicI64, AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -18,7 +15,7 @@ const CROWD: u32 = 4;
 /// Grants every request, like lock servers with wrong clocks: only the tokens identify the latest
 /// holder.
 pub struct Anarchy {
-    next: Arc<AtomicI64>,
+    next: AtomicI64,
     /// The highest token that it gives, again and again.
     last: AtomicI64,
     /// Time after which each holder loses the lock.
@@ -26,8 +23,8 @@ pub struct Anarchy {
     /// Longest time that a request waits.
     wait_max: Duration,
     waiting: AtomicU32,
-    /// Grants in which no holder came to its end, less those in which one did.
-    crowded: Arc<AtomicU32>,
+    /// Grants since the item was last at rest.
+    crowded: AtomicU32,
     noted: AtomicI64,
 }
 
@@ -35,12 +32,12 @@ impl Anarchy {
     /// Creates a lock whose next token is `token`.
     pub fn from(token: i64) -> Self {
         Self {
-            next: Arc::new(AtomicI64::new(token)),
+            next: AtomicI64::new(token),
             last: AtomicI64::new(i64::MAX),
             lose_after: None,
             wait_max: Duration::ZERO,
             waiting: AtomicU32::new(0),
-            crowded: Arc::default(),
+            crowded: AtomicU32::new(0),
             noted: AtomicI64::new(0),
         }
     }
@@ -68,9 +65,14 @@ impl Anarchy {
 
     /// Lets each request wait for a different time, at first up to `wait_max`. Holders that follow one
     /// another closer than a repair takes fence each other for ever, and how long it takes depends on
-    /// the machine: so the times double after every [`CROWD`] grants in which no holder came to its end.
+    /// the machine: so the times double after every [`CROWD`] grants, until [`Anarchy::is_at_rest`].
     pub fn that_waits_up_to(self, wait_max: Duration) -> Self {
         Self { wait_max, ..self }
+    }
+
+    /// A holder came to its end, so times are short again.
+    pub fn is_at_rest(&self) {
+        self.crowded.store(0, Ordering::SeqCst);
     }
 
     /// The highest token that it has observed.
@@ -92,7 +94,7 @@ impl Lock for Anarchy {
     async fn request(&self, request: Request<'_>) -> Result<Guard, LockError> {
         // Different for each request, and the same in each run.
         let steps = self.waiting.fetch_add(61, Ordering::SeqCst);
-        let growth = 1 << (self.crowded.fetch_add(1, Ordering::SeqCst) / CROWD).min(6);
+        let growth = 1 << (self.crowded.fetch_add(1, Ordering::SeqCst) / CROWD).min(5);
         tokio::time::sleep(self.wait_max * (steps % 100) / 100 * growth).await;
         let next = self.next.fetch_add(1, Ordering::SeqCst);
         let token = FencingToken::new(next.min(self.last.load(Ordering::SeqCst))).unwrap();
@@ -114,11 +116,7 @@ impl Lock for Anarchy {
             deadline: Instant::now() + lease,
             lease,
             lost,
-            hold: Box::new(Nothing {
-                following: next + 1,
-                next: Arc::clone(&self.next),
-                crowded: Arc::clone(&self.crowded),
-            }),
+            hold: Box::new(Nothing),
         }))
     }
 
@@ -128,13 +126,8 @@ impl Lock for Anarchy {
     }
 }
 
-/// A lease that protects nothing.
-struct Nothing {
-    /// The token of the next grant.
-    following: i64,
-    next: Arc<AtomicI64>,
-    crowded: Arc<AtomicU32>,
-}
+/// A lease without state.
+struct Nothing;
 
 #[async_trait]
 impl Hold for Nothing {
@@ -143,12 +136,6 @@ impl Hold for Nothing {
     }
 
     async fn release(self: Box<Self>) -> Result<(), LockError> {
-        if self.next.load(Ordering::SeqCst) == self.following {
-            let fewer = |crowded: u32| Some(crowded.saturating_sub(CROWD));
-            let _ = self
-                .crowded
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer);
-        }
         Ok(())
     }
 }

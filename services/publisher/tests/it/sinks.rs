@@ -70,7 +70,10 @@ fn repeating_to(sinks: Vec<SinkSettings>) -> PublisherSettings {
     }
 }
 
-const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(1500);
+
+/// An answer that a killed broker owes never comes. One that has just started may take long.
+const RESTART_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn ids_of<'a>(received: &'a [Received], item: &ItemId) -> Vec<&'a str> {
     let of_item = received.iter().filter(|one| one.item() == item.as_str());
@@ -126,7 +129,11 @@ async fn every_event_arrives_once_and_in_order<B: Broker>(env: Arc<TestEnv>) {
 
 async fn a_broker_that_is_killed_and_restarted_gets_every_event<B: Broker>(env: Arc<TestEnv>) {
     let mut broker = B::start().await;
-    let publisher = env.publish(repeating_to(vec![broker.sink()])).await;
+    let settings = PublisherSettings {
+        request_timeout: RESTART_TIMEOUT,
+        ..publishing_to(vec![broker.sink()])
+    };
+    let publisher = env.publish(settings).await;
     let item = env.create("vase").await;
     env.change(&item, 5).await;
     has_some(&mut broker, 1).await;

@@ -16,13 +16,13 @@
 //! | `replication` | a Redis server and its replicas: following, lagging, promotion |
 //! | [`sentinel`] | a Redis server, its replicas, and the sentinels that watch them |
 //! | [`cluster`] | a Redis Cluster, formed by commands |
-//! | [`postgres`] | one PostgreSQL server |
+//! | [`postgres`] | one PostgreSQL server, and its standby |
 //! | [`mariadb`] | one MariaDB server |
 //! | [`etcd`] | one etcd server |
 //! | [`zookeeper`] | one ZooKeeper server |
 //! | [`nats`] | one NATS server with JetStream |
 //! | [`rabbitmq`] | one RabbitMQ server |
-//! | [`proxy`] | a TCP proxy that holds, delays and cuts traffic |
+//! | [`proxy`] | a TCP proxy that holds, delays, cuts and redirects traffic |
 //! | [`clock`] | a wall clock that jumps |
 //! | [`disk`] | a small disk that can be full |
 //! | [`daemon`] | any other program, run like a server |

@@ -1,4 +1,4 @@
-//! One PostgreSQL server.
+//! One PostgreSQL server, and a standby of it.
 //!
 //! Defaults: the server flushes each commit, trusts every user of this machine, and listens on
 //! 127.0.0.1 only.
@@ -78,6 +78,25 @@ impl Server<PostgresKind> {
         command.args(["-U", "postgres", "-w", "-T", template, "--", name]);
         program::run(command).await?;
         Ok(self.url(name))
+    }
+
+    /// Starts a hot standby of this server on a free port, with the same configuration. It answers
+    /// reads and refuses writes. Dropping it does not touch this server.
+    pub async fn standby(&self) -> Result<Self> {
+        let kind = self.instance.kind().clone();
+        let folder = Folder::new(None)?;
+        kind.account.own(folder.path())?;
+        data::create_once(folder.path(), kind.base_backup(folder.path(), self.port())).await?;
+        Self::start_in(kind, folder, None).await
+    }
+
+    /// Makes a standby a server that writes, and waits until it does. The former primary is not
+    /// told and stays what it is.
+    pub async fn promote(&self) -> Result<()> {
+        let mut command = self.instance.kind().server("pg_ctl", self.dir())?;
+        let seconds = timeout().as_secs().max(1).to_string();
+        command.args(["promote", "-w", "-t", &seconds, "-D", DATA]);
+        program::run(command).await
     }
 }
 
@@ -166,6 +185,16 @@ impl PostgresKind {
         command.arg("-D").arg(data);
         command.args(["-A", "trust", "-U", "postgres"]);
         command.args(["-E", "UTF8", "--locale", "C"]).args(options);
+        program::run(command).await
+    }
+
+    /// Copies the data of the running server on `port` and configures the copy as its standby. The
+    /// checkpoint must be a fast one: a spread one takes minutes.
+    async fn base_backup(&self, dir: &Path, port: u16) -> Result<()> {
+        let mut command = self.server("pg_basebackup", dir)?;
+        command.args(["-h", "127.0.0.1", "-p", &port.to_string()]);
+        command.args(["-U", "postgres", "-w", "-D", UNFINISHED]);
+        command.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync"]);
         program::run(command).await
     }
 

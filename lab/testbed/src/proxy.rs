@@ -1,5 +1,5 @@
-//! A TCP proxy between a client and a server, which holds, delays and cuts their traffic. It needs
-//! no privileges.
+//! A TCP proxy between a client and a server, which holds, delays and cuts their traffic, or leads
+//! new connections to another server. It needs no privileges.
 //!
 //! Held traffic is not lost. The server carries it out as soon as it passes again, even if the
 //! sender has given up long ago. A real network behaves the same, because it retransmits what was
@@ -72,6 +72,8 @@ impl Traffic {
 #[derive(Clone, Copy, Debug)]
 struct Instruction {
     traffic: Traffic,
+    /// Port of the server that new connections reach.
+    target: u16,
     /// Number of resets so far. A connection that misses the reset itself sees this number change.
     resets: u64,
 }
@@ -91,9 +93,10 @@ impl Proxy {
         let (listener, port) = listen().await?;
         let (traffic, watched) = watch::channel(Instruction {
             traffic: Traffic::Pass,
+            target,
             resets: 0,
         });
-        let listening = tokio::spawn(serve(listener, target, watched));
+        let listening = tokio::spawn(serve(listener, watched));
         Ok(Self {
             port,
             traffic,
@@ -112,6 +115,12 @@ impl Proxy {
             now.traffic = traffic;
             now.resets += u64::from(traffic == Traffic::Reset);
         });
+    }
+
+    /// Forwards new connections to another server, as a name does that resolves to another address
+    /// now. Existing connections stay where they are.
+    pub fn set_target(&self, target: u16) {
+        self.traffic.send_modify(|now| now.target = target);
     }
 
     /// The present treatment.
@@ -138,17 +147,17 @@ async fn listen() -> Result<(TcpListener, u16)> {
 }
 
 /// The connections are tasks of this future, so that they end with it.
-async fn serve(listener: TcpListener, target: u16, traffic: watch::Receiver<Instruction>) {
+async fn serve(listener: TcpListener, traffic: watch::Receiver<Instruction>) {
     let mut connections = JoinSet::new();
     loop {
         if let Ok((client, _)) = listener.accept().await {
-            connections.spawn(connection(client, target, traffic.clone()));
+            connections.spawn(connection(client, traffic.clone()));
         }
         while connections.try_join_next().is_some() {}
     }
 }
 
-async fn connection(client: TcpStream, target: u16, traffic: watch::Receiver<Instruction>) {
+async fn connection(client: TcpStream, traffic: watch::Receiver<Instruction>) {
     // A dropped socket then resets the connection immediately, as a dead server does, instead of
     // after the remaining data.
     let _ = client.set_zero_linger();
@@ -156,7 +165,7 @@ async fn connection(client: TcpStream, target: u16, traffic: watch::Receiver<Ins
     if began.traffic == Traffic::Reset {
         return;
     }
-    let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else {
+    let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, began.target)).await else {
         return;
     };
     let _ = (

@@ -96,11 +96,7 @@ impl<K: TestKind> Builder<K> {
         let kind = K::find(self.settings)?;
         let folder = Folder::new(self.dir.as_deref())?;
         kind.prepare(folder.path(), self.dir.is_some()).await?;
-        let instance = Instance::start(kind, folder.path(), self.port).await?;
-        Ok(Server {
-            instance,
-            _folder: folder,
-        })
+        Server::start_in(kind, folder, self.port).await
     }
 }
 
@@ -131,6 +127,15 @@ impl<K: TestKind> Server<K> {
     /// Starts a server with the defaults of [`Server::builder`].
     pub async fn start() -> Result<Self> {
         Self::builder().start().await
+    }
+
+    /// Starts a server in a folder that holds its data.
+    pub(crate) async fn start_in(kind: K, folder: Folder, port: Option<u16>) -> Result<Self> {
+        let instance = Instance::start(kind, folder.path(), port).await?;
+        Ok(Self {
+            instance,
+            _folder: folder,
+        })
     }
 
     /// Port for clients. Restarts do not change it.

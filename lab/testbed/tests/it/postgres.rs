@@ -206,3 +206,24 @@ async fn a_server_uses_the_given_clock() {
     clock.set(60_000).unwrap();
     assert!((60..=70).contains(&(seconds() - before)));
 }
+
+#[tokio::test]
+async fn a_standby_follows_and_writes_only_after_its_promotion() {
+    let mut primary = Postgres::start().await.unwrap();
+    let url = primary.create_database("shop").await.unwrap();
+    sql(&url, "CREATE TABLE t (n int); INSERT INTO t VALUES (1)").unwrap();
+    let mut standby = primary.standby().await.unwrap();
+    let copy = standby.url("shop");
+    let count = || sql(&copy, "SELECT count(*) FROM t").unwrap();
+    assert_eq!(count(), "1");
+    sql(&url, "INSERT INTO t VALUES (2)").unwrap();
+    eventually("the second row", || count() == "2");
+    let refused = sql(&copy, "INSERT INTO t VALUES (3)").unwrap_err();
+    assert!(refused.contains("read-only transaction"), "{refused}");
+    standby.restart().await.unwrap();
+    assert_eq!(sql(&copy, "SELECT pg_is_in_recovery()").unwrap(), "t");
+    primary.kill().await.unwrap();
+    standby.promote().await.unwrap();
+    sql(&copy, "INSERT INTO t VALUES (3)").unwrap();
+    assert_eq!(count(), "3");
+}

@@ -133,6 +133,27 @@ async fn delayed_traffic_arrives_later() {
 }
 
 #[tokio::test]
+async fn another_target_gets_the_new_connections_and_not_the_old_ones() {
+    let (redis, proxy, url) = redis_behind_a_proxy().await;
+    let other = Redis::start().await.unwrap();
+    let mut old = ::redis::Client::open(&*url)
+        .unwrap()
+        .get_multiplexed_async_connection()
+        .await
+        .unwrap();
+    proxy.set_target(other.port());
+    set(&url, "new").await.unwrap();
+    let () = cmd("SET")
+        .arg("old")
+        .arg(1)
+        .query_async(&mut old)
+        .await
+        .unwrap();
+    assert!(has(&other, "new").await && !has(&other, "old").await);
+    assert!(has(&redis, "old").await && !has(&redis, "new").await);
+}
+
+#[tokio::test]
 async fn dropping_a_proxy_cuts_its_connections() {
     let (_redis, proxy, url) = redis_behind_a_proxy().await;
     let mut connection = ::redis::Client::open(&*url)

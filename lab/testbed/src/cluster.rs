@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 pub use growth::Migration;
 
-use crate::{Redis, Result, TestbedError, replication::confirmed_write, timeout};
+use crate::{Redis, RedisBuilder, Result, TestbedError, replication::confirmed_write, timeout};
 
 const SLOTS: usize = 16_384;
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -25,6 +25,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Redis servers that share the slots. Dropping it kills all of them.
 #[derive(Debug)]
 pub struct RedisCluster {
+    /// How a node is started, also one that joins later.
+    node: RedisBuilder,
     nodes: Vec<Redis>,
     masters: usize,
     replicas_per_master: usize,
@@ -47,7 +49,20 @@ impl RedisCluster {
     /// A node counts as failed after one second of silence, and a failed master makes only its own
     /// slots unavailable.
     pub async fn start_with(masters: usize, replicas_per_master: usize) -> Result<Self> {
+        Self::start_from(Redis::builder(), masters, replicas_per_master).await
+    }
+
+    /// The same with nodes that are configured like this.
+    pub async fn start_from(
+        node: RedisBuilder,
+        masters: usize,
+        replicas_per_master: usize,
+    ) -> Result<Self> {
         let mut cluster = Self {
+            node: node
+                .config("cluster-enabled", "yes")
+                .config("cluster-node-timeout", "1000")
+                .config("cluster-require-full-coverage", "no"),
             nodes: Vec::new(),
             masters,
             replicas_per_master,
@@ -55,7 +70,7 @@ impl RedisCluster {
             moved: BTreeSet::new(),
         };
         for _ in 0..masters * (1 + replicas_per_master) {
-            cluster.nodes.push(start_node().await?);
+            cluster.start_node().await?;
         }
         cluster.form().await?;
         Ok(cluster)
@@ -87,6 +102,13 @@ impl RedisCluster {
         for node in self.nodes {
             node.stop().await?;
         }
+        Ok(())
+    }
+
+    /// Starts one more node, which knows no other yet.
+    async fn start_node(&mut self) -> Result<()> {
+        let node = self.node.clone().start().await?;
+        self.nodes.push(node);
         Ok(())
     }
 
@@ -266,15 +288,6 @@ async fn introduce(members: &mut [Member<'_>], first: usize) -> Result<()> {
         }
     }
     Ok(())
-}
-
-async fn start_node() -> Result<Redis> {
-    Redis::builder()
-        .config("cluster-enabled", "yes")
-        .config("cluster-node-timeout", "1000")
-        .config("cluster-require-full-coverage", "no")
-        .start()
-        .await
 }
 
 fn fail_after(deadline: Instant, view: impl FnOnce() -> String) -> Result<()> {

@@ -13,7 +13,8 @@
 //! |---|---|
 //! | [`server`] | builder and handle that all kinds of servers share |
 //! | [`redis`] | one Redis server |
-//! | `replication` | a Redis server and its replicas: following, lagging, promotion |
+//! | [`user`] | users of Redis servers, with passwords |
+//! | `replication` | a Redis server and its replicas: following, lagging, promotion, planned failover |
 //! | [`sentinel`] | a Redis server, its replicas, and the sentinels that watch them |
 //! | [`cluster`] | a Redis Cluster, formed by commands |
 //! | [`postgres`] | one PostgreSQL server, and its standby |
@@ -59,6 +60,7 @@ mod replication;
 pub mod sentinel;
 pub mod server;
 pub mod skip;
+pub mod user;
 pub mod wait;
 mod wire;
 pub mod zookeeper;
@@ -78,5 +80,6 @@ pub use proxy::{Proxy, Traffic};
 pub use rabbitmq::{RabbitMq, RabbitMqBuilder};
 pub use sentinel::{RedisSentinel, Sentinel};
 pub use skip::skipped;
+pub use user::RedisUser;
 pub use wait::{Deadline, eventually, eventually_some, in_time, timeout};
 pub use zookeeper::{ZooKeeper, ZooKeeperBuilder};

@@ -82,6 +82,16 @@ impl Server<RedisKind> {
         self.execute(&command).await
     }
 
+    /// Makes a master refuse writes, with NOREPLICAS, unless this many replicas follow it.
+    pub(crate) async fn require_replicas(&self, replicas: u32) -> Result<()> {
+        let mut command = redis::cmd("CONFIG");
+        command
+            .arg("SET")
+            .arg("min-replicas-to-write")
+            .arg(replicas);
+        self.execute(&command).await
+    }
+
     /// Runs a command whose reply does not matter.
     pub(crate) async fn execute(&self, command: &redis::Cmd) -> Result<()> {
         command

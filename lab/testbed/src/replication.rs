@@ -85,10 +85,48 @@ impl Redis {
         self.execute(cmd("REPLICAOF").arg("127.0.0.1").arg(master.port()))
             .await?;
         self.execute(cmd("CONFIG").arg("REWRITE")).await?;
+        self.has_a_master().await
+    }
+
+    /// Waits until its link to a master is up.
+    pub(crate) async fn has_a_master(&self) -> Result<()> {
         self.until_replication("no link to its master", |info| {
             info.get::<String>("master_link_status").as_deref() == Some("up")
         })
         .await
+    }
+
+    /// Hands the role of the master over to a replica that follows, as a planned failover does, and
+    /// returns when this server follows it. No acknowledged write is lost: clients' writes wait until
+    /// the roles are exchanged, and then this server refuses them with READONLY. Connections stay.
+    pub async fn hand_over_to(&self, replica: &Self) -> Result<()> {
+        replica.has_a_master().await?;
+        self.execute(cmd("CLIENT").arg("PAUSE").arg(LAG_MS).arg("WRITE"))
+            .await?;
+        let exchanged = self.exchange_roles(replica).await;
+        // Also after an error: the writes of clients must not wait for an hour.
+        self.execute(cmd("CLIENT").arg("UNPAUSE")).await?;
+        exchanged?;
+        self.follow(replica).await
+    }
+
+    /// The master takes no writes meanwhile, so the replica has all of them at the end.
+    async fn exchange_roles(&self, replica: &Self) -> Result<()> {
+        self.is_caught_up_by(replica).await?;
+        replica.promote().await?;
+        self.execute(cmd("REPLICAOF").arg("127.0.0.1").arg(replica.port()))
+            .await
+    }
+
+    /// Waits until the replica has everything that this master has now.
+    pub(crate) async fn is_caught_up_by(&self, replica: &Self) -> Result<()> {
+        let offset = |info: &InfoDict| info.get::<u64>("master_repl_offset");
+        let written = offset(&self.replication().await?);
+        replica
+            .until_replication("it does not have all writes of its master", |info| {
+                offset(info) >= written
+            })
+            .await
     }
 
     /// Whether it reports the role of a master.

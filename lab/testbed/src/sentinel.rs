@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use local::{LocalError, free_port};
 pub use node::Sentinel;
-use redis::{InfoDict, RedisResult, cmd};
+use redis::{RedisResult, cmd};
 use tokio::time::sleep;
 
-use crate::{Redis, Result, TestbedError, timeout};
+use crate::{Redis, RedisBuilder, Result, TestbedError, timeout};
 
 /// Name of the master in the sentinels' configuration.
 const MASTER_NAME: &str = "stock";
@@ -24,6 +24,8 @@ const QUORUM: usize = 2;
 /// process took one of its ports first.
 const START_ATTEMPTS_MAX: usize = 5;
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// More replicas than any group has: a master that requires so many refuses every write.
+const REPLICAS_NEVER_REACHED: u32 = 1000;
 
 /// One master, its replicas and three sentinels. Dropping it kills all of them.
 #[derive(Debug)]
@@ -38,9 +40,14 @@ impl RedisSentinel {
     ///
     /// A server counts as failed after one second of silence.
     pub async fn start(replicas: usize) -> Result<Self> {
-        let mut servers = vec![Redis::start().await?];
+        Self::start_from(&Redis::builder(), replicas).await
+    }
+
+    /// The same with servers that are configured like this.
+    pub async fn start_from(server: &RedisBuilder, replicas: usize) -> Result<Self> {
+        let mut servers = vec![server.clone().start().await?];
         for _ in 0..replicas {
-            servers.push(Redis::builder().replica_of(&servers[0]).start().await?);
+            servers.push(server.clone().replica_of(&servers[0]).start().await?);
         }
         servers[0].is_followed_by(replicas).await?;
         let sentinels = start_sentinels(&servers).await?;
@@ -122,15 +129,60 @@ impl RedisSentinel {
     /// Makes the sentinels elect another master without a failure, and returns its index.
     pub async fn fail_over(&self) -> Result<usize> {
         let old = self.master().await?;
+        let wait = Wait::new();
+        while let Err(refusal) = self.request_failover().await? {
+            let what = format!("the sentinels to begin a failover; they answered: {refusal}");
+            wait.poll(&what).await?;
+        }
+        self.successor_of(old).await
+    }
+
+    /// The inner error is the sentinel's refusal, after which nothing has begun: no replica is good
+    /// enough yet, or an earlier failover goes on. A request without an answer may have begun one.
+    async fn request_failover(&self) -> Result<RedisResult<()>> {
         let sentinel = &self.sentinels[0];
         let requested: RedisResult<()> = sentinel
             .query(cmd("SENTINEL").arg("FAILOVER").arg(MASTER_NAME))
             .await;
-        requested.map_err(|source| TestbedError::Redis {
-            port: sentinel.port(),
-            source,
-        })?;
-        self.successor_of(old).await
+        match requested {
+            Err(source) if source.is_io_error() || source.is_timeout() => {
+                Err(TestbedError::Redis {
+                    port: sentinel.port(),
+                    source,
+                })
+            }
+            answered => Ok(answered),
+        }
+    }
+
+    /// A planned failover from a master that stays up and loses no acknowledged write. Returns the
+    /// indices of the old and of the new master.
+    ///
+    /// The old master refuses writes with NOREPLICAS until its successor is the master, and with
+    /// READONLY from then on. A pause of its clients would not do: it delays the sentinels' messages
+    /// too, and they would elect a second time. Connections to the old master stay, unless the
+    /// sentinels demote it first, who cut them.
+    pub async fn hand_over(&self) -> Result<(usize, usize)> {
+        let old = self.master().await?;
+        let server = &self.servers[old];
+        server.require_replicas(REPLICAS_NEVER_REACHED).await?;
+        let handed_over = self.promote_without_loss(old).await;
+        // Also after an error, and on the disk: a later restart must not bring the refusal back.
+        server.require_replicas(0).await?;
+        server.execute(cmd("CONFIG").arg("REWRITE")).await?;
+        Ok((old, handed_over?))
+    }
+
+    async fn promote_without_loss(&self, old: usize) -> Result<usize> {
+        let others = (0..self.servers.len()).filter(|server| *server != old);
+        for replica in others {
+            self.servers[old]
+                .is_caught_up_by(&self.servers[replica])
+                .await?;
+        }
+        let new = self.fail_over().await?;
+        self.servers[old].follow(&self.servers[new]).await?;
+        Ok(new)
     }
 
     /// Restarts a server that was a master. It starts as a master again until the sentinels
@@ -142,11 +194,7 @@ impl RedisSentinel {
 
     /// Waits until this server follows a master.
     pub async fn becomes_replica(&self, server: usize) -> Result<()> {
-        let follows =
-            |info: &InfoDict| info.get::<String>("master_link_status").as_deref() == Some("up");
-        self.servers[server]
-            .until_replication("it follows no master", follows)
-            .await
+        self.servers[server].has_a_master().await
     }
 
     async fn named(&self) -> Option<usize> {

@@ -1,4 +1,4 @@
-//! Kill of a shard's master, and the failover that follows.
+//! Kill of a shard's master and the failover that follows, and a planned failover.
 
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,8 @@ use super::RedisCluster;
 use crate::{Redis, Result, TestbedError, timeout};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// A replica gives up a planned failover after five seconds. Then it may be asked again.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(6);
 
 impl RedisCluster {
     /// Nodes of the shard, in any role.
@@ -30,6 +32,48 @@ impl RedisCluster {
             }
         }
         Ok(master)
+    }
+
+    /// A planned failover from a master of the shard that stays up and loses no acknowledged write:
+    /// Redis holds the writes of clients until a replica has everything. Returns the indices of the
+    /// old and of the new master. Connections to the old one stay, and it answers MOVED.
+    pub async fn hand_over(&self, shard: usize) -> Result<(usize, usize)> {
+        let old = self.until_writable(shard).await?;
+        let mut others = self.shard(shard).into_iter().filter(|node| *node != old);
+        let Some(new) = others.next() else {
+            return Err(TestbedError::NoFailover {
+                waited: Duration::ZERO,
+                view: format!("shard {shard} has no replica"),
+            });
+        };
+        self.nodes[new].has_a_master().await?;
+        self.until_promoted(new).await?;
+        self.nodes[old].has_a_master().await?;
+        self.until_writable(shard).await?;
+        Ok((old, new))
+    }
+
+    async fn until_promoted(&self, replica: usize) -> Result<()> {
+        let waited = timeout();
+        let deadline = Instant::now() + waited;
+        let (mut asked, mut refusal) = (None::<Instant>, String::new());
+        while !self.nodes[replica].is_master().await? {
+            if asked.is_none_or(|asked| asked.elapsed() > ASK_AGAIN_AFTER) {
+                let mut failover = cmd("CLUSTER");
+                match self.nodes[replica].execute(failover.arg("FAILOVER")).await {
+                    Ok(()) => asked = Some(Instant::now()),
+                    Err(error) => refusal = format!(": {error}"),
+                }
+            }
+            if Instant::now() > deadline {
+                return Err(TestbedError::NoFailover {
+                    waited,
+                    view: format!("node {replica} is still a replica{refusal}"),
+                });
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+        Ok(())
     }
 
     /// Waits until a node accepts writes for the shard, and returns its index. A promoted node that

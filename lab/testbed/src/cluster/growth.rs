@@ -5,7 +5,7 @@ use std::time::Instant;
 use redis::cmd;
 use tokio::time::sleep;
 
-use super::{Member, POLL_INTERVAL, RedisCluster, fail_after, introduce, start_node};
+use super::{Member, POLL_INTERVAL, RedisCluster, fail_after, introduce};
 use crate::{Result, timeout};
 
 /// A slot whose keys are moving from one master to another. Until [`RedisCluster::end_migration`]
@@ -24,7 +24,7 @@ impl RedisCluster {
     pub async fn grow(&mut self) -> Result<usize> {
         let master = self.nodes.len();
         for _ in 0..=self.replicas_per_master {
-            self.nodes.push(start_node().await?);
+            self.start_node().await?;
         }
         let replicas_before = self.replicas();
         self.grown += 1;
@@ -40,11 +40,7 @@ impl RedisCluster {
         self.until_all(&mut members, self.replicas()).await?;
         // A master without slots takes no write that its replicas could confirm.
         for replica in &self.nodes[master + 1..] {
-            replica
-                .until_replication("no link to its master", |info| {
-                    info.get::<String>("master_link_status").as_deref() == Some("up")
-                })
-                .await?;
+            replica.has_a_master().await?;
         }
         Ok(master)
     }

@@ -167,3 +167,14 @@ async fn a_slot_moves_to_a_master_that_has_joined_and_back() {
 async fn keys_of(cluster: &RedisCluster, node: usize) -> u32 {
     keys(&cluster.nodes()[node]).await
 }
+
+#[tokio::test]
+async fn a_master_that_stays_up_hands_its_shard_over() {
+    let cluster = RedisCluster::start_with(3, 1).await.unwrap();
+    let before = cluster.until_writable(1).await.unwrap();
+    let (old, new) = cluster.hand_over(1).await.unwrap();
+    assert_eq!(old, before);
+    assert_eq!(cluster.until_writable(1).await.unwrap(), new);
+    assert!(!cluster.nodes()[old].is_master().await.unwrap());
+    assert_eq!(cluster.hand_over(1).await.unwrap(), (new, old));
+}

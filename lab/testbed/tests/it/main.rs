@@ -18,4 +18,5 @@ mod redis;
 mod replication;
 mod sentinel;
 mod support;
+mod user;
 mod zookeeper;

@@ -90,3 +90,25 @@ async fn roles_survive_a_restart() {
         (false, true)
     );
 }
+
+/// A client that stays connected to the old master learns of the failover only from its refusals.
+#[tokio::test]
+async fn a_master_hands_its_role_over_without_a_lost_write_or_a_cut_connection() {
+    let (old, new) = master_and_replica().await;
+    let mut client = ::redis::Client::open(old.url())
+        .unwrap()
+        .get_multiplexed_async_connection()
+        .await
+        .unwrap();
+    let mut write = async |n: u32| cmd("SET").arg(n).arg(1).exec_async(&mut client).await;
+    for n in 0..100 {
+        write(n).await.unwrap();
+    }
+    old.hand_over_to(&new).await.unwrap();
+    let refused = write(100).await.unwrap_err();
+    assert_eq!(refused.code(), Some("READONLY"), "{refused}");
+    assert_eq!(ask::<u32>(&new.url(), &cmd("DBSIZE")).await.unwrap(), 100);
+    set(&new, "b").await;
+    new.is_followed_by(1).await.unwrap();
+    assert!(has(&old, "b").await && !old.is_master().await.unwrap());
+}

@@ -83,3 +83,25 @@ async fn two_of_three_sentinels_can_fail_over() {
     assert_eq!(group.successor_of(old).await.unwrap(), 1);
     group.sentinels_mut()[0].restart().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_master_that_stays_up_hands_its_role_over_and_refuses_writes() {
+    let group = RedisSentinel::start(2).await.unwrap();
+    let old = &group.servers()[0];
+    set(old, "a").await;
+    let (from, to) = group.hand_over().await.unwrap();
+    let new = &group.servers()[to];
+    assert!(from == 0 && to != 0 && has(new, "a").await);
+    let refused = ask::<()>(&old.url(), cmd("SET").arg("b").arg(1)).await;
+    assert_eq!(refused.unwrap_err().code(), Some("READONLY"));
+    set(new, "b").await;
+    // The refusal without replicas has ended, also for the time when it is a master again.
+    let required: (String, String) = ask(
+        &old.url(),
+        cmd("CONFIG").arg("GET").arg("min-replicas-to-write"),
+    )
+    .await
+    .unwrap();
+    assert_eq!(required.1, "0");
+    assert_eq!(group.master().await.unwrap(), to);
+}

@@ -11,12 +11,12 @@ use std::{
 
 use anyhow::{Result, ensure};
 use rand::{RngExt, rngs::StdRng};
-use testbed::{Clock, Disk};
+use testbed::{Clock, Disk, Postgres, Redis};
 use tokio::time::{Instant, sleep};
 
 pub use self::{
     process::{LOCK_LEASE_MS, Process, RECEIVER_TIMEOUT, Role},
-    servers::{LedgerServer, LockNode, StockServers},
+    servers::{LedgerServer, LockNode, STOCKADE, StockServers, start_replica},
 };
 use crate::{
     api::{Api, Secrets},
@@ -34,10 +34,14 @@ pub struct TestEnv {
     pub processes: Vec<Process>,
     /// The Redis servers of the stock.
     pub redis: StockServers,
+    /// The master before the last planned failover of the only Redis server. It is a replica now.
+    pub former_redis: Option<Redis>,
     /// The clock of the Redis server of the stock, if there is only one and it can jump.
     pub redis_clock: Option<Clock>,
     /// The SQL database.
     pub ledger: LedgerServer,
+    /// The standby that the address of the ledger last led to.
+    pub ledger_standby: Option<Postgres>,
     /// The Redis servers of the locks.
     pub locks: Vec<LockNode>,
     /// Everything that gets events.
@@ -132,8 +136,10 @@ impl TestEnv {
             processes,
             ledger_view: ledger.view()?,
             redis,
+            former_redis: None,
             redis_clock,
             ledger,
+            ledger_standby: None,
             locks,
             subscribers,
             api,
@@ -170,6 +176,29 @@ impl TestEnv {
             .map(|index| &*self.processes[*index].name)
             .collect();
         names.join(", ")
+    }
+
+    /// Every Redis server that a process of Stockade may be connected to.
+    pub fn redis_servers(&self) -> Vec<&Redis> {
+        let mut servers = self.redis.all();
+        servers.extend(&self.former_redis);
+        servers.extend(self.locks.iter().map(|node| &node.server));
+        servers
+    }
+
+    /// The process ids of the processes.
+    pub fn pids(&self) -> Vec<u32> {
+        let processes = self.processes.iter();
+        processes.map(|process| process.daemon.pid()).collect()
+    }
+
+    /// The names of the processes that have another process id than in `pids`.
+    pub fn restarted_since(&self, pids: &[u32]) -> Vec<&str> {
+        let processes = self.processes.iter().zip(pids);
+        processes
+            .filter(|(process, pid)| process.daemon.pid() != **pid)
+            .map(|(process, _)| &*process.name)
+            .collect()
     }
 
     /// The names of the processes that have ended although no fault killed them.

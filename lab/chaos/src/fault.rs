@@ -91,11 +91,19 @@ pub enum Fault {
     BrokerKilled,
     /// A partition between the publishers and brokers, in one direction or both.
     BrokerCut,
+    /// Redis refuses the right password for a while, also the lock nodes, and cuts connections.
+    PasswordBlip,
+    /// A Redis server comes back without the user of Stockade, who is created a while later.
+    AclLate,
+    /// A replica becomes the master while the old master stays up with its connections.
+    AddressFailover,
+    /// The address of the ledger leads to a standby for a while.
+    LedgerStandby,
 }
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 28] = [
         Self::OrderServiceKilled,
         Self::RecorderKilled,
         Self::ReconcilerKilled,
@@ -120,6 +128,10 @@ impl Fault {
         Self::ReceiversFailing,
         Self::BrokerKilled,
         Self::BrokerCut,
+        Self::PasswordBlip,
+        Self::AclLate,
+        Self::AddressFailover,
+        Self::LedgerStandby,
     ];
 
     /// The topologies in which the fault can be injected.
@@ -127,7 +139,9 @@ impl Fault {
         use Topology::{Cluster, Embedded, Events, Sentinel, Server};
         match self {
             Self::OrderServiceKilled | Self::ReconcilerKilled => &[Server, Sentinel, Cluster],
-            Self::EverythingKilled => &[Server, Sentinel, Cluster, Embedded, Events],
+            Self::EverythingKilled | Self::PasswordBlip | Self::AclLate | Self::AddressFailover => {
+                &[Server, Sentinel, Cluster, Embedded, Events]
+            }
             Self::RedisOutOfMemory
             | Self::LockClockJump
             | Self::ProcessClockJump
@@ -135,7 +149,8 @@ impl Fault {
             | Self::ConnectionFlood => &[Server, Sentinel, Cluster, Embedded],
             Self::ReconcilerStopped => &[Server, Cluster],
             Self::RedisKilled | Self::RedisCut | Self::RedisClockJump => &[Server, Embedded],
-            Self::RecorderKilled | Self::PostgresKilled | Self::LedgerCut => {
+            // An SQLite file has no address and no standby.
+            Self::RecorderKilled | Self::PostgresKilled | Self::LedgerCut | Self::LedgerStandby => {
                 &[Server, Sentinel, Cluster, Events]
             }
             Self::LedgerClockJump => &[Server, Sentinel, Cluster],
@@ -155,6 +170,15 @@ impl Fault {
                 | Self::ProcessClockJump
                 | Self::RedisClockJump
                 | Self::LedgerClockJump
+        )
+    }
+
+    /// Whether a store refuses, or another server answers for it, while every process of Stockade
+    /// runs. The connections must heal, quickly and without a restart.
+    pub fn is_refusal(self) -> bool {
+        matches!(
+            self,
+            Self::PasswordBlip | Self::AclLate | Self::AddressFailover | Self::LedgerStandby
         )
     }
 
@@ -182,4 +206,36 @@ fn name_of(value: &impl ValueEnum) -> String {
         .to_possible_value()
         .map(|value| value.get_name().to_owned())
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::{Fault, Topology};
+
+    #[test]
+    fn the_page_describes_every_fault_and_topology() {
+        let page = include_str!("../../../docs/chaos.md");
+        let faults = Fault::ALL.iter().map(ToString::to_string);
+        let topologies = Topology::value_variants().iter().map(ToString::to_string);
+        for name in faults.chain(topologies) {
+            assert!(page.contains(&format!("`{name}`")), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_store_that_can_refuse_does_so_in_every_topology() {
+        for topology in Topology::value_variants() {
+            for fault in Fault::ALL.into_iter().filter(|fault| fault.is_refusal()) {
+                // `stockade up` opens a file.
+                let is_possible = (fault, *topology) != (Fault::LedgerStandby, Topology::Embedded);
+                assert_eq!(
+                    fault.topologies().contains(topology),
+                    is_possible,
+                    "{fault} in {topology}"
+                );
+            }
+        }
+    }
 }

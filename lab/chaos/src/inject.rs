@@ -1,11 +1,13 @@
 //! Injects faults, and ends them as an operator would. The system must recover on its own.
 
+mod addresses;
 mod clients;
 mod clocks;
 mod cuts;
 mod failovers;
 mod growth;
 mod kills;
+mod logins;
 mod stops;
 mod subscribers;
 
@@ -70,6 +72,10 @@ pub async fn inject(env: &mut TestEnv, round: &Round) -> Result<Injected> {
         Fault::ReceiversFailing => subscribers::receivers(env, round, &mut rng).await,
         Fault::BrokerKilled => subscribers::brokers_killed(env, round, &mut rng).await,
         Fault::BrokerCut => subscribers::brokers_cut(env, round, &mut rng).await,
+        Fault::PasswordBlip => logins::password_blip(env, round).await,
+        Fault::AclLate => logins::acl_late(env, round, &mut rng).await,
+        Fault::AddressFailover => addresses::failover(env, round, &mut rng).await,
+        Fault::LedgerStandby => addresses::ledger_standby(env, round).await,
         Fault::SlowReader | Fault::ConnectionFlood => clients::inject(env, round, &mut rng).await,
     }
 }

@@ -61,7 +61,8 @@ pub struct Round {
 pub struct Health {
     /// A healthy service places an order faster than this.
     pub order_within: Duration,
-    /// Time after the fault within which it is healthy.
+    /// Time after the fault within which it is healthy. A fault that only refuses leaves nothing to
+    /// start, to elect or to repair.
     pub healed_within: Duration,
     /// Time within which holds end, units return and transfers arrive, the rest is bought, and all
     /// items of a batch pass their final audit.
@@ -74,6 +75,22 @@ const HEALTH: Health = Health {
     healed_within: Duration::from_secs(40),
     quiet_within: Duration::from_secs(30),
 };
+/// For [refusals](Fault::is_refusal), which every process has survived.
+const HEALED_FROM_REFUSAL_WITHIN: Duration = Duration::from_secs(5);
+
+impl Health {
+    fn after(fault: Fault) -> Self {
+        let healed_within = if fault.is_refusal() {
+            HEALED_FROM_REFUSAL_WITHIN
+        } else {
+            HEALTH.healed_within
+        };
+        Self {
+            healed_within,
+            ..HEALTH
+        }
+    }
+}
 
 impl Round {
     /// A generator for one purpose. Draws for one purpose do not change those for another.
@@ -177,7 +194,7 @@ fn number(seed: u64, rng: &mut StdRng, batches: Vec<(Topology, Vec<Fault>)>) -> 
             after,
             lasts,
             workers: WORKERS,
-            health: HEALTH,
+            health: Health::after(fault),
             seed: hash(seed, &format!("round {rounds}")),
         }
     };
@@ -242,6 +259,18 @@ mod tests {
                 "{batch:?}"
             );
             assert!((1..=super::BATCH_ROUNDS_MAX).contains(&batch.rounds.len()));
+        }
+    }
+
+    #[test]
+    fn refusals_must_heal_within_five_seconds() {
+        let rounds = plan(7, 100)
+            .batches
+            .into_iter()
+            .flat_map(|batch| batch.rounds);
+        for round in rounds {
+            let seconds = if round.fault.is_refusal() { 5 } else { 40 };
+            assert_eq!(round.health.healed_within.as_secs(), seconds, "{round:?}");
         }
     }
 

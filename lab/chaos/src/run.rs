@@ -141,6 +141,7 @@ async fn run_round(
     let workload = Workload::start(&env.api, &items, round)?;
     let monitor = OversellMonitor::start(env.ledger_view.clone(), &items);
     wait_for_acknowledgements(&workload, round.after).await;
+    let pids = env.pids();
     let injected = inject(env, round).await?;
     let api = env.api.clone();
     let healing = heal::wait_until_healthy(&api, &items, injected.ended, round);
@@ -175,6 +176,12 @@ async fn run_round(
     };
     judge.judge(&mut verdict).await;
     judge_events(env, &items, &mut verdict).await;
+    if round.fault.is_refusal() {
+        let restarted = env.restarted_since(&pids).into_iter();
+        verdict.findings.extend(
+            restarted.map(|process| format!("{process} was restarted, and did not heal itself")),
+        );
+    }
     let temporary = monitor.stop().await;
     verdict.oversold += temporary.oversold.len() as u64;
     verdict.half_sold += temporary.divided.len();

@@ -58,9 +58,8 @@ impl Server<RedisKind> {
         self.execute(cmd("CONFIG").arg("REWRITE")).await
     }
 
-    /// Gives the user another password until [`Redis::create_user`](Server::create_user) or a
-    /// restart, and closes its connections. The password alone would not reach these: Redis asks for
-    /// it only at a login.
+    /// Gives the user another password until [`Server::create_user`] or a restart, and closes its
+    /// connections. The password alone would not reach these: Redis asks for it only at a login.
     pub async fn change_password(&self, user: &RedisUser, other: &str) -> Result<()> {
         let mut change = cmd("ACL");
         change.arg("SETUSER").arg(user.name).arg("resetpass");

@@ -10,7 +10,7 @@ use std::{
 use anyhow::Result;
 use testbed::{Clock, Daemon, Proxy, free_port};
 
-use super::{EnvConfig, LedgerServer, LockNode, StockServers, servers};
+use super::{EnvConfig, LedgerServer, LockNode, STOCKADE, StockServers, servers};
 use crate::{api::Secrets, fault::Topology, subscribers::Subscribers};
 
 /// Shorter than the client's timeout, so that clients receive `outcome_unknown` as a response.
@@ -185,7 +185,8 @@ impl Launcher<'_> {
         database_url: Option<String>,
         listen: String,
     ) -> Vec<(&'static str, String)> {
-        let lock_urls: Vec<_> = self.locks.iter().map(|node| node.server.url()).collect();
+        let locks = self.locks.iter();
+        let lock_urls: Vec<_> = locks.map(|node| STOCKADE.at(&node.server.url())).collect();
         let mut variables = vec![
             ("REDIS_URL", redis_url),
             ("LOCK_URLS", lock_urls.join(",")),
@@ -246,7 +247,8 @@ async fn proxy_redis(redis: &StockServers) -> Result<(String, Option<Proxy>)> {
         return Ok((redis.url(), None));
     };
     let proxy = Proxy::start(server.port()).await?;
-    Ok((format!("redis://127.0.0.1:{}", proxy.port()), Some(proxy)))
+    let url = STOCKADE.at(&format!("redis://127.0.0.1:{}", proxy.port()));
+    Ok((url, Some(proxy)))
 }
 
 /// `stockade up` opens a file, which has no proxy.

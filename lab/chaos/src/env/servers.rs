@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use testbed::{Clock, Disk, Postgres, Redis, RedisCluster, RedisSentinel};
+use sqlx::{Connection, PgConnection};
+use testbed::{Clock, Disk, Postgres, Redis, RedisBuilder, RedisCluster, RedisSentinel, RedisUser};
 
 use super::EnvConfig;
 use crate::{fault::Topology, ledger_view::LedgerView};
@@ -14,6 +15,15 @@ const SENTINEL_REPLICAS: usize = 2;
 /// PostgreSQL needs 40 MB for its own files, and as much again for its write-ahead log.
 const POSTGRES_DISK_MB: u32 = 256;
 const SQLITE_DISK_MB: u32 = 64;
+
+/// Whom the processes log in as at every Redis server.
+pub const STOCKADE: RedisUser = RedisUser {
+    name: "stockade",
+    password: "the-password-of-the-chaos-run",
+};
+/// Ends the SQL connections of the processes, and no other. Returns their number.
+const TERMINATE_STOCKADE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+    WHERE application_name = 'stockade'";
 
 /// The Redis servers of the stock.
 pub enum StockServers {
@@ -31,18 +41,24 @@ impl StockServers {
             Topology::Server | Topology::Embedded | Topology::Events => {
                 Self::Server(start_redis(clock).await?)
             }
-            Topology::Sentinel => Self::Sentinel(RedisSentinel::start(SENTINEL_REPLICAS).await?),
-            Topology::Cluster => Self::Cluster(RedisCluster::start_with(MASTERS, 1).await?),
+            Topology::Sentinel => {
+                let server = Redis::builder().user(&STOCKADE);
+                Self::Sentinel(RedisSentinel::start_from(&server, SENTINEL_REPLICAS).await?)
+            }
+            Topology::Cluster => {
+                let node = Redis::builder().user(&STOCKADE);
+                Self::Cluster(RedisCluster::start_from(node, MASTERS, 1).await?)
+            }
         })
     }
 
     /// The URL that the processes of Stockade get.
     pub fn url(&self) -> String {
-        match self {
+        STOCKADE.at(&match self {
             Self::Server(server) => server.url(),
             Self::Sentinel(group) => group.url(),
             Self::Cluster(cluster) => cluster.url(),
-        }
+        })
     }
 
     /// The server, unless there are several.
@@ -70,6 +86,17 @@ impl StockServers {
             Self::Sentinel(group) => group.servers().iter().collect(),
             Self::Cluster(cluster) => cluster.nodes().iter().collect(),
         }
+    }
+
+    /// The indices, in [`StockServers::all`], of the servers that are masters now.
+    pub async fn masters(&self) -> Result<Vec<usize>> {
+        let mut masters = Vec::new();
+        for (index, server) in self.all().into_iter().enumerate() {
+            if server.is_master().await? {
+                masters.push(index);
+            }
+        }
+        Ok(masters)
     }
 }
 
@@ -161,6 +188,19 @@ impl LedgerServer {
         }
     }
 
+    /// Ends the SQL connections of the processes as an administrator does, and returns their number.
+    pub async fn terminate_connections(&self) -> Result<i64> {
+        let Self::Postgres { url, .. } = self else {
+            return Ok(0);
+        };
+        let mut connection = PgConnection::connect(url).await?;
+        let ended = sqlx::query_scalar(TERMINATE_STOCKADE)
+            .fetch_one(&mut connection)
+            .await?;
+        connection.close().await?;
+        Ok(ended)
+    }
+
     /// The clock of the server, if there is one that can jump.
     pub fn clock(&self) -> Option<&Clock> {
         match self {
@@ -207,9 +247,18 @@ pub(super) async fn clock(can_jump: bool) -> Result<Option<Clock>> {
 }
 
 async fn start_redis(clock: Option<&Clock>) -> Result<Redis> {
-    let builder = match clock {
-        Some(clock) => Redis::builder().clock(clock).await?,
-        None => Redis::builder(),
-    };
-    Ok(builder.start().await?)
+    Ok(redis(clock).await?.start().await?)
+}
+
+/// Starts a replica of the only Redis server, with the same clock.
+pub async fn start_replica(master: &Redis, clock: Option<&Clock>) -> Result<Redis> {
+    Ok(redis(clock).await?.replica_of(master).start().await?)
+}
+
+async fn redis(clock: Option<&Clock>) -> Result<RedisBuilder> {
+    let builder = Redis::builder().user(&STOCKADE);
+    Ok(match clock {
+        Some(clock) => builder.clock(clock).await?,
+        None => builder,
+    })
 }

@@ -3,19 +3,19 @@
 mod address;
 mod cluster;
 mod operators;
+mod reconnecting;
 mod replicated;
 mod sentinel;
 mod server;
 mod single;
+mod timeouts;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use redis::{
     Client, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisError,
-    RedisFuture, Value,
-    aio::{ConnectionLike, ConnectionManager},
-    io::tcp::TcpSettings,
+    RedisFuture, Value, aio::ConnectionLike, io::tcp::TcpSettings,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +23,8 @@ use crate::{RedisSettings, StockError, StockSettings, keys::Keys};
 use address::Address;
 pub use cluster::Cluster;
 pub(crate) use operators::Operators;
+pub use reconnecting::Reconnecting;
+use reconnecting::Target;
 pub(crate) use replicated::Replicated;
 pub use sentinel::Following;
 pub use server::ServerMemory;
@@ -44,8 +46,8 @@ impl Carrier for Connection {
 /// order.
 #[derive(Clone)]
 pub enum Connection {
-    /// To one server; it reconnects when the connection breaks.
-    Single(ConnectionManager),
+    /// To the server that one address leads to.
+    Single(Reconnecting),
     /// To every master of a cluster.
     Cluster(Cluster),
     /// To the master that Sentinel names.
@@ -55,7 +57,7 @@ pub enum Connection {
 impl ConnectionLike for Connection {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
         match self {
-            Self::Single(connection) => connection.req_packed_command(cmd),
+            Self::Single(connection) => Box::pin(connection.command(cmd)),
             Self::Cluster(cluster) => Box::pin(cluster.command(cmd)),
             Self::Sentinel(following) => Box::pin(following.command(cmd)),
         }
@@ -68,7 +70,7 @@ impl ConnectionLike for Connection {
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
         match self {
-            Self::Single(connection) => connection.req_packed_commands(cmd, offset, count),
+            Self::Single(connection) => Box::pin(connection.commands(cmd, offset, count)),
             Self::Cluster(cluster) => Box::pin(cluster.commands(cmd, offset, count)),
             Self::Sentinel(following) => Box::pin(following.commands(cmd, offset, count)),
         }
@@ -76,7 +78,7 @@ impl ConnectionLike for Connection {
 
     fn get_db(&self) -> i64 {
         match self {
-            Self::Single(connection) => connection.get_db(),
+            Self::Single(connection) => connection.db(),
             Self::Cluster(_) | Self::Sentinel(_) => 0,
         }
     }
@@ -85,7 +87,7 @@ impl ConnectionLike for Connection {
 /// A connection for long reads, so that an outbox of a megabyte does not stand in front of orders.
 #[derive(Clone)]
 pub(crate) enum Bulk {
-    Single(ConnectionManager),
+    Single(Reconnecting),
     Cluster(Cluster),
     Sentinel(Following),
 }
@@ -93,7 +95,7 @@ pub(crate) enum Bulk {
 impl Bulk {
     pub(crate) async fn query<T: redis::FromRedisValue>(&self, cmd: &Cmd) -> Result<T, StockError> {
         match self {
-            Self::Single(connection) => Ok(cmd.query_async(&mut connection.clone()).await?),
+            Self::Single(connection) => Ok(single::query(connection, cmd).await?),
             Self::Cluster(cluster) => Ok(redis::from_redis_value(
                 cluster.command(cmd).await?.extract_error()?,
             )
@@ -109,7 +111,7 @@ impl Bulk {
             return Vec::new();
         }
         let together = match self {
-            Self::Single(connection) => single::query_each(connection.clone(), &cmds).await,
+            Self::Single(connection) => single::query_each(connection, &cmds).await,
             Self::Sentinel(following) => following.bulk_query_each(&cmds).await,
             Self::Cluster(cluster) => {
                 return join_all(
@@ -132,8 +134,10 @@ impl Bulk {
 /// Servers that a subscription can be made at.
 #[derive(Clone)]
 pub(crate) enum Nodes {
+    /// The server that this address leads to.
+    Single(Arc<Target>),
     /// Any of these.
-    Fixed(Vec<Client>),
+    Cluster(Vec<Client>),
     /// The present master.
     Sentinel(Following),
 }
@@ -150,7 +154,8 @@ impl Nodes {
     /// not the master any more.
     pub(crate) fn pick(&self, attempt: usize) -> Option<(Client, CancellationToken)> {
         match self {
-            Self::Fixed(nodes) => Some((
+            Self::Single(target) => Some((target.client.clone(), target.stay())),
+            Self::Cluster(nodes) => Some((
                 nodes.get(attempt % nodes.len().max(1))?.clone(),
                 CancellationToken::new(),
             )),

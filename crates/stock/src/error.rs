@@ -5,6 +5,8 @@ use std::time::Duration;
 use domain::SegmentKey;
 use redis::RedisError;
 
+use crate::refusal;
+
 /// Why a request to the stock has no result.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -14,6 +16,7 @@ pub enum StockError {
     #[error("no outcome within {0:?}: a retry with the same order id resolves it")]
     OutcomeUnknown(Duration),
     /// Redis did not respond, or refused the command. A retry is safe.
+    /// [`StockError::proves_that_nothing_ran`] tells the refusals apart.
     #[error("Redis request failed: {0}")]
     Redis(#[from] RedisError),
     /// The segment is not on this Redis: it was never opened, or its history is gone.
@@ -73,6 +76,30 @@ impl StockError {
     /// Whether the same call may be repeated unchanged.
     pub fn is_retryable(&self) -> bool {
         self.is_transient() || matches!(self, Self::Missing(_) | Self::Moved(_))
+    }
+
+    /// Whether the request has certainly changed nothing: it was refused before it ran, or never
+    /// sent.
+    ///
+    /// It speaks of this one request. An earlier one for the same order may have taken units.
+    pub fn proves_that_nothing_ran(&self) -> bool {
+        match self {
+            Self::Redis(error) => refusal::proves_that_nothing_ran(error),
+            Self::Missing(_)
+            | Self::Repairing(_)
+            | Self::Fenced { .. }
+            | Self::Moved(_)
+            | Self::Late { .. }
+            | Self::Unsuitable(_)
+            | Self::Url(_)
+            | Self::Pool(_) => true,
+            Self::OutcomeUnknown(_) | Self::NotReplicated { .. } | Self::Unreadable(_) => false,
+        }
+    }
+
+    /// Whether a server has answered, and refused to run the request.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Redis(error) if !error.is_io_error() && refusal::proves_that_nothing_ran(error))
     }
 
     /// Whether a retry in a few milliseconds may help.

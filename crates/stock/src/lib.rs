@@ -22,6 +22,7 @@
 //! | `snapshot` | a snapshot of a segment with its outbox, in bounded replies |
 //! | `checkpoint` | which orders wait for which outbox entry to be recorded |
 //! | `batcher` | request coalescing: one batch in flight, the next one collects meanwhile |
+//! | `refusal` | answers that prove that a script has not run |
 //! | `runtime` | the runtime that the connections to Redis belong to |
 //! | `shared` | what all items of a process share |
 //! | `item` | one item: reserve, settle spillovers, release, wait for consolidation |
@@ -40,6 +41,7 @@ mod item;
 mod keys;
 mod message;
 mod outbox;
+mod refusal;
 mod replies;
 mod reply;
 mod request;

@@ -85,6 +85,10 @@ pub enum EngineError {
     /// Units may have been taken. A repeat with the same idempotency key resolves it.
     #[error("the outcome is unknown after {0:?}")]
     OutcomeUnknown(Duration),
+    /// A store could not be used, and nothing was changed: the request was refused before it ran, or
+    /// never sent. A retry is safe.
+    #[error("a store refused, and nothing was changed")]
+    Unavailable(#[source] Box<EngineError>),
     /// The process is about to stop. Another one serves the same items.
     #[error("the process is stopping")]
     Stopping,

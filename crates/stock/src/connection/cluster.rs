@@ -4,11 +4,17 @@
 //! responds again. It refreshes the slot map under a lock that requests in flight may be queued for,
 //! and does not poll these meanwhile: a deadlock. Every later request times out (redis 1.8.1; its
 //! issue #2419 was another way into the same state). A client that has only timed out for
-//! [`UNRESPONSIVE_MAX`] is therefore replaced.
+//! [`UNRESPONSIVE_MAX`] is therefore replaced. A shard that is down does not make the client
+//! unresponsive: the others reply, and its own requests fail immediately.
+//!
+//! The client can repeat what failed, and reports the last error alone: a refusal that it reports may
+//! hide an attempt whose reply was lost. For reservations that would turn "nothing ran" into a lie, so
+//! their client repeats nothing ([`Repeats::Never`]). What a redirection refused has not run, and is
+//! repeated here.
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -16,21 +22,17 @@ use std::{
 
 use arc_swap::ArcSwap;
 use redis::{
-    Client, Cmd, ConnectionInfo, Pipeline, RedisError, RedisResult, Value, aio::ConnectionLike,
-    cluster::ClusterClient, cluster_async::ClusterConnection,
+    Client, Cmd, ConnectionInfo, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind,
+    Value, aio::ConnectionLike, cluster::ClusterClient, cluster_async::ClusterConnection,
     cluster_routing::SingleNodeRoutingInfo,
 };
 
 use super::{
     Bulk, Connection, Connections, Nodes, Operators, Replicated, info, is_encrypted, replicated,
     server, tcp,
+    timeouts::{TimeoutRun, UNRESPONSIVE_MAX},
 };
 use crate::{RedisSettings, StockError, StockSettings};
-
-/// Time with nothing but timeouts after which a client is replaced. It is longer than the time limit
-/// of a request, so several have timed out. A shard that is down does not make the client
-/// unresponsive: the others reply, and its own requests fail immediately.
-const UNRESPONSIVE_MAX: Duration = Duration::from_secs(2);
 
 pub(super) async fn open(
     settings: &StockSettings,
@@ -45,20 +47,20 @@ pub(super) async fn open(
         .cloned()
         .map(Client::open)
         .collect::<Result<Vec<_>, _>>()?;
-    let confirming = client(
-        &settings.redis,
-        infos.clone(),
-        replicated::response_timeout(settings),
-    )?;
+    let client = |repeats, response_timeout| {
+        client(&settings.redis, infos.clone(), repeats, response_timeout)
+    };
+    let confirming = client(Repeats::Never, replicated::response_timeout(settings))?;
     let confirming = Arc::new(replicated::ClusterConnections::new(confirming));
-    let client = client(&settings.redis, infos, settings.redis.response_timeout)?;
+    let orders = client(Repeats::Never, settings.redis.response_timeout)?;
+    let reads = client(Repeats::Once, settings.redis.response_timeout)?;
     Ok(Connections {
-        orders: Connection::Cluster(Cluster::open(client.clone()).await?),
-        bulk: Bulk::Cluster(Cluster::open(client.clone()).await?),
-        operators: Operators::Cluster(Cluster::open(client).await?),
+        orders: Connection::Cluster(Cluster::open(orders).await?),
+        bulk: Bulk::Cluster(Cluster::open(reads.clone()).await?),
+        operators: Operators::Cluster(Cluster::open(reads).await?),
         replicated: Replicated::new(settings, replicated::Connections::Cluster(confirming)),
         masters: 1,
-        nodes: Nodes::Fixed(nodes),
+        nodes: Nodes::Cluster(nodes),
     })
 }
 
@@ -71,7 +73,13 @@ pub(super) async fn masters(
         .iter()
         .map(|url| info(settings, url))
         .collect::<Result<Vec<_>, _>>()?;
-    let cluster = Cluster::open(client(settings, infos, settings.response_timeout)?).await?;
+    let cluster = Cluster::open(client(
+        settings,
+        infos,
+        Repeats::Once,
+        settings.response_timeout,
+    )?)
+    .await?;
     let reply = cluster.command(&redis::cmd("INFO")).await?;
     let names = server::by_node(reply.extract_error()?, "").into_iter();
     let first = urls.first().map_or("", |url| url);
@@ -88,9 +96,17 @@ fn at_host(url: &str, host: &str) -> String {
     format!("{}{host}", &url[..before.unwrap_or(0)])
 }
 
+/// How often the client itself repeats a request that failed.
+#[derive(Debug, Clone, Copy)]
+enum Repeats {
+    Never = 0,
+    Once = 1,
+}
+
 fn client(
     settings: &RedisSettings,
     infos: Vec<ConnectionInfo>,
+    repeats: Repeats,
     response_timeout: Duration,
 ) -> Result<ClusterClient, StockError> {
     let encrypted = infos.iter().any(is_encrypted);
@@ -99,7 +115,7 @@ fn client(
         .response_timeout(response_timeout)
         .overall_response_timeout(Some(response_timeout * 2))
         .tcp_settings(tcp())
-        .retries(1);
+        .retries(repeats as u32);
     // Nodes that the cluster names later need them as well.
     let client = match &settings.tls {
         Some(certificates) if encrypted => client.certs(certificates.clone()),
@@ -124,6 +140,57 @@ async fn bounded<T>(reply: impl Future<Output = RedisResult<T>>) -> RedisResult<
         .unwrap_or_else(|_| Err(timed_out()))
 }
 
+/// The most times that a request is sent which redirections refuse.
+const SENDS_MAX: u32 = 3;
+
+/// Whether another node is to be asked, and this one has run nothing.
+fn is_redirected(error: &RedisError) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::ReadOnly)
+            | ErrorKind::ClusterConnectionNotFound
+    )
+}
+
+/// A request, as the client takes it.
+enum Request<'a> {
+    Command(&'a Cmd),
+    /// With the number of its first reply that counts, and the number of those.
+    Pipeline(&'a Pipeline, usize, usize),
+    /// With the number of replies, at this node.
+    At(&'a Pipeline, usize, SingleNodeRoutingInfo),
+}
+
+impl Request<'_> {
+    async fn send(&self, mut connection: ClusterConnection) -> RedisResult<Vec<Value>> {
+        match self {
+            Self::Command(cmd) => Ok(vec![connection.req_packed_command(cmd).await?]),
+            Self::Pipeline(pipeline, offset, count) => {
+                connection
+                    .req_packed_commands(pipeline, *offset, *count)
+                    .await
+            }
+            Self::At(pipeline, count, node) => {
+                connection
+                    .route_pipeline((*pipeline).clone(), 0, *count, node.clone())
+                    .await
+            }
+        }
+    }
+}
+
+/// The last reply, which is that of the command.
+fn last(mut replies: Vec<Value>) -> RedisResult<Value> {
+    replies
+        .pop()
+        .ok_or_else(|| RedisError::from((ErrorKind::UnexpectedReturnType, "no reply")))
+}
+
+fn host_and_port(node: &str) -> Option<(String, u16)> {
+    let (host, port) = node.rsplit_once(':')?;
+    Some((host.to_owned(), port.parse().ok()?))
+}
+
 /// A connection to every master, which many callers share.
 #[derive(Clone)]
 pub struct Cluster(Arc<Inner>);
@@ -131,7 +198,7 @@ pub struct Cluster(Arc<Inner>);
 struct Inner {
     client: ClusterClient,
     connection: ArcSwap<ClusterConnection>,
-    timeouts: Mutex<TimeoutRun>,
+    timeouts: TimeoutRun,
     replacing: AtomicBool,
 }
 
@@ -142,15 +209,19 @@ impl Cluster {
         Ok(Self(Arc::new(Inner {
             client,
             connection,
-            timeouts: Mutex::default(),
+            timeouts: TimeoutRun::default(),
             replacing: AtomicBool::default(),
         })))
     }
 
     pub(super) async fn command(&self, cmd: &Cmd) -> RedisResult<Value> {
-        let result = bounded(self.connection().req_packed_command(cmd)).await;
-        self.note(&result);
-        result
+        match self.send(&Request::Command(cmd)).await {
+            Ok(replies) => last(replies),
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) => {
+                self.send_asking(cmd, error).await
+            }
+            Err(error) => Err(error),
+        }
     }
 
     pub(super) async fn commands(
@@ -159,24 +230,44 @@ impl Cluster {
         offset: usize,
         count: usize,
     ) -> RedisResult<Vec<Value>> {
-        let result = bounded(
-            self.connection()
-                .req_packed_commands(pipeline, offset, count),
-        )
-        .await;
-        self.note(&result);
-        result
+        self.send(&Request::Pipeline(pipeline, offset, count)).await
     }
 
     pub(super) async fn commands_at(
         &self,
-        pipeline: Pipeline,
+        pipeline: &Pipeline,
         count: usize,
         node: SingleNodeRoutingInfo,
     ) -> RedisResult<Vec<Value>> {
-        let result = bounded(self.connection().route_pipeline(pipeline, 0, count, node)).await;
-        self.note(&result);
-        result
+        self.send(&Request::At(pipeline, count, node)).await
+    }
+
+    /// Sends a request, and again as long as a redirection proves that it has not run. The client
+    /// learns of the change from the redirection, and sends nothing before it knows the new nodes.
+    async fn send(&self, request: &Request<'_>) -> RedisResult<Vec<Value>> {
+        let mut sends = 1;
+        loop {
+            let result = bounded(request.send(self.connection())).await;
+            self.note(&result);
+            if sends == SENDS_MAX || !result.as_ref().is_err_and(is_redirected) {
+                return result;
+            }
+            sends += 1;
+        }
+    }
+
+    /// Sends a command to the node that is taking over the slot of its keys, which `asked` names.
+    async fn send_asking(&self, cmd: &Cmd, asked: RedisError) -> RedisResult<Value> {
+        let Some((host, port)) = asked
+            .redirect_node()
+            .and_then(|(node, _)| host_and_port(node))
+        else {
+            return Err(asked);
+        };
+        let mut both = redis::pipe();
+        both.cmd("ASKING").add_command(cmd.clone());
+        let node = SingleNodeRoutingInfo::ByAddress { host, port };
+        last(self.commands_at(&both, 2, node).await?)
     }
 
     fn connection(&self) -> ClusterConnection {
@@ -185,12 +276,7 @@ impl Cluster {
 
     fn note<T>(&self, result: &RedisResult<T>) {
         let timed_out = result.as_ref().is_err_and(RedisError::is_timeout);
-        let is_stuck = self
-            .0
-            .timeouts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .note(timed_out, Instant::now());
+        let is_stuck = self.0.timeouts.note(timed_out, Instant::now());
         if is_stuck && !self.0.replacing.swap(true, Ordering::AcqRel) {
             tokio::spawn(Self::replace(Arc::clone(&self.0)));
         }
@@ -206,42 +292,7 @@ impl Cluster {
             }
             Err(error) => tracing::debug!(%error, "failed to replace the cluster client"),
         }
-        // The new client has as much time as the first.
-        *inner
-            .timeouts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = TimeoutRun::default();
+        inner.timeouts.end();
         inner.replacing.store(false, Ordering::Release);
-    }
-}
-
-/// Start of the present run of timeouts.
-#[derive(Default)]
-struct TimeoutRun(Option<Instant>);
-
-impl TimeoutRun {
-    /// Notes how a request ended. Returns whether there have been only timeouts for too long. Any
-    /// other result, also a refusal, ends the run.
-    fn note(&mut self, timed_out: bool, now: Instant) -> bool {
-        self.0 = timed_out.then(|| self.0.unwrap_or(now));
-        self.0
-            .is_some_and(|since| now.duration_since(since) >= UNRESPONSIVE_MAX)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::{Duration, Instant};
-
-    use super::{TimeoutRun, UNRESPONSIVE_MAX};
-
-    #[test]
-    fn only_a_run_of_timeouts_makes_a_client_unresponsive() {
-        let (mut run, start) = (TimeoutRun::default(), Instant::now());
-        let at = |part: u32| start + UNRESPONSIVE_MAX * part / 4;
-        assert!(!run.note(true, at(0)) && !run.note(true, at(3)));
-        assert!(!run.note(false, at(4)), "a reply ends the run");
-        assert!(!run.note(true, at(5)) && !run.note(true, at(8)));
-        assert!(run.note(true, at(9)) && run.note(true, at(9) + Duration::from_millis(1)));
     }
 }

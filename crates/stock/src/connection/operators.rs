@@ -1,16 +1,17 @@
 //! Reads by operators and auditors: snapshots of segments, and outboxes that are read on demand.
 //!
 //! They take connections from a pool of their own, so that an outbox of a megabyte, or an auditor
-//! who inspects a thousand segments, never stands in front of an order. The pool checks a
-//! connection before it lends it (`UNWATCH`, `PING`): one more round trip, which a read by an
-//! operator can afford and the hot path cannot. A cluster has one multiplexed client instead, whose
+//! who inspects a thousand segments, never stands in front of an order. Before it lends a connection,
+//! the pool asks whether the server is still a master: a replica that an address led to before a
+//! failover would answer with old data. That is one more round trip, which a read by an operator can
+//! afford and the hot path cannot. A cluster has one multiplexed client instead, whose
 //! replacement after a failover `cluster.rs` describes.
 //! `docs/decisions/2026-11-22-the-hot-path-shares-one-connection.md` has the reasons.
 
-use deadpool_redis::PoolError;
+use deadpool_redis::{Hook, HookError, PoolError};
 use redis::{AsyncConnectionConfig, Cmd, Value, aio::ConnectionLike};
 
-use super::{Carrier, Cluster, Following, info};
+use super::{Carrier, Cluster, Following, info, server};
 use crate::{RedisSettings, StockError, keys::Keys};
 
 /// Connections of the pool of one server.
@@ -58,15 +59,29 @@ pub(super) fn pool(
         .wait_timeout(Some(response_timeout))
         .create_timeout(Some(settings.connect_timeout))
         .recycle_timeout(Some(settings.response_timeout))
+        .post_create(asks_for_a_master())
+        .pre_recycle(asks_for_a_master())
         .runtime(deadpool_redis::Runtime::Tokio1)
         .build()
         .map_err(|error| StockError::Pool(error.to_string()))
 }
 
+fn asks_for_a_master() -> Hook {
+    Hook::async_fn(|connection, _| {
+        Box::pin(async move {
+            server::expect_master(connection)
+                .await
+                .map_err(HookError::Backend)
+        })
+    })
+}
+
 /// Runs one command on a connection of the pool.
 pub(super) async fn query(pool: &deadpool_redis::Pool, cmd: &Cmd) -> Result<Value, StockError> {
     let mut connection = pool.get().await.map_err(|error| match error {
-        PoolError::Backend(error) => StockError::Redis(error),
+        PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => {
+            StockError::Redis(error)
+        }
         error => StockError::Pool(error.to_string()),
     })?;
     let reply = connection.req_packed_command(cmd).await?;

@@ -31,7 +31,11 @@ use redis::{
 use tokio::sync::OnceCell;
 
 use super::{Carrier, Cluster, Following};
-use crate::{StockError, StockSettings, keys::Keys};
+use crate::{
+    StockError, StockSettings,
+    keys::Keys,
+    refusal::{Worth, worth_of_reply},
+};
 
 /// Batches in flight to one server: one for each busy batcher.
 pub(super) const CONNECTIONS_MAX: usize = 16;
@@ -142,7 +146,15 @@ pub(super) async fn send(
         .get()
         .await
         .map_err(|error| StockError::Pool(error.to_string()))?;
-    Ok(connection.req_packed_commands(pipeline, 0, REPLIES).await?)
+    let replies = connection.req_packed_commands(pipeline, 0, REPLIES).await?;
+    if replies
+        .iter()
+        .any(|reply| worth_of_reply(reply) != Worth::Good)
+    {
+        // The next one resolves the address and logs in anew.
+        drop(deadpool_redis::Connection::take(connection));
+    }
+    Ok(replies)
 }
 
 /// Time limit for the reply to a pipeline with `WAIT`.
@@ -173,11 +185,7 @@ impl ClusterConnections {
         // The client cannot route a pipeline with WAIT by itself: WAIT has no key.
         let slot = Route::with_slot(Slot::for_key(key), SlotAddr::Master);
         Ok(cluster
-            .commands_at(
-                pipeline.clone(),
-                REPLIES,
-                SingleNodeRoutingInfo::SpecificNode(slot),
-            )
+            .commands_at(pipeline, REPLIES, SingleNodeRoutingInfo::SpecificNode(slot))
             .await?)
     }
 

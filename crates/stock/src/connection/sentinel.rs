@@ -22,8 +22,7 @@ use arc_swap::ArcSwap;
 use futures::future::join_all;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, RedisError, RedisResult,
-    ServerErrorKind, Value,
-    aio::{ConnectionLike, ConnectionManager, MultiplexedConnection},
+    ServerErrorKind, Value, aio::MultiplexedConnection,
 };
 use tokio::{
     sync::{Mutex, Notify},
@@ -32,8 +31,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Bulk, Connection, Connections, Nodes, Operators, Replicated, address::SentinelAddress, info,
-    operators, replicated, server, single,
+    Bulk, Connection, Connections, Nodes, Operators, Reconnecting, Replicated, Target,
+    address::SentinelAddress, info, operators, replicated, server, single,
 };
 use crate::{RedisSettings, StockError, StockSettings};
 
@@ -95,9 +94,7 @@ struct Inner {
 impl Following {
     pub(super) async fn command(&self, cmd: &Cmd) -> RedisResult<Value> {
         let master = self.0.master.load_full();
-        let result = master
-            .unless_succeeded(master.orders.clone().req_packed_command(cmd))
-            .await;
+        let result = master.unless_succeeded(master.orders.command(cmd)).await;
         let refusal = result.as_ref().map(is_refusal);
         self.note(refusal.unwrap_or_else(casts_doubt));
         result
@@ -111,12 +108,7 @@ impl Following {
     ) -> RedisResult<Vec<Value>> {
         let master = self.0.master.load_full();
         let result = master
-            .unless_succeeded(
-                master
-                    .orders
-                    .clone()
-                    .req_packed_commands(pipeline, offset, count),
-            )
+            .unless_succeeded(master.orders.commands(pipeline, offset, count))
             .await;
         self.note(
             result
@@ -132,7 +124,7 @@ impl Following {
     ) -> Result<T, StockError> {
         let master = self.0.master.load_full();
         let result: RedisResult<T> = master
-            .unless_succeeded(cmd.query_async(&mut master.bulk.clone()))
+            .unless_succeeded(single::query(&master.bulk, cmd))
             .await;
         self.note(result.is_err());
         Ok(result?)
@@ -141,7 +133,7 @@ impl Following {
     pub(super) async fn bulk_query_each(&self, cmds: &[Cmd]) -> RedisResult<Vec<Value>> {
         let master = self.0.master.load_full();
         let result = master
-            .unless_succeeded(single::query_each(master.bulk.clone(), cmds))
+            .unless_succeeded(single::query_each(&master.bulk, cmds))
             .await;
         self.note(
             result
@@ -182,7 +174,7 @@ impl Following {
     /// The server to subscribe at, and a token that is cancelled when it is not the master any more.
     pub(super) fn node(&self) -> (Client, CancellationToken) {
         let master = self.0.master.load();
-        (master.client.clone(), master.succeeded.clone())
+        (master.target.client.clone(), master.succeeded.clone())
     }
 
     /// Has the sentinels polled immediately, if a result may mean that the master has changed.
@@ -218,9 +210,9 @@ struct Named {
 /// What is open towards a master.
 struct Master {
     named: Named,
-    client: Client,
-    orders: ConnectionManager,
-    bulk: ConnectionManager,
+    target: Arc<Target>,
+    orders: Reconnecting,
+    bulk: Reconnecting,
     replicated: deadpool_redis::Pool,
     /// For reads by operators and auditors.
     operators: deadpool_redis::Pool,
@@ -232,15 +224,15 @@ impl Master {
     /// Refuses a server that cannot be trusted with stock, and one that reports to be a replica.
     async fn open(watch: &Watch, named: &Named) -> Result<Self, StockError> {
         let url = watch.address.server(&named.host, named.port);
-        let client = Client::open(info(&watch.settings.redis, &url)?)?;
-        let orders = single::orders(&watch.settings.redis, &client).await?;
+        let target = Target::new(Client::open(info(&watch.settings.redis, &url)?)?);
+        let orders = single::orders(&watch.settings.redis, &target).await?;
         server::check(&Connection::Single(orders.clone())).await?;
-        let bulk = single::bulk(&watch.settings.redis, &client).await?;
+        let bulk = single::bulk(&watch.settings.redis, &target).await?;
         let replicated = single::replicated_pool(&watch.settings, &url)?;
         let operators = operators::pool(&watch.settings.redis, &url)?;
         Ok(Self {
             named: named.clone(),
-            client,
+            target,
             orders,
             bulk,
             replicated,

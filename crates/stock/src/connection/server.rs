@@ -1,7 +1,7 @@
 //! What Redis servers report of themselves: whether they can be trusted with stock, and how full they
 //! are.
 
-use redis::Value;
+use redis::{ErrorKind, RedisError, RedisResult, Value, aio::ConnectionLike};
 
 use super::{Connection, Operators};
 use crate::StockError;
@@ -21,6 +21,18 @@ pub(super) async fn check(connection: &Connection) -> Result<u16, StockError> {
         check_node(name, info)?;
     }
     Ok(u16::try_from(nodes.len()).unwrap_or(u16::MAX))
+}
+
+/// Refuses a server that cannot take orders because it is a replica, or still reads its file.
+pub(super) async fn expect_master(connection: &mut impl ConnectionLike) -> RedisResult<()> {
+    let reply: Value = redis::cmd("INFO").query_async(connection).await?;
+    let info = text(&reply);
+    let refused = |why| Err(RedisError::from((ErrorKind::Client, why)));
+    match (field(&info, "role"), field(&info, "loading")) {
+        ("master", "0") => Ok(()),
+        ("master", _) => refused("the server still reads its file"),
+        _ => refused("the server is a replica"),
+    }
 }
 
 /// The reply to `INFO` of each server. One server replies without a name, and gets this one.

@@ -1,28 +1,29 @@
 //! One server.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, RedisResult, Value,
-    aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig},
+    AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisResult, Value,
+    aio::ConnectionManagerConfig,
 };
 
 use super::{
-    Bulk, Connection, Connections, Nodes, Operators, Replicated, info, operators, replicated,
+    Bulk, Connection, Connections, Nodes, Operators, Reconnecting, Replicated, Target, info,
+    operators, replicated,
 };
 use crate::{RedisSettings, StockError, StockSettings};
 
 pub(super) async fn open(settings: &StockSettings, url: &str) -> Result<Connections, StockError> {
-    let client = Client::open(info(&settings.redis, url)?)?;
+    let target = Target::new(Client::open(info(&settings.redis, url)?)?);
     Ok(Connections {
-        orders: Connection::Single(orders(&settings.redis, &client).await?),
-        bulk: Bulk::Single(bulk(&settings.redis, &client).await?),
+        orders: Connection::Single(orders(&settings.redis, &target).await?),
+        bulk: Bulk::Single(bulk(&settings.redis, &target).await?),
         operators: Operators::Single(operators::pool(&settings.redis, url)?),
         replicated: Replicated::new(
             settings,
             replicated::Connections::Single(replicated_pool(settings, url)?),
         ),
-        nodes: Nodes::Fixed(vec![client]),
+        nodes: Nodes::Single(target),
         masters: 1,
     })
 }
@@ -30,32 +31,32 @@ pub(super) async fn open(settings: &StockSettings, url: &str) -> Result<Connecti
 /// The connection that the orders share.
 pub(super) async fn orders(
     settings: &RedisSettings,
-    client: &Client,
-) -> Result<ConnectionManager, StockError> {
-    manager(settings, client, settings.response_timeout).await
+    target: &Arc<Target>,
+) -> Result<Reconnecting, StockError> {
+    open_at(settings, target, settings.response_timeout).await
 }
 
 /// The connection for the recorder's long reads, which its readers share. A pool would check a
 /// connection before it lends it, and each check would wait for a flush of the server's file.
 pub(super) async fn bulk(
     settings: &RedisSettings,
-    client: &Client,
-) -> Result<ConnectionManager, StockError> {
-    manager(settings, client, settings.response_timeout * 4).await
+    target: &Arc<Target>,
+) -> Result<Reconnecting, StockError> {
+    open_at(settings, target, settings.response_timeout * 4).await
 }
 
-async fn manager(
+async fn open_at(
     settings: &RedisSettings,
-    client: &Client,
+    target: &Arc<Target>,
     response_timeout: Duration,
-) -> Result<ConnectionManager, StockError> {
+) -> Result<Reconnecting, StockError> {
     let config = ConnectionManagerConfig::new()
         .set_connection_timeout(Some(settings.connect_timeout))
         .set_response_timeout(Some(response_timeout))
         .set_number_of_retries(3)
         .set_min_delay(Duration::from_millis(20))
         .set_max_delay(Duration::from_millis(500));
-    Ok(client.get_connection_manager_with_config(config).await?)
+    Ok(Reconnecting::open_at(target, config).await?)
 }
 
 /// Connections for reservations that replicas must confirm. One caller at a time uses each.
@@ -79,16 +80,19 @@ pub(super) fn replicated_pool(
         .map_err(|error| StockError::Pool(error.to_string()))
 }
 
+pub(super) async fn query<T: FromRedisValue>(
+    connection: &Reconnecting,
+    cmd: &Cmd,
+) -> RedisResult<T> {
+    let reply = connection.command(cmd).await?.extract_error()?;
+    Ok(redis::from_redis_value(reply)?)
+}
+
 /// Sends all commands as one pipeline. A refusal is a reply.
-pub(super) async fn query_each(
-    mut connection: ConnectionManager,
-    cmds: &[Cmd],
-) -> RedisResult<Vec<Value>> {
+pub(super) async fn query_each(connection: &Reconnecting, cmds: &[Cmd]) -> RedisResult<Vec<Value>> {
     let mut pipeline = redis::pipe();
     for cmd in cmds {
         pipeline.add_command(cmd.clone());
     }
-    connection
-        .req_packed_commands(&pipeline, 0, cmds.len())
-        .await
+    connection.commands(&pipeline, 0, cmds.len()).await
 }

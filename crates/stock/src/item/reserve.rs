@@ -15,11 +15,14 @@
 //! `lab/models/tests/it/stock.rs` checks all of it exhaustively.
 
 mod end;
+mod refused;
 mod reopen;
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::oneshot, time::Instant};
+
+use refused::Refused;
 
 use super::{ItemStock, Segment};
 use crate::{
@@ -102,7 +105,9 @@ impl ItemStock {
             reservation.quantity,
         ));
         let mut pause = RETRY_PAUSE_MIN;
+        let mut refused = Refused::default();
         loop {
+            let mut home_replied = false;
             let left = (until - Instant::now()).as_millis();
             let left_ms = i64::try_from(left).unwrap_or(i64::MAX / 2);
             let attempt = Attempt {
@@ -114,10 +119,17 @@ impl ItemStock {
                 round: 0,
                 rounds_begun: 0,
                 permit: caller.permit(),
+                home_replied: &mut home_replied,
             };
             match self.attempt(attempt).await {
                 Ok(reply) => return Ok(reply),
-                Err(error) if error.is_transient() => self.note_failed_attempt(&error),
+                Err(error) if error.is_transient() => {
+                    self.note_failed_attempt(&error);
+                    refused.note(&error, home_replied);
+                    if refused.is_final(&error, Instant::now(), until - pause) {
+                        return Err(error);
+                    }
+                }
                 Err(error) => return Err(error),
             }
             tokio::time::sleep(pause).await;
@@ -140,7 +152,9 @@ impl ItemStock {
         let Some(home) = ring.next() else {
             return Ok(Reply::SoldOut);
         };
-        if let Some(reply) = attempt.reserve(&home.home, true).await?
+        let reply = attempt.reserve(&home.home, true).await?;
+        *attempt.home_replied = true;
+        if let Some(reply) = reply
             && let Some(reply) = self.unless_reopened(&mut attempt, home, reply).await?
         {
             return Ok(reply);
@@ -189,6 +203,8 @@ struct Attempt<'a> {
     /// Rounds that this attempt has begun.
     rounds_begun: u32,
     permit: Option<Permit>,
+    /// Whether home has decided something, which others may act on.
+    home_replied: &'a mut bool,
 }
 
 impl Attempt<'_> {

@@ -180,8 +180,8 @@ async fn connect(masters: &[String]) -> Connection {
         let config = redis::aio::ConnectionManagerConfig::new()
             .set_connection_timeout(Some(timeout()))
             .set_response_timeout(Some(timeout()));
-        let manager = client.get_connection_manager_with_config(config).await;
-        return Connection::Single(manager.unwrap());
+        let connection = stock::connection::Reconnecting::open(client, config).await;
+        return Connection::Single(connection.unwrap());
     }
     let client = redis::cluster::ClusterClient::builder(masters.to_vec())
         .connection_timeout(timeout())

@@ -104,7 +104,8 @@ impl Engine {
             Some(known) => known,
             None => match self
                 .with_deadline(until, self.known(&placement.item))
-                .await?
+                .await
+                .map_err(nothing_was_reserved)?
             {
                 Some(known) => known,
                 None => return Ok(Placed::ItemNotFound),
@@ -143,6 +144,9 @@ impl Engine {
             Some(Err(error @ StockError::Missing(_))) => {
                 let placed = self.place_without_segment(&known, id, placement.quantity, error);
                 return Box::pin(self.with_deadline(until, placed)).await;
+            }
+            Some(Err(error)) if error.proves_that_nothing_ran() => {
+                return Err(nothing_was_reserved(error.into()));
             }
             Some(Err(error)) => return Err(error.into()),
         };
@@ -354,6 +358,11 @@ fn next_step(
 }
 
 /// The result for an order from the ledger.
+/// The engine failed before a segment had seen the order.
+fn nothing_was_reserved(error: EngineError) -> EngineError {
+    EngineError::Unavailable(Box::new(error))
+}
+
 fn placed_before(order: Order, price: Price, replayed: bool) -> Placed {
     let Order {
         id,

@@ -26,7 +26,7 @@ impl Outage {
             Err(error) if self.begins(now()) => {
                 tracing::warn!(
                     error = error as &dyn std::error::Error,
-                    "orders are failing with unknown outcome"
+                    "orders are failing"
                 );
             }
             // Other results may not need a store.

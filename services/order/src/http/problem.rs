@@ -709,6 +709,15 @@ impl Problem {
         }
     }
 
+    /// An order that no segment has seen.
+    fn nothing_reserved() -> Self {
+        let detail = "Redis or the ledger cannot take orders now, and this request has reserved nothing; repeat it with the same Idempotency-Key";
+        Self {
+            detail: detail.into(),
+            ..Self::unavailable()
+        }
+    }
+
     fn stopping() -> Self {
         let detail = "the process is stopping; send requests to another one";
         Self {
@@ -769,15 +778,19 @@ impl Problem {
         )
     }
 
-    /// The engine failed while it placed an order. Units may have been taken.
+    /// The engine failed while it placed an order. Units may have been taken, unless the error says
+    /// otherwise.
     pub(crate) fn of_order(error: &EngineError) -> Self {
         // `Outage` logs one warning for an outage, not one for each failed order.
         tracing::debug!(
             error = error as &dyn std::error::Error,
             request_id = RequestId::current(),
-            "order outcome unknown"
+            "order failed"
         );
-        Self::outcome_unknown()
+        match error {
+            EngineError::Unavailable(_) => Self::nothing_reserved(),
+            _ => Self::outcome_unknown(),
+        }
     }
 }
 

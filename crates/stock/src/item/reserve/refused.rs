@@ -1,0 +1,127 @@
+//! Reservations that Redis refuses, so that nothing was taken.
+//!
+//! An attempt whose reply was lost may have taken units, so it is repeated until the time limit, and
+//! ends as "outcome unknown". An attempt that was refused before it ran has taken nothing. If that
+//! holds for every attempt of a request, its buyer hears so, and soon: a server without memory will
+//! still have none in five seconds, and every waiting order occupies a connection.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::StockError;
+
+/// Time for which a request that a server refuses is repeated. A replica that was just promoted, or
+/// a connection that leads to the wrong server, is right again within it.
+const REFUSED_MAX: Duration = Duration::from_secs(1);
+
+/// What the failed attempts of a request have in common.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// None of them ran. The first was made at this time.
+    All { since: Instant },
+    /// One may have run.
+    NotAll,
+}
+
+impl Default for Refused {
+    fn default() -> Self {
+        let since = Instant::now();
+        Self::All { since }
+    }
+}
+
+impl Refused {
+    /// Notes how an attempt failed. Once home has replied, the spillover that it recorded may end with
+    /// units for the order, whatever came of this attempt.
+    pub(super) fn note(&mut self, error: &StockError, home_replied: bool) {
+        if home_replied || !error.proves_that_nothing_ran() {
+            *self = Self::NotAll;
+        }
+    }
+
+    /// Whether no further attempt is worth its time, and the request can end with `error`, which says
+    /// that nothing ran. `last` is the time for the last attempt.
+    pub(super) fn is_final(&self, error: &StockError, now: Instant, last: Instant) -> bool {
+        let Self::All { since } = self else {
+            return false;
+        };
+        now >= last || error.is_refusal() && now.duration_since(*since) >= REFUSED_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use domain::SegmentKey;
+    use redis::{RedisError, Value};
+    use tokio::time::Instant;
+
+    use super::{REFUSED_MAX, Refused};
+    use crate::StockError;
+
+    fn oom() -> StockError {
+        let reply = redis::parse_redis_value(b"-OOM command not allowed\r\n");
+        let reply: Result<Value, RedisError> = reply.unwrap().extract_error();
+        reply.unwrap_err().into()
+    }
+
+    fn lost() -> StockError {
+        StockError::OutcomeUnknown(Duration::ZERO)
+    }
+
+    fn since(refused: &Refused) -> Instant {
+        match refused {
+            Refused::All { since } => *since,
+            Refused::NotAll => panic!("an attempt may have run"),
+        }
+    }
+
+    #[test]
+    fn a_request_that_was_always_refused_ends_soon() {
+        let mut refused = Refused::default();
+        let begun = since(&refused);
+        let last = begun + REFUSED_MAX * 5;
+        refused.note(&oom(), false);
+        assert!(!refused.is_final(&oom(), begun, last), "once more");
+        assert!(refused.is_final(&oom(), begun + REFUSED_MAX, last));
+    }
+
+    #[test]
+    fn a_server_that_is_away_is_waited_for_until_the_last_attempt() {
+        let mut refused = Refused::default();
+        let begun = since(&refused);
+        let last = begun + REFUSED_MAX * 5;
+        let away = || StockError::Pool("no connection".into());
+        refused.note(&away(), false);
+        assert!(!refused.is_final(&away(), begun + REFUSED_MAX * 4, last));
+        assert!(refused.is_final(&away(), last, last));
+    }
+
+    #[test]
+    fn one_attempt_that_may_have_run_leaves_the_outcome_open() {
+        let late = Instant::now() + REFUSED_MAX * 9;
+        let mut lost_once = Refused::default();
+        lost_once.note(&oom(), false);
+        lost_once.note(&lost(), false);
+        lost_once.note(&oom(), false);
+        assert!(!lost_once.is_final(&oom(), late, late));
+        let mut spilled_over = Refused::default();
+        spilled_over.note(&oom(), true);
+        assert!(
+            !spilled_over.is_final(&oom(), late, late),
+            "home has recorded it"
+        );
+    }
+
+    #[test]
+    fn a_segment_under_repair_is_no_refusal_by_a_server() {
+        let segment = SegmentKey {
+            item: domain::ItemId::new("tea").unwrap(),
+            segment: 0,
+        };
+        assert!(!StockError::Repairing(segment).is_refusal());
+        assert!(oom().is_refusal() && !lost().is_refusal());
+    }
+}

@@ -70,4 +70,12 @@ pub trait Ledger:
 
     /// Returns as soon as the database has answered a trivial query.
     async fn ping(&self) -> Result<(), LedgerError>;
+
+    /// Fails unless the database takes writes now: a server that is a standby or whose transactions
+    /// are read only fails, and so does a file that is read only or whose disk is full. Cheap enough
+    /// for once a second.
+    ///
+    /// PostgreSQL is asked on a connection of its own, which a full pool does not delay. SQLite
+    /// commits one page, and waits for other writers as an order does.
+    async fn check_writable(&self) -> Result<(), LedgerError>;
 }

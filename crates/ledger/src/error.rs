@@ -1,5 +1,7 @@
 //! Errors of the ledger.
 
+pub(crate) mod answers;
+
 use std::time::Duration;
 
 use domain::{CartId, SafetyCheck, SegmentKey};
@@ -16,10 +18,30 @@ pub enum LedgerError {
         "the file {0} does not exist: correct the path, or create the ledger with `stockade migrate`"
     )]
     NoFile(String),
-    /// The database did not answer, or refused. Nothing was changed, unless the failure happened
-    /// during a commit. In that case the outcome is unknown; read the checkpoint to find out.
+    /// The database did not answer, or refused. [`LedgerError::proves_unchanged`] tells whether
+    /// anything can have been changed.
     #[error("the ledger's database failed")]
-    Database(#[from] sqlx::Error),
+    Database(#[source] sqlx::Error),
+    /// The commit failed. It is unknown whether anything was changed; read again to find out.
+    #[error("the ledger's database failed during a commit")]
+    Commit(#[source] sqlx::Error),
+    /// The server cannot write. Nothing was changed.
+    #[error(transparent)]
+    NotWritable(#[from] NotWritable),
+    /// A pooler between us and the server gives each transaction to another session. Nothing was
+    /// changed.
+    #[error(
+        "DATABASE_URL leads to a connection pooler in transaction mode, which is not supported: \
+         connect to the server itself, or to a pool in session mode (pgbouncer: pool_mode = session)"
+    )]
+    PoolerMode,
+    /// A pooler between us and the server refuses what a session of the ledger needs.
+    #[error(
+        "DATABASE_URL seems to lead to a connection pooler in transaction mode, which is not \
+         supported: connect to the server itself, or to a pool in session mode (pgbouncer: \
+         pool_mode = session)"
+    )]
+    Pooler(#[source] sqlx::Error),
     /// The database did not answer within the timeout. It is unknown whether anything was changed;
     /// read again to find out.
     #[error("the ledger's database did not answer within {0:?}")]
@@ -66,12 +88,74 @@ pub enum LedgerError {
     },
 }
 
+/// A server that answers and cannot write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the ledger's database cannot write: {0}")]
+pub struct NotWritable(pub ReadOnly);
+
+/// Why a server cannot write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadOnly {
+    /// It is in recovery: it follows a primary, or restores a backup.
+    #[error("the server is a standby (pg_is_in_recovery), and DATABASE_URL must name the primary")]
+    Standby,
+    /// A setting of the server, the database or the role.
+    #[error("its transactions are read only (default_transaction_read_only)")]
+    Transactions,
+}
+
+/// All errors of `sqlx` pass here, which is why the doubt about connections begins here.
+impl From<sqlx::Error> for LedgerError {
+    fn from(error: sqlx::Error) -> Self {
+        answers::note(&error);
+        if answers::is_of_pooler(&error) {
+            Self::Pooler(error)
+        } else {
+            Self::Database(error)
+        }
+    }
+}
+
 impl LedgerError {
+    /// The error of a commit, after which nothing is known.
+    pub(crate) fn commit(error: sqlx::Error) -> Self {
+        answers::note(&error);
+        Self::Commit(error)
+    }
+
+    /// Whether it is proven that the call changed nothing, so that its caller may say so. `false`:
+    /// something may have been changed.
+    pub fn proves_unchanged(&self) -> bool {
+        match self {
+            Self::Database(error) => answers::proves_unchanged(error),
+            Self::Commit(_)
+            | Self::Pooler(_)
+            | Self::NoAnswer(_)
+            | Self::Migrate(_)
+            | Self::Unreadable { .. } => false,
+            Self::Url(_)
+            | Self::NoFile(_)
+            | Self::NotWritable(_)
+            | Self::PoolerMode
+            | Self::Superseded(_)
+            | Self::CartSuperseded(_)
+            | Self::BrokenCart(_)
+            | Self::Known
+            | Self::Diverged(_)
+            | Self::Fenced { .. }
+            | Self::Random => true,
+        }
+    }
+
     /// Whether repeating the same call may succeed.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
             Self::Database(_)
+                | Self::Commit(_)
+                | Self::NotWritable(_)
+                | Self::Pooler(_)
                 | Self::NoAnswer(_)
                 | Self::Superseded(_)
                 | Self::CartSuperseded(_)
@@ -82,7 +166,7 @@ impl LedgerError {
     /// Whether the database refused a value (by a constraint, or because it cannot represent it).
     /// Such a call can never succeed.
     pub fn is_refused(&self) -> bool {
-        let Self::Database(error) = self else {
+        let (Self::Database(error) | Self::Commit(error)) = self else {
             return false;
         };
         let code = error.as_database_error().and_then(|error| error.code());

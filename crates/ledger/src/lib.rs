@@ -47,7 +47,7 @@ pub use contract::{
     SegmentReplay, SegmentRow, Sinks, StockOperations, Webhooks,
 };
 pub use erasure::Erased;
-pub use error::LedgerError;
+pub use error::{LedgerError, NotWritable, ReadOnly};
 pub use events::{Event, EventCursor, EventKind, Events, InvalidCursor};
 pub use inspection::{DatabaseConnections, DatabaseReplica, DatabaseReport};
 pub use life::{PendingReturn, Transition};

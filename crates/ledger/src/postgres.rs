@@ -2,16 +2,21 @@
 
 mod archive;
 mod carts;
+mod connections;
+mod doubt;
 mod events;
 mod inspection;
 mod items;
 mod life;
 mod listing;
+mod probe;
 mod processes;
 mod purge;
+mod reach;
 mod reading;
 mod recording;
 mod repair;
+mod session;
 mod sinks;
 mod stock;
 mod totals;
@@ -20,12 +25,11 @@ mod webhooks;
 use std::{str::FromStr, time::Duration};
 
 use async_trait::async_trait;
-use sqlx::{
-    Connection, PgPool, Postgres,
-    postgres::{PgConnectOptions, PgPoolOptions},
-};
+use sqlx::{PgPool, Postgres, postgres::PgConnectOptions};
 
+use self::{probe::Probe, session::Plans};
 use crate::{DatabaseReport, Ledger, LedgerError, PoolSettings, migrations, transaction::Transact};
+pub(crate) use doubt::raise as doubt_connections;
 
 /// Times leave the database as milliseconds since 1970, the unit of the whole engine.
 macro_rules! item_columns {
@@ -64,32 +68,6 @@ macro_rules! transfer_columns {
 }
 use {cart_columns, item_columns, order_columns, segment_columns, transfer_columns};
 
-/// Connections that were idle for longer are pinged before use, because a restart of the server
-/// kills all pooled connections. Pinging each time would cost one round trip per statement. A
-/// connection that was used more recently may still fail, once.
-const PING_AFTER_IDLE: Duration = Duration::from_secs(1);
-
-/// Upper bound for a recorder that hangs inside a claim (a stopped process, a lost network), so
-/// that it does not block its rows from all others.
-const IDLE_IN_TRANSACTION_MS: &str = "10000";
-
-/// Every statement that reads a growing table has an index. A sale fills and empties tables
-/// quickly, and stale statistics would lead to full scans for each batch until the next ANALYZE,
-/// and to plans that no test has covered.
-const INDEX_PLANS: [(&str, &str); 2] = [
-    ("plan_cache_mode", "force_generic_plan"),
-    ("enable_seqscan", "off"),
-];
-
-/// With sequential scans disabled, a statement on a table without a fitting index gets an extreme
-/// cost estimate. PostgreSQL would therefore compile it each time. That took half of the ledger's
-/// processor time, for statements of a millisecond.
-const WITHOUT_JIT: [(&str, &str); 1] = [("jit", "off")];
-
-/// A page of a list begins at its key and ends after its rows. Statistics of a growing table, or of
-/// none, suggest to sort the rest of the list for each page instead.
-const PAGE_PLANS: [(&str, &str); 2] = [("enable_bitmapscan", "off"), ("enable_sort", "off")];
-
 /// How long a step of an order waits for a connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -103,14 +81,6 @@ const AUDIT_CONNECTIONS: u32 = 2;
 /// Audits of many items wait for each other. None is in a hurry.
 const AUDIT_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// After waiting for a lock, a transaction must see what the previous holder has written.
-const ISOLATION: [(&str, &str); 1] = [("default_transaction_isolation", "read committed")];
-
-/// An acknowledged order must survive a crash of the server, so a commit waits for the disk. A role
-/// or database may have a weaker setting. A stronger one (`remote_apply`) stays.
-const WAIT_FOR_DISK: &str = "SELECT set_config('synchronous_commit', 'on', false) \
-     WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')";
-
 /// The ledger on PostgreSQL.
 pub(crate) struct PostgresLedger {
     /// For steps of orders, recording, and the rounds of the reconciler.
@@ -119,38 +89,44 @@ pub(crate) struct PostgresLedger {
     reads: PgPool,
     lists: PgPool,
     audits: PgPool,
+    probe: Probe,
 }
 
 impl PostgresLedger {
     pub(crate) async fn connect(url: &str, settings: PoolSettings) -> Result<Self, LedgerError> {
+        // `sqlx` sends a setting for floats in the first message, which poolers refuse. The ledger
+        // has no floats.
         let options = PgConnectOptions::from_str(url)?
             .application_name("stockade")
-            .options([(
-                "idle_in_transaction_session_timeout",
-                IDLE_IN_TRANSACTION_MS,
-            )])
-            .options(INDEX_PLANS)
-            .options(WITHOUT_JIT)
-            .options(ISOLATION);
+            .extra_float_digits(None::<i8>);
         let acquire_timeout = settings.acquire_timeout.unwrap_or(ACQUIRE_TIMEOUT);
-        let pool = |connections| pool(connections).acquire_timeout(acquire_timeout);
-        let lists = pool(LIST_CONNECTIONS)
-            .idle_timeout(LIST_IDLE_TIMEOUT)
-            .connect_lazy_with(options.clone().options(PAGE_PLANS));
-        let reads = pool(reading_connections(settings.connections))
+        let pool = |connections, plans| {
+            connections::pool(connections, plans).acquire_timeout(acquire_timeout)
+        };
+        let lists = pool(LIST_CONNECTIONS, Plans::ForPages)
             .idle_timeout(LIST_IDLE_TIMEOUT)
             .connect_lazy_with(options.clone());
-        let audits = pool(AUDIT_CONNECTIONS)
+        let reads = pool(reading_connections(settings.connections), Plans::ByIndex)
+            .idle_timeout(LIST_IDLE_TIMEOUT)
+            .connect_lazy_with(options.clone());
+        let audits = pool(AUDIT_CONNECTIONS, Plans::ByIndex)
             .idle_timeout(LIST_IDLE_TIMEOUT)
             .acquire_timeout(AUDIT_ACQUIRE_TIMEOUT)
             .connect_lazy_with(options.clone());
-        let pool = pool(settings.connections).connect_with(options).await?;
+        let probe = Probe::new(options.clone(), acquire_timeout);
+        if let Err(error) = reach::check(&options, acquire_timeout).await {
+            return Err(probe.reason(error).await);
+        }
+        let pool = pool(settings.connections, Plans::ByIndex)
+            .connect_with(options)
+            .await?;
         warn_without_fsync(&pool).await?;
         Ok(Self {
             pool,
             reads,
             lists,
             audits,
+            probe,
         })
     }
 }
@@ -158,23 +134,6 @@ impl PostgresLedger {
 /// Connections for reads without a step: half as many as for steps. Opened when they are needed.
 pub(crate) fn reading_connections(connections: u32) -> u32 {
     connections.div_ceil(2)
-}
-
-fn pool(connections: u32) -> PgPoolOptions {
-    PgPoolOptions::new()
-        .max_connections(connections)
-        .test_before_acquire(false)
-        .after_connect(|connection, _| {
-            Box::pin(async move {
-                sqlx::query(WAIT_FOR_DISK).execute(connection).await?;
-                Ok(())
-            })
-        })
-        .before_acquire(|connection, meta| {
-            Box::pin(async move {
-                Ok(meta.idle_for < PING_AFTER_IDLE || connection.ping().await.is_ok())
-            })
-        })
 }
 
 /// Only the server's operator can change these settings.
@@ -199,7 +158,7 @@ type Transaction = sqlx::Transaction<'static, Postgres>;
 #[async_trait]
 impl Transact for Transaction {
     async fn commit(self) -> Result<(), LedgerError> {
-        Ok(Transaction::commit(self).await?)
+        Transaction::commit(self).await.map_err(LedgerError::commit)
     }
 
     async fn roll_back(self) {
@@ -226,5 +185,8 @@ impl Ledger for PostgresLedger {
     async fn ping(&self) -> Result<(), LedgerError> {
         sqlx::query("SELECT 1").execute(&self.pool).await?;
         Ok(())
+    }
+    async fn check_writable(&self) -> Result<(), LedgerError> {
+        self.probe.check().await
     }
 }

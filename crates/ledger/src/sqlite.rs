@@ -31,8 +31,11 @@ use sqlx::{
 };
 
 use crate::{
-    DatabaseReport, Ledger, LedgerError, PoolSettings, convert::column, migrations,
-    postgres::reading_connections, transaction::Transact,
+    DatabaseReport, Ledger, LedgerError, PoolSettings,
+    convert::column,
+    migrations,
+    postgres::reading_connections,
+    transaction::{self, Transact},
 };
 
 /// How long a writer waits for the write of another process.
@@ -171,7 +174,7 @@ type Transaction = sqlx::Transaction<'static, Sqlite>;
 #[async_trait]
 impl Transact for Transaction {
     async fn commit(self) -> Result<(), LedgerError> {
-        Ok(Transaction::commit(self).await?)
+        Transaction::commit(self).await.map_err(LedgerError::commit)
     }
 
     async fn roll_back(self) {
@@ -189,8 +192,7 @@ impl Ledger for SqliteLedger {
         migrations::sqlite()
             .run_direct(None, &mut *transaction, false)
             .await?;
-        transaction.commit().await?;
-        Ok(())
+        Transact::commit(transaction).await
     }
 
     async fn missing_migrations(&self) -> Result<Vec<i64>, LedgerError> {
@@ -204,6 +206,21 @@ impl Ledger for SqliteLedger {
     async fn ping(&self) -> Result<(), LedgerError> {
         sqlx::query("SELECT 1").execute(&self.readers).await?;
         Ok(())
+    }
+
+    /// Commits one page of the file: the header, with the version number that it has. Nothing less
+    /// tells of a full disk, because SQLite writes nothing before a commit.
+    async fn check_writable(&self) -> Result<(), LedgerError> {
+        let mut transaction = self.write().await?;
+        let version: i64 = sqlx::query_scalar("PRAGMA user_version")
+            .fetch_one(&mut *transaction)
+            .await?;
+        let same = format!("PRAGMA user_version = {version}");
+        let written = sqlx::raw_sql(sqlx::AssertSqlSafe(same))
+            .execute(&mut *transaction)
+            .await;
+        let written = written.map(|_| ()).map_err(LedgerError::from);
+        transaction::end(transaction, written).await
     }
 }
 

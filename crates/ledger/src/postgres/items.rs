@@ -17,27 +17,34 @@ use crate::{
     error::check_fence,
     events::{self, EventRows, Statements as _},
     terms::{NO_LIMIT, OLD_LIMIT_GRACE_MS},
+    transaction::Transact,
 };
 
 pub(super) async fn create(pool: &PgPool, item: &Item) -> Result<Created, LedgerError> {
     let mut transaction = pool.begin().await?;
     let new = insert(&mut transaction, item).await?;
-    transaction.commit().await?;
+    // Before the commit: an error after it would say that nothing was changed.
     let found = sqlx::query_as::<_, ItemColumns>(concat!(
         "SELECT ",
         item_columns!(),
         " FROM items WHERE id = $1"
     ));
-    let found = Item::try_from(found.bind(item.id.as_str()).fetch_one(pool).await?)?;
+    let found = found.bind(item.id.as_str()).fetch_one(&mut *transaction);
+    let found = Item::try_from(found.await?)?;
     if new {
+        Transact::commit(transaction).await?;
         return Ok(Created::New(found));
     }
     let created =
         sqlx::query_scalar::<_, String>("SELECT as_created::text FROM items WHERE id = $1");
     let created = json(
         "as_created",
-        &created.bind(item.id.as_str()).fetch_one(pool).await?,
+        &created
+            .bind(item.id.as_str())
+            .fetch_one(&mut *transaction)
+            .await?,
     )?;
+    transaction.roll_back().await;
     Ok(if created == as_created(item) {
         Created::Same(found)
     } else {

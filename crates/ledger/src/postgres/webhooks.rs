@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::PostgresLedger;
 use crate::{
     EventCursor, FailedAttempt, LedgerError, NewWebhook, Webhook, Webhooks,
-    columns::WebhookColumns, convert::signed,
+    columns::WebhookColumns, convert::signed, transaction::Transact,
 };
 
 macro_rules! webhook_columns {
@@ -42,7 +42,7 @@ impl Webhooks for PostgresLedger {
         .bind(i64::from(at_most))
         .execute(&mut *transaction)
         .await?;
-        transaction.commit().await?;
+        Transact::commit(transaction).await?;
         Ok(added.rows_affected() == 1)
     }
 

@@ -13,6 +13,7 @@ use crate::{
     error::check_fence,
     events::{self, Statements as _},
     terms::{NO_LIMIT, OLD_LIMIT_GRACE_MS},
+    transaction::Transact,
 };
 
 pub(super) async fn create(
@@ -39,7 +40,7 @@ pub(super) async fn create(
             .fetch_one(&mut *transaction)
             .await?,
     )?;
-    transaction.commit().await?;
+    Transact::commit(transaction).await?;
     Ok(match (new, created == as_created(item)) {
         (true, _) => Created::New(found),
         (false, true) => Created::Same(found),

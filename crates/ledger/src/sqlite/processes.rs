@@ -13,6 +13,7 @@ use crate::{
     LedgerError, ProcessReport, Processes, RequestCounts, SeenProcess,
     convert::column,
     processes::{CountColumns, ENDED, ProcessColumns},
+    transaction::Transact,
 };
 
 const INSERT: &str = "INSERT INTO processes (id, locks, seen_at, roles, version, host, pid, started_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?) \
@@ -60,14 +61,14 @@ impl Processes for SqliteLedger {
         if !report.requests.is_empty() {
             count(&mut transaction, report).await?;
         }
-        transaction.commit().await?;
+        Transact::commit(transaction).await?;
         Ok(true)
     }
 
     async fn end_process(&self, process: Uuid) -> Result<(), LedgerError> {
         let mut transaction = self.write().await?;
         end(&mut transaction, process).await?;
-        Ok(transaction.commit().await?)
+        Transact::commit(transaction).await
     }
 
     async fn end_silent_processes(&self, silent: Duration) -> Result<usize, LedgerError> {

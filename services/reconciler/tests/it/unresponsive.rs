@@ -697,4 +697,8 @@ impl Ledger for UnresponsiveLedger {
     async fn ping(&self) -> Result<(), LedgerError> {
         self.ledger.ping().await
     }
+
+    async fn check_writable(&self) -> Result<(), LedgerError> {
+        self.ledger.check_writable().await
+    }
 }

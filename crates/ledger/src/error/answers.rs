@@ -1,0 +1,133 @@
+//! What an error of a database proves: whether anything can have been changed, and whether the
+//! connection leads to the wrong server.
+//!
+//! The table is about statements and about connecting. The failure of a commit proves nothing,
+//! whatever its code: the server may have committed before it failed.
+
+use sqlx::postgres::{PgDatabaseError, PgSeverity};
+
+use crate::postgres::doubt_connections;
+
+/// What a code of a database means.
+struct Answer {
+    code: &'static str,
+    meaning: &'static str,
+    /// Nothing was changed: the transaction was not begun, or has been rolled back.
+    proves_unchanged: bool,
+    /// Another server may have the address by now, or this one is not what it was.
+    is_of_wrong_server: bool,
+}
+
+const fn row(
+    code: &'static str,
+    meaning: &'static str,
+    proves_unchanged: bool,
+    is_of_wrong_server: bool,
+) -> Answer {
+    Answer {
+        code,
+        meaning,
+        proves_unchanged,
+        is_of_wrong_server,
+    }
+}
+
+/// Codes of PostgreSQL. The administrator's shutdown may reach a statement that has already
+/// committed and waits for a replica, so it proves nothing.
+const POSTGRES: [Answer; 12] = [
+    row("08001", "connection not made", true, false),
+    row("25006", "read-only transaction", true, true),
+    row("28000", "login not allowed", true, false),
+    row("28P01", "wrong password", true, false),
+    row("3D000", "no such database", true, false),
+    row("53100", "disk full", true, false),
+    row("53200", "out of memory", true, false),
+    row("53300", "too many connections", true, false),
+    row("57P01", "shutdown by the administrator", false, true),
+    row("57P02", "shutdown by a crash", false, true),
+    row("57P03", "cannot connect now", true, true),
+    row("57P04", "database dropped", false, true),
+];
+
+/// Codes of SQLite, by their low byte: the other bytes give the reason. A file has no address.
+const SQLITE: [Answer; 4] = [
+    row("5", "locked by another process", true, false),
+    row("8", "read-only file", true, false),
+    row("13", "disk full", true, false),
+    row("14", "file cannot be opened", true, false),
+];
+
+/// Codes that PostgreSQL itself never gives to `sqlx`, which names its statements per connection: a
+/// statement that exists already, and one that does not.
+const OF_POOLER: [&str; 2] = ["42P05", "26000"];
+
+/// A protocol violation, with which poolers refuse the first message of a connection.
+const PROTOCOL_VIOLATION: &str = "08P01";
+const UNSUPPORTED_PARAMETER: &str = "unsupported startup parameter";
+
+fn find(code: &str) -> Option<&'static Answer> {
+    let low_byte = match code.parse::<u32>() {
+        Ok(number) if code.len() < 5 => Some((number & 0xff).to_string()),
+        _ => None,
+    };
+    match low_byte {
+        Some(code) => SQLITE.iter().find(|answer| answer.code == code),
+        None => POSTGRES.iter().find(|answer| answer.code == code),
+    }
+}
+
+fn answer(error: &sqlx::Error) -> Option<&'static Answer> {
+    find(&error.as_database_error()?.code()?)
+}
+
+/// Whether nothing was changed by the call that failed, outside of a commit.
+pub(crate) fn proves_unchanged(error: &sqlx::Error) -> bool {
+    match error {
+        // No connection was had, so nothing was sent.
+        sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::Configuration(_)
+        | sqlx::Error::Tls(_) => true,
+        // Only an attempt to connect is refused.
+        sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::ConnectionRefused,
+        _ => !is_panic(error) && answer(error).is_some_and(|answer| answer.proves_unchanged),
+    }
+}
+
+/// Whether the whole server has crashed. A disk that is full may do that in the middle of a commit
+/// without a transaction of ours.
+fn is_panic(error: &sqlx::Error) -> bool {
+    let postgres = error
+        .as_database_error()
+        .and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
+    postgres.is_some_and(|error| matches!(error.severity(), PgSeverity::Panic))
+}
+
+/// Whether the connection leads to a server that is not, or no longer, the one to write to.
+pub(crate) fn is_of_wrong_server(error: &sqlx::Error) -> bool {
+    answer(error).is_some_and(|answer| answer.is_of_wrong_server)
+}
+
+/// Whether only a pooler between us and the server explains the error.
+pub(super) fn is_of_pooler(error: &sqlx::Error) -> bool {
+    let Some(error) = error.as_database_error() else {
+        return false;
+    };
+    match error.code().as_deref() {
+        Some(PROTOCOL_VIOLATION) => error.message().starts_with(UNSUPPORTED_PARAMETER),
+        Some(code) => OF_POOLER.contains(&code),
+        None => false,
+    }
+}
+
+/// Lets the pools drop their connections after an answer of a wrong server.
+pub(super) fn note(error: &sqlx::Error) {
+    if let Some(answer) = answer(error).filter(|answer| answer.is_of_wrong_server) {
+        tracing::debug!(
+            code = answer.code,
+            meaning = answer.meaning,
+            "the ledger's connections may lead to the wrong server and are replaced"
+        );
+        doubt_connections();
+    }
+}

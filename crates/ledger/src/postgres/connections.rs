@@ -1,0 +1,63 @@
+//! Pools that hand out connections to a server that can write, and no others.
+//!
+//! A new connection resolves the address anew. So a connection that is dropped here is also the way
+//! to the right server, as soon as the address names it.
+
+use std::time::Duration;
+
+use sqlx::{PgConnection, pool::PoolConnectionMetadata, postgres::PgPoolOptions};
+use tokio::time::timeout;
+
+use super::{
+    doubt,
+    session::{self, Plans},
+};
+use crate::error::{NotWritable, answers};
+
+/// Connections that were idle for longer are asked before use. A restart of the server kills all
+/// pooled connections, and a failover may leave them at a server that is read only now. Asking each
+/// time would cost one round trip per statement. A connection that was used more recently may still
+/// fail, once.
+const ASK_AFTER_IDLE: Duration = Duration::from_secs(1);
+
+/// A server that has vanished never answers. The rest of the time for an acquisition is for a new
+/// connection.
+const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+
+pub(super) fn pool(connections: u32, plans: Plans) -> PgPoolOptions {
+    PgPoolOptions::new()
+        .max_connections(connections)
+        .test_before_acquire(false)
+        .after_connect(move |connection, _| Box::pin(begin(connection, plans)))
+        .before_acquire(|connection, meta| {
+            Box::pin(async move { Ok(is_usable(connection, meta).await) })
+        })
+}
+
+/// Refuses a server that cannot write. The pool then connects again, after a pause that grows to a
+/// fifth of the time for an acquisition.
+async fn begin(connection: &mut PgConnection, plans: Plans) -> Result<(), sqlx::Error> {
+    match session::read_only(connection).await? {
+        None => session::set_up(connection, plans).await,
+        Some(why) => Err(sqlx::Error::Configuration(Box::new(NotWritable(why)))),
+    }
+}
+
+/// Asks what the ping of `sqlx` would not tell, with as many round trips.
+async fn is_usable(connection: &mut PgConnection, meta: PoolConnectionMetadata) -> bool {
+    if doubt::applies_to(meta.age) {
+        return false;
+    }
+    if meta.idle_for < ASK_AFTER_IDLE {
+        return true;
+    }
+    let wrong = match timeout(ASK_TIMEOUT, session::read_only(connection)).await {
+        Ok(Ok(None)) => return true,
+        Ok(Ok(Some(_))) | Err(_) => true,
+        Ok(Err(error)) => answers::is_of_wrong_server(&error),
+    };
+    if wrong {
+        doubt::raise();
+    }
+    false
+}

@@ -1,0 +1,27 @@
+//! When a connection was last proven to lead to the wrong server.
+//!
+//! An address may name another server now: after a failover, a standby that has become the primary.
+//! The connections of before stay where they are, and a busy one is never idle long enough to be
+//! asked. So one answer that only a wrong server gives drops all connections that are older than it.
+//!
+//! The doubt counts for the whole process and not for one pool. Every pool of a process leads to the
+//! same database, and every error passes `LedgerError::from`, so no method can forget to tell. A
+//! doubt too many costs each connection one reconnection.
+
+use std::{
+    sync::{PoisonError, RwLock},
+    time::{Duration, Instant},
+};
+
+static SINCE: RwLock<Option<Instant>> = RwLock::new(None);
+
+/// From now on, no connection that exists is used again.
+pub(crate) fn raise() {
+    *SINCE.write().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+}
+
+/// Whether a connection of this age existed when the doubt arose.
+pub(super) fn applies_to(age: Duration) -> bool {
+    let since = *SINCE.read().unwrap_or_else(PoisonError::into_inner);
+    since.is_some_and(|since| age >= since.elapsed())
+}

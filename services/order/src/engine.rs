@@ -89,9 +89,35 @@ pub enum EngineError {
     /// never sent. A retry is safe.
     #[error("a store refused, and nothing was changed")]
     Unavailable(#[source] Box<EngineError>),
+    /// A change in the ledger failed, and may have been made. A repeat of the request resolves it.
+    #[error("a change in the ledger failed, and its outcome is unknown")]
+    ChangeUnknown(#[source] LedgerError),
     /// The process is about to stop. Another one serves the same items.
     #[error("the process is stopping")]
     Stopping,
+}
+
+impl EngineError {
+    /// The error of a change in the ledger. One of a read is [`EngineError::Ledger`]: a read that
+    /// fails has changed nothing in any case.
+    pub(crate) fn of_change(error: LedgerError) -> Self {
+        if error.proves_unchanged() || !error.is_retryable() {
+            Self::Ledger(error)
+        } else {
+            Self::ChangeUnknown(error)
+        }
+    }
+
+    /// Whether it is proven that nothing was changed.
+    pub(crate) fn proves_unchanged(&self) -> bool {
+        match self {
+            Self::Ledger(error) => error.proves_unchanged(),
+            Self::Stopping | Self::Unavailable(_) => true,
+            Self::Stock(_) | Self::Audit(_) | Self::OutcomeUnknown(_) | Self::ChangeUnknown(_) => {
+                false
+            }
+        }
+    }
 }
 
 /// The engine: stock, ledger, and a cache of items.

@@ -55,7 +55,8 @@ impl Engine {
             Some(Archivable::No(reasons)) => return Ok(ArchiveRequested::Refused(reasons)),
             Some(Archivable::Already | Archivable::Yes(_)) => {}
         }
-        match self.ledger.request_archive(id, expected, actor).await? {
+        let requested = self.ledger.request_archive(id, expected, actor).await;
+        match requested.map_err(EngineError::of_change)? {
             ledger::Changed::OtherVersion(item) => Ok(ArchiveRequested::OtherVersion(item.version)),
             ledger::Changed::NoItem => Ok(ArchiveRequested::NoItem),
             _ => self.wait_for_archive(id).await,

@@ -407,7 +407,8 @@ impl Engine {
 
     /// The step in the ledger. The units of the lines that it frees have not returned yet.
     async fn write_step(&self, step: &CartStep) -> Result<Option<SteppedCart>, EngineError> {
-        let stepped = self.ledger.step_cart(step).await?;
+        let stepped = self.ledger.step_cart(step).await;
+        let stepped = stepped.map_err(EngineError::of_change)?;
         if stepped.is_some() && step.cart.state != step.to {
             metrics::counter!("stockade_carts_total", "to" => step.to.as_str()).increment(1);
         }

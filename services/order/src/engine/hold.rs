@@ -89,7 +89,8 @@ impl Engine {
         if wanted <= order.expires_at {
             return Ok(Some(Extended::Order(order)));
         }
-        let extended = self.ledger.extend(&order, wanted).await?;
+        let extended = self.ledger.extend(&order, wanted).await;
+        let extended = extended.map_err(EngineError::of_change)?;
         Ok(extended.map(Extended::Order))
     }
 }

@@ -52,7 +52,8 @@ impl Engine {
     /// Creates the item, or returns the one that an earlier request created. `None`: a different
     /// item has this id. May be repeated after any failure.
     pub async fn create_item(&self, item: &Item) -> Result<Option<Item>, EngineError> {
-        let (Created::New(item) | Created::Same(item)) = self.ledger.create_item(item).await?
+        let created = self.ledger.create_item(item).await;
+        let (Created::New(item) | Created::Same(item)) = created.map_err(EngineError::of_change)?
         else {
             return Ok(None);
         };
@@ -76,7 +77,8 @@ impl Engine {
         expected: Option<u64>,
         actor: &str,
     ) -> Result<Changed, EngineError> {
-        let changed = self.ledger.change_item(id, change, expected, actor).await?;
+        let changed = self.ledger.change_item(id, change, expected, actor).await;
+        let changed = changed.map_err(EngineError::of_change)?;
         if let Changed::Item(item) = &changed {
             self.stock.configure(item).await?;
             self.cache(item.clone());
@@ -105,7 +107,8 @@ impl Engine {
         match self
             .ledger
             .change_stock_by(id, &change, request.units(), expected, actor)
-            .await?
+            .await
+            .map_err(EngineError::of_change)?
         {
             Changed::NoItem => Ok(Stocked::NoItem),
             Changed::Archived(_) => Ok(Stocked::Archived),

@@ -275,7 +275,8 @@ impl Engine {
         if self
             .ledger
             .note_once(&entry, &unmatched_name(order.id, &payment.id))
-            .await?
+            .await
+            .map_err(EngineError::of_change)?
         {
             tracing::warn!(order = %order.id, state = %order.state, payment = %payment.id, "unmatched payment: the order cannot take it");
         }

@@ -201,7 +201,8 @@ impl Engine {
             ..reported.entry
         };
         let once = format!("payment_refunded {}", reported.id);
-        self.ledger.note_once(&done, &once).await?;
+        let noted = self.ledger.note_once(&done, &once).await;
+        noted.map_err(EngineError::of_change)?;
         Ok(RefundDone::Done(RefundDue::Payment(payment)))
     }
 

@@ -35,7 +35,7 @@ impl Engine {
             .checked_sub(retention)
             .unwrap_or(Timestamp::MIN);
         let requested = self.ledger.request_purge(id, archived_before, actor);
-        Ok(match requested.await? {
+        Ok(match requested.await.map_err(EngineError::of_change)? {
             PurgeRequest::Noted => PurgeRequested::Pending,
             PurgeRequest::Purged => PurgeRequested::Purged,
             PurgeRequest::NotArchived => PurgeRequested::NotArchived,

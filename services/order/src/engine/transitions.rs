@@ -132,11 +132,17 @@ async fn fail_each(
         error = &error as &dyn std::error::Error,
         "a batch of transitions failed"
     );
+    // If the batch may have been committed, a refusal of the repeat proves nothing.
+    let of_repeat = |repeat: LedgerError| match error.proves_unchanged() {
+        true => EngineError::of_change(repeat),
+        false if repeat.is_retryable() => EngineError::ChangeUnknown(repeat),
+        false => EngineError::Ledger(repeat),
+    };
     for (transition, answer) in transitions.into_iter().zip(answers) {
         let made = ledger
             .transition(&[transition])
             .await
             .map(|mut orders| orders.pop().flatten());
-        let _ = answer.send(made.map_err(EngineError::from));
+        let _ = answer.send(made.map_err(of_repeat));
     }
 }

@@ -718,6 +718,16 @@ impl Problem {
         }
     }
 
+    /// A store refused before anything of the payment was written.
+    fn payment_not_applied() -> Self {
+        let detail =
+            "the ledger does not take the payment now, and nothing was changed; report it again";
+        Self {
+            detail: detail.into(),
+            ..Self::unavailable()
+        }
+    }
+
     fn stopping() -> Self {
         let detail = "the process is stopping; send requests to another one";
         Self {
@@ -795,13 +805,17 @@ impl Problem {
 }
 
 impl Problem {
-    /// The engine failed while it applied a payment. The payment may have been applied.
+    /// The engine failed while it applied a payment. Unless the error proves otherwise, the payment
+    /// may have been applied.
     pub(crate) fn of_payment(error: &EngineError) -> Self {
         tracing::warn!(
             error = error as &dyn std::error::Error,
             request_id = RequestId::current(),
             "payment failed or its outcome is unknown"
         );
+        if error.proves_unchanged() {
+            return Self::payment_not_applied();
+        }
         let detail = "the payment may have been applied; report it again";
         Self {
             detail: detail.into(),
@@ -843,10 +857,12 @@ impl From<EngineError> for Problem {
             request_id = RequestId::current(),
             "Redis or the ledger failed"
         );
-        if let EngineError::OutcomeUnknown(_) = error {
-            return Self::change_unknown();
+        match error {
+            EngineError::OutcomeUnknown(_) | EngineError::ChangeUnknown(_) => {
+                Self::change_unknown()
+            }
+            _ => Self::unavailable(),
         }
-        Self::unavailable()
     }
 }
 

@@ -199,6 +199,64 @@ async fn a_transition_that_the_ledger_refuses_does_not_fail_its_batch() {
     .await;
 }
 
+/// Makes every change of an order fail with this SQLSTATE: at the change, or at the commit.
+async fn refuse_changes(env: &TestEnv, code: &str, when: When) {
+    let trigger = match when {
+        When::AtOnce => "CREATE TRIGGER refuse BEFORE UPDATE ON orders FOR EACH ROW",
+        When::AtCommit => {
+            "CREATE CONSTRAINT TRIGGER refuse AFTER UPDATE ON orders \
+             DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
+        }
+    };
+    run(
+        env,
+        &format!(
+            "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = '{code}'; END $$;
+             {trigger} EXECUTE FUNCTION refuse()"
+        ),
+    )
+    .await;
+}
+
+#[derive(Clone, Copy)]
+enum When {
+    AtOnce,
+    AtCommit,
+}
+
+/// The server itself gives these codes when it is read only and when its disk is full.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_that_proves_that_nothing_ran_is_no_unknown_outcome() {
+    for (code, when, expected) in [
+        ("25006", When::AtOnce, "unavailable"),
+        ("53100", When::AtOnce, "unavailable"),
+        ("53100", When::AtCommit, "outcome_unknown"),
+    ] {
+        open(on_postgres(timeout()), async |env| {
+            let item = env.create(json!({ "stock": 20, "segments": 1 })).await;
+            let [paid, cancelled, refunded] = three_orders(&env, &item).await;
+            refuse_changes(&env, code, when).await;
+            let (pay, cancel, refund) = tokio::join!(
+                env.pay(&paid, "pay-ann"),
+                env.cancel("bob", &cancelled),
+                env.refund(&refunded)
+            );
+            for answer in [pay, cancel, refund] {
+                assert!(
+                    answer.is(503, expected).header("retry-after").is_some(),
+                    "{code}"
+                );
+            }
+            run(&env, "DROP TRIGGER refuse ON orders").await;
+            env.pay(&paid, "pay-ann").await.is_now("confirmed");
+            env.cancel("bob", &cancelled).await.is_now("cancelled");
+            env.refund(&refunded).await.is_now("refunded");
+        })
+        .await;
+    }
+}
+
 /// Runs a statement directly on the database.
 async fn run(env: &TestEnv, statement: &str) {
     let mut connection = PgConnection::connect(&env.database_url).await.unwrap();

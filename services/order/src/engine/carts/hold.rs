@@ -59,7 +59,8 @@ impl Engine {
                 return Ok(CartExtended::Refused(cart.state));
             }
             // `None`: a concurrent change was faster.
-            if let Some(extended) = self.ledger.extend_cart(&cart, hold).await? {
+            let extended = self.ledger.extend_cart(&cart, hold).await;
+            if let Some(extended) = extended.map_err(EngineError::of_change)? {
                 return Ok(CartExtended::Cart(extended));
             }
         }

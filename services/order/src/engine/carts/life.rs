@@ -145,7 +145,8 @@ impl Engine {
             after: unmatched(payment),
         };
         let once = unmatched_name(cart.id, &payment.id);
-        if self.ledger.note_once(&entry, &once).await? {
+        let noted = self.ledger.note_once(&entry, &once).await;
+        if noted.map_err(EngineError::of_change)? {
             tracing::warn!(cart = %cart.id, state = %cart.state, payment = %payment.id, "unmatched payment: the cart cannot take it");
         }
         Ok(())

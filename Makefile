@@ -61,7 +61,7 @@ up: ## start here: install missing programs, start everything with a demo item, 
 shop: ## a small shop that sells with the Stockade of `make up`, in another terminal: http://127.0.0.1:8090
 	@exec examples/shop/run --dir '$(DIR)'
 
-test: ## the whole suite, on real servers (Redis, Redis Cluster, PostgreSQL, MariaDB, etcd, ZooKeeper, NATS, RabbitMQ)
+test: ## the whole suite, on real servers (Redis, Redis Cluster, PostgreSQL, MariaDB, etcd, ZooKeeper, NATS, RabbitMQ, pgbouncer)
 	@scripts/setup.sh test
 	@scripts/test.sh $(ARGS)
 

@@ -197,6 +197,7 @@ has_curl() { have curl; }
 has_ps() { have ps; }
 has_etcd() { have etcd; }
 has_nats() { have nats-server; }
+has_pgbouncer() { have pgbouncer || [ -x /usr/sbin/pgbouncer ]; }
 # What PATH has insists on a user of its own. The tests start the program behind it.
 has_rabbitmq() {
   local folder
@@ -247,6 +248,7 @@ find_missing() {
   need mariadb 'is a ledger that the tests start' 'mariadb-server-core mariadb-client-core' mariadb has_mariadb
   need etcd 'is a lock backend that the tests start' etcd-server etcd has_etcd
   need zookeeper 'is a lock backend that the tests start' 'libzookeeper-java default-jre-headless' zookeeper has_zookeeper
+  need pgbouncer 'pools connections in a test' pgbouncer pgbouncer has_pgbouncer
   need nats-server 'takes events in the tests' nats-server nats-server has_nats
   need rabbitmq 'takes events in the tests' rabbitmq-server rabbitmq has_rabbitmq
   need protoc 'builds the client of etcd' 'protobuf-compiler libprotobuf-dev' protobuf compiles_protobuf
@@ -383,7 +385,7 @@ install_with_apt() {
 # The services that the packages bring, unless they were there before: " SERVICE..."
 new_services() {
   local pair
-  for pair in redis-server:redis-server postgresql:postgresql etcd-server:etcd prometheus:prometheus haproxy:haproxy nats-server:nats-server \
+  for pair in redis-server:redis-server postgresql:postgresql etcd-server:etcd prometheus:prometheus haproxy:haproxy nats-server:nats-server pgbouncer:pgbouncer \
     rabbitmq-server:rabbitmq-server; do
     case " $apt_packages " in *" ${pair%:*} "*) apt_has "${pair%:*}" || printf ' %s' "${pair#*:}" ;; esac
   done

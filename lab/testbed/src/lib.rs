@@ -3,7 +3,7 @@
 //!
 //! This crate contains nothing of Stockade: no key, no table, no type. It starts, checks, pauses,
 //! kills and restarts servers of Redis, Sentinel, Redis Cluster, PostgreSQL, MariaDB, etcd,
-//! ZooKeeper, NATS and RabbitMQ. It builds on `local`, which starts the private servers of `stockade up`.
+//! ZooKeeper, NATS, RabbitMQ and pgbouncer. It builds on `local`, which starts the private servers of `stockade up`.
 //!
 //! Every server is a direct child and leads its own process group (a terminal's Ctrl-C does not
 //! reach it). It does not outlive us: dropping its handle kills and reaps it, and on Linux the
@@ -18,6 +18,7 @@
 //! | [`sentinel`] | a Redis server, its replicas, and the sentinels that watch them |
 //! | [`cluster`] | a Redis Cluster, formed by commands |
 //! | [`postgres`] | one PostgreSQL server, and its standby |
+//! | [`pgbouncer`] | a connection pooler of PostgreSQL |
 //! | [`mariadb`] | one MariaDB server |
 //! | [`etcd`] | one etcd server |
 //! | [`zookeeper`] | one ZooKeeper server |
@@ -50,6 +51,7 @@ mod folder;
 pub mod mariadb;
 mod mount;
 pub mod nats;
+pub mod pgbouncer;
 pub mod postgres;
 mod process;
 mod program;
@@ -75,6 +77,7 @@ pub use etcd::{Etcd, EtcdBuilder};
 pub use local::{LocalError, free_port, kill_with_parent};
 pub use mariadb::{MariaDb, MariaDbBuilder};
 pub use nats::{Nats, NatsBuilder};
+pub use pgbouncer::{PgBouncer, PgBouncerBuilder};
 pub use postgres::{Postgres, PostgresBuilder};
 pub use proxy::{Proxy, Traffic};
 pub use rabbitmq::{RabbitMq, RabbitMqBuilder};

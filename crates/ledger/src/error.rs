@@ -35,7 +35,7 @@ pub enum LedgerError {
          connect to the server itself, or to a pool in session mode (pgbouncer: pool_mode = session)"
     )]
     PoolerMode,
-    /// A pooler between us and the server refuses what a session of the ledger needs.
+    /// A prepared statement met that of another client, as behind a pooler in transaction mode.
     #[error(
         "DATABASE_URL seems to lead to a connection pooler in transaction mode, which is not \
          supported: connect to the server itself, or to a pool in session mode (pgbouncer: \

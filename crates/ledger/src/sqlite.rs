@@ -288,6 +288,36 @@ mod tests {
         assert!(ledger.look_up_order(order).await.unwrap().is_none());
     }
 
+    /// A page less than the file needs is a full disk to SQLite.
+    #[tokio::test]
+    async fn a_file_that_cannot_grow_has_changed_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}/ledger.db", folder.path().display());
+        let ledger = SqliteLedger::connect(&url, PoolSettings::patient(1))
+            .await
+            .unwrap();
+        crate::Ledger::migrate(&ledger).await.unwrap();
+        let limit = async |pages: u32| {
+            let sql = format!("PRAGMA max_page_count = {pages}");
+            let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
+            sql.execute(&ledger.writer).await.unwrap();
+        };
+        // SQLite raises the limit to the size that the file has.
+        limit(1).await;
+        let grow = "CREATE TABLE more AS WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < 9999) SELECT i FROM n";
+        let error = sqlx::query(grow).execute(&ledger.writer).await.unwrap_err();
+        let code = error.as_database_error().and_then(|error| error.code());
+        assert_eq!(code.as_deref(), Some("13"));
+        let error = crate::LedgerError::from(error);
+        assert!(
+            error.proves_unchanged() && error.is_retryable(),
+            "{error:?}"
+        );
+        limit(1_000_000).await;
+        assert!(sqlx::query(grow).execute(&ledger.writer).await.is_ok());
+        crate::Ledger::check_writable(&ledger).await.unwrap();
+    }
+
     #[tokio::test]
     async fn a_transaction_ended_by_sqlite_does_not_block_the_next_one() {
         let folder = tempfile::tempdir().unwrap();

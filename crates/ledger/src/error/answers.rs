@@ -61,10 +61,6 @@ const SQLITE: [Answer; 4] = [
 /// statement that exists already, and one that does not.
 const OF_POOLER: [&str; 2] = ["42P05", "26000"];
 
-/// A protocol violation, with which poolers refuse the first message of a connection.
-const PROTOCOL_VIOLATION: &str = "08P01";
-const UNSUPPORTED_PARAMETER: &str = "unsupported startup parameter";
-
 fn find(code: &str) -> Option<&'static Answer> {
     let low_byte = match code.parse::<u32>() {
         Ok(number) if code.len() < 5 => Some((number & 0xff).to_string()),
@@ -110,14 +106,8 @@ pub(crate) fn is_of_wrong_server(error: &sqlx::Error) -> bool {
 
 /// Whether only a pooler between us and the server explains the error.
 pub(super) fn is_of_pooler(error: &sqlx::Error) -> bool {
-    let Some(error) = error.as_database_error() else {
-        return false;
-    };
-    match error.code().as_deref() {
-        Some(PROTOCOL_VIOLATION) => error.message().starts_with(UNSUPPORTED_PARAMETER),
-        Some(code) => OF_POOLER.contains(&code),
-        None => false,
-    }
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.is_some_and(|code| OF_POOLER.contains(&&*code))
 }
 
 /// Lets the pools drop their connections after an answer of a wrong server.
@@ -129,5 +119,61 @@ pub(super) fn note(error: &sqlx::Error) {
             "the ledger's connections may lead to the wrong server and are replaced"
         );
         doubt_connections();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::{POSTGRES, SQLITE, find, is_of_wrong_server, proves_unchanged};
+
+    /// Real servers give most codes in `tests/it/refusals.rs`. A test cannot make a server give those
+    /// of a crash, of a start, and of a full disk.
+    #[test]
+    fn each_code_has_one_meaning() {
+        for (code, unchanged, wrong) in [
+            ("25006", true, true),
+            ("57P03", true, true),
+            ("57P01", false, true),
+            ("57P02", false, true),
+            ("53100", true, false),
+            ("08001", true, false),
+            ("13", true, false),
+            ("1032", true, false),
+            ("517", true, false),
+        ] {
+            let answer = find(code).unwrap();
+            let found = (answer.proves_unchanged, answer.is_of_wrong_server);
+            assert_eq!(found, (unchanged, wrong), "{code}: {}", answer.meaning);
+        }
+        for code in [
+            "08006", "40001", "23505", "58030", "10", "11", "2570", "", "?",
+        ] {
+            assert!(find(code).is_none(), "{code} proves nothing");
+        }
+        let mut codes: Vec<_> = POSTGRES.iter().chain(&SQLITE).map(|row| row.code).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        assert_eq!(codes.len(), POSTGRES.len() + SQLITE.len());
+    }
+
+    #[test]
+    fn only_an_error_without_a_connection_proves_that_nothing_was_sent() {
+        let io = |kind| sqlx::Error::Io(Error::from(kind));
+        for error in [sqlx::Error::PoolTimedOut, io(ErrorKind::ConnectionRefused)] {
+            assert!(
+                proves_unchanged(&error) && !is_of_wrong_server(&error),
+                "{error:?}"
+            );
+        }
+        for error in [
+            io(ErrorKind::ConnectionReset),
+            io(ErrorKind::UnexpectedEof),
+            sqlx::Error::WorkerCrashed,
+            sqlx::Error::RowNotFound,
+        ] {
+            assert!(!proves_unchanged(&error), "{error:?}");
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use sqlx::{PgConnection, pool::PoolConnectionMetadata, postgres::PgPoolOptions};
 use tokio::time::timeout;
+use tracing::{Instrument, Span, debug_span};
 
 use super::{
     doubt,
@@ -28,7 +29,7 @@ pub(super) fn pool(connections: u32, plans: Plans) -> PgPoolOptions {
     PgPoolOptions::new()
         .max_connections(connections)
         .test_before_acquire(false)
-        .after_connect(move |connection, _| Box::pin(begin(connection, plans)))
+        .after_connect(move |connection, _| Box::pin(begin(connection, plans).instrument(upkeep())))
         .before_acquire(|connection, meta| {
             Box::pin(async move { Ok(is_usable(connection, meta).await) })
         })
@@ -51,7 +52,8 @@ async fn is_usable(connection: &mut PgConnection, meta: PoolConnectionMetadata) 
     if meta.idle_for < ASK_AFTER_IDLE {
         return true;
     }
-    let wrong = match timeout(ASK_TIMEOUT, session::read_only(connection)).await {
+    let asked = session::read_only(connection).instrument(upkeep());
+    let wrong = match timeout(ASK_TIMEOUT, asked).await {
         Ok(Ok(None)) => return true,
         Ok(Ok(Some(_))) | Err(_) => true,
         Ok(Err(error)) => answers::is_of_wrong_server(&error),
@@ -60,4 +62,10 @@ async fn is_usable(connection: &mut PgConnection, meta: PoolConnectionMetadata) 
         doubt::raise();
     }
     false
+}
+
+/// Tells the statements of the connections from those of the work, in traces and where statements are
+/// counted.
+fn upkeep() -> Span {
+    debug_span!("connection_upkeep")
 }

@@ -25,3 +25,23 @@ pub(super) fn applies_to(age: Duration) -> bool {
     let since = *SINCE.read().unwrap_or_else(PoisonError::into_inner);
     since.is_some_and(|since| age >= since.elapsed())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::{applies_to, raise};
+
+    #[test]
+    fn a_doubt_is_about_the_connections_that_exist() {
+        let connected = Instant::now();
+        raise();
+        // A coarse clock would not tell the two apart.
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(applies_to(connected.elapsed()) && applies_to(Duration::from_secs(3600)));
+        assert!(
+            !applies_to(Duration::ZERO),
+            "it was made after the doubt arose"
+        );
+    }
+}

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `builder` | every setting and its validation |
 //! | `dialect` | the differences of the databases |
+//! | `pooler` | recognising a connection pooler in transaction mode |
 //! | `database` | a pool, its name in errors, and the time limit of an answer |
 //! | `table` | the tables and every statement on them |
 //! | `row_lock` | the lock that is a row with an expiry, as in ShedLock |
@@ -21,6 +22,10 @@
 //! * **A row is never deleted**, because it holds the token. A release sets its expiry to now.
 //! * **Locks of different kinds do not see each other** on the same table, but they draw their
 //!   tokens from the same column.
+//! * **A server that takes no writes gives no locks and keeps none.** A connection to one is closed
+//!   after its first answer, and the next one resolves the address anew.
+//! * **A pooler must be in session mode.** In transaction mode, two clients may share a session, and
+//!   with it an advisory lock.
 //! * **Tokens are as durable as a commit.** A database that loses commits
 //!   (`synchronous_commit = off`, `innodb_flush_log_at_trx_commit = 0`, a replica that is promoted
 //!   too early) may give a token twice.
@@ -31,6 +36,7 @@ mod database;
 mod dialect;
 #[cfg(feature = "_session_lock")]
 mod method;
+mod pooler;
 mod row_lock;
 mod rows;
 #[cfg(feature = "_session_lock")]

@@ -109,7 +109,7 @@ mod table;
 pub use dialect::Dialect;
 pub(crate) use dialect::Sql;
 pub use error::StoreError;
-pub(crate) use error::is_transient;
+pub(crate) use error::{is_of_wrong_server, is_transient};
 pub(crate) use name::Table;
 pub use outcome::{Check, Claim, Write};
 pub use source::Source;

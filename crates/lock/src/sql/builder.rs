@@ -1,5 +1,7 @@
 //! Every setting of a lock in a database, with its default and its validation.
 
+#[cfg(feature = "_session_lock")]
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicI64;
 
 use sqlx::Pool;
@@ -143,6 +145,7 @@ impl<DB: SessionDialect> SqlLockBuilder<DB> {
             table,
             method,
             timing,
+            direct: AtomicBool::new(false),
         }))
     }
 }

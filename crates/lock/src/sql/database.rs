@@ -5,7 +5,10 @@ use std::{future::Future, sync::Arc, time::Duration};
 use sqlx::{Error, Pool, pool::PoolConnection};
 use tokio::time::timeout;
 
-use super::dialect::{Dialect, Options};
+use super::{
+    dialect::{Dialect, Options},
+    pooler::{self, PoolerMode},
+};
 use crate::{
     error::{Answer, InvalidArgument, LockError, Vote},
     store,
@@ -42,7 +45,7 @@ impl<DB: Dialect> Database<DB> {
             expected: DB::URL,
         };
         let options: Options<DB> = url.parse().map_err(refused)?;
-        let options = DB::with_busy_timeout(
+        let options = DB::adapt(
             options,
             timeout * BUSY_TIMEOUT_FRACTION.0 / BUSY_TIMEOUT_FRACTION.1,
         );
@@ -93,12 +96,26 @@ impl<DB: Dialect> Database<DB> {
 pub(crate) fn failed(error: Error) -> Answer {
     match error {
         Error::PoolTimedOut => Answer::TimedOut,
+        error if pooler::explains(&error) => Answer::Failed(Arc::new(PoolerMode)),
         error => Answer::Failed(Arc::new(error)),
     }
 }
 
+/// The answer. A connection to a server that takes no writes is closed instead of returned to its
+/// pool, so the next one resolves the address anew.
+pub(crate) fn trusted<DB: Dialect, T>(
+    connection: &mut PoolConnection<DB>,
+    answer: Result<T, Error>,
+) -> Result<T, Error> {
+    answer.inspect_err(|error| {
+        if store::is_of_wrong_server(error) {
+            connection.close_on_drop();
+        }
+    })
+}
+
 /// Whether the same statement may succeed immediately: it lost a conflict with another one, or its
-/// pooled connection was dead.
+/// pooled connection was dead or led to the wrong server.
 pub(crate) fn is_worth_repeating(error: &Error) -> bool {
     !matches!(error, Error::PoolTimedOut) && store::is_transient(error)
 }

@@ -31,8 +31,9 @@ pub trait Dialect: store::Sql {
     /// Name of the server in errors, without credentials.
     fn label(options: &Options<Self>) -> String;
 
-    /// Sets how long the client waits for a locked file. Servers answer by themselves.
-    fn with_busy_timeout(options: Options<Self>, _timeout: std::time::Duration) -> Options<Self> {
+    /// Options of our own pool. `busy_timeout` is how long the client waits for a locked file. Servers
+    /// answer by themselves.
+    fn adapt(options: Options<Self>, _busy_timeout: std::time::Duration) -> Options<Self> {
         options
     }
 
@@ -139,6 +140,11 @@ impl Dialect for sqlx::Postgres {
             options.get_database().unwrap_or_default()
         )
     }
+
+    /// `sqlx` sends a setting for floats in the first message, which poolers refuse. Locks have none.
+    fn adapt(options: Options<Self>, _busy_timeout: std::time::Duration) -> Options<Self> {
+        options.extra_float_digits(None::<i8>)
+    }
 }
 
 /// `UTC_TIMESTAMP`, because `UNIX_TIMESTAMP(NOW(6))` repeats an hour at the end of daylight saving
@@ -184,8 +190,8 @@ impl Dialect for sqlx::Sqlite {
         options.get_filename().display().to_string()
     }
 
-    fn with_busy_timeout(options: Options<Self>, timeout: std::time::Duration) -> Options<Self> {
-        options.busy_timeout(timeout)
+    fn adapt(options: Options<Self>, busy_timeout: std::time::Duration) -> Options<Self> {
+        options.busy_timeout(busy_timeout)
     }
 }
 

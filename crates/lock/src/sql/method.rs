@@ -18,6 +18,12 @@ pub trait SessionDialect: Dialect {
     /// The number one as a 64-bit integer.
     const ONE: &'static str;
 
+    /// Whether the server takes writes. A server that takes none gives no tokens, and another one
+    /// has its locks by now or soon.
+    const WRITABLE: &'static str;
+    /// The number of the session, where poolers may share sessions.
+    const SESSION_ID: Option<&'static str>;
+
     /// Settings of a new session: the server ends it after a lease of silence, but not while it
     /// waits for a lock.
     fn settings(lease: Duration) -> String;
@@ -88,7 +94,7 @@ impl LockMethod {
             lock: sql(format!(
                 "SELECT {one} FROM {rows} WHERE name = ? FOR UPDATE"
             )),
-            is_locked: find.clone(),
+            is_locked: format!("{find} AND {}", DB::WRITABLE),
             unlock: find.clone(),
             row: Some(Row {
                 find,
@@ -109,6 +115,10 @@ impl LockMethod {
 impl SessionDialect for sqlx::Postgres {
     const CLOCK_FREE: bool = false;
     const ONE: &'static str = "CAST(1 AS BIGINT)";
+    /// Not `transaction_read_only`: a lock's own transaction is older than a change of the setting.
+    const WRITABLE: &'static str =
+        "NOT pg_is_in_recovery() AND current_setting('default_transaction_read_only') = 'off'";
+    const SESSION_ID: Option<&'static str> = Some("SELECT pg_backend_pid()::bigint");
 
     fn settings(lease: Duration) -> String {
         let ms = lease.as_millis();
@@ -130,7 +140,8 @@ impl SessionDialect for sqlx::Postgres {
             lock: format!("SELECT CAST(1 AS BIGINT) FROM pg_advisory_lock({key})"),
             is_locked: format!(
                 "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND granted AND objsubid = 1 \
-                 AND ((classid::bigint << 32) | objid::bigint) = {key}"
+                 AND ((classid::bigint << 32) | objid::bigint) = {key} AND {}",
+                Self::WRITABLE
             ),
             unlock: format!("SELECT pg_advisory_unlock({key})::int::bigint"),
         }
@@ -143,6 +154,9 @@ impl SessionDialect for sqlx::Postgres {
 impl SessionDialect for sqlx::MySql {
     const CLOCK_FREE: bool = true;
     const ONE: &'static str = "1";
+    /// A number, and a word in later releases.
+    const WRITABLE: &'static str = "CAST(@@global.read_only AS CHAR) IN ('0', 'OFF')";
+    const SESSION_ID: Option<&'static str> = None;
 
     /// InnoDB does not notice that a waiter has gone, so each wait is limited to a second.
     fn settings(lease: Duration) -> String {
@@ -159,7 +173,10 @@ impl SessionDialect for sqlx::MySql {
         AdvisoryStatements {
             try_lock: format!("SELECT GET_LOCK({key}, 0)"),
             lock: format!("SELECT GET_LOCK({key}, 31536000)"),
-            is_locked: format!("SELECT COALESCE(IS_USED_LOCK({key}) = CONNECTION_ID(), 0)"),
+            is_locked: format!(
+                "SELECT COALESCE(IS_USED_LOCK({key}) = CONNECTION_ID() AND {}, 0)",
+                Self::WRITABLE
+            ),
             unlock: format!("SELECT COALESCE(RELEASE_LOCK({key}), 0)"),
         }
     }

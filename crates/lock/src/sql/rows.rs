@@ -8,7 +8,7 @@ use std::{
 use sqlx::Error;
 
 use super::{
-    database::Database,
+    database::{Database, trusted},
     dialect::Dialect,
     table::{StatementResult, Table},
 };
@@ -33,18 +33,22 @@ impl<DB: Dialect> Rows<DB> {
     pub(crate) async fn acquire(&self, name: &str, owner: &str) -> StatementResult<FencingToken> {
         let mut connection = self.database.pool.acquire().await?;
         let floor = self.floor.load(Ordering::Relaxed);
-        self.table
+        let acquired = self
+            .table
             .acquire(&mut connection, name, owner, floor, self.ttl())
-            .await
+            .await;
+        trusted(&mut connection, acquired)
     }
 
     /// Whether the owner still held the lock.
     pub(crate) async fn extend(&self, name: &str, owner: &str) -> Result<bool, Answer> {
         let extended = async {
             let mut connection = self.database.pool.acquire().await?;
-            self.table
+            let extended = self
+                .table
                 .extend(&mut connection, name, owner, self.ttl())
-                .await
+                .await;
+            trusted(&mut connection, extended)
         };
         self.database.within_timeout(extended).await
     }
@@ -53,7 +57,8 @@ impl<DB: Dialect> Rows<DB> {
     pub(crate) async fn release(&self, name: &str, owner: &str) -> Result<bool, Answer> {
         let released = async {
             let mut connection = self.database.pool.acquire().await?;
-            self.table.release(&mut connection, name, owner).await
+            let released = self.table.release(&mut connection, name, owner).await;
+            trusted(&mut connection, released)
         };
         self.database.within_timeout(released).await
     }
@@ -63,7 +68,7 @@ impl<DB: Dialect> Rows<DB> {
         let read = async {
             let mut connection = self.database.pool.acquire().await?;
             let holder: Result<_, Error> = self.table.holder(&mut connection, name).await;
-            holder
+            trusted(&mut connection, holder)
         };
         match self.database.within_timeout(read).await {
             Ok(Some(

@@ -9,9 +9,10 @@ use sqlx::{Connection, Error};
 use tokio::{runtime::Handle, time::timeout};
 
 use super::{
-    database::failed,
+    database::{failed, trusted},
     dialect::{Value, arguments},
     method::{Row, SessionDialect},
+    pooler::PoolerMode,
     session_server::SessionServer,
 };
 use crate::{error::Answer, token::FencingToken};
@@ -40,18 +41,21 @@ impl<DB: SessionDialect> Session<DB> {
         let options = server.database.pool.connect_options();
         let connected = async {
             let mut connection = DB::Connection::connect_with(&options).await?;
+            if server.is_pooler(&mut connection, &options).await? {
+                return Ok(Err(Answer::Failed(Arc::new(PoolerMode))));
+            }
             DB::run(&mut connection, DB::settings(server.timing.lease.length)).await?;
             if let Some(settings) = DB::optional_settings() {
                 // Without them, a waiter that has gone stays in the queue until it gets the lock.
                 let _ = DB::run(&mut connection, settings).await;
             }
-            Ok(connection)
+            Ok(Ok(connection))
         };
         let limit = server.database.timeout.max(CONNECT_TIMEOUT_MIN);
         let connection = timeout(limit, connected)
             .await
             .map_err(|_| Answer::TimedOut)?
-            .map_err(failed)?;
+            .map_err(failed)??;
         let mut session = Self {
             server: Arc::clone(&server),
             key,
@@ -124,7 +128,8 @@ impl<DB: SessionDialect> Session<DB> {
                 return server.table.draw_token(self.connection()?, name).await;
             }
             let mut connection = server.database.pool.acquire().await?;
-            server.table.draw_token(&mut connection, name).await
+            let drawn = server.table.draw_token(&mut connection, name).await;
+            trusted(&mut connection, drawn)
         };
         server.database.within_timeout(drawn).await?
     }

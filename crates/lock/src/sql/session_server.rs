@@ -1,9 +1,13 @@
 //! The database of session locks, apart from the sessions themselves.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sqlx::{Connection, Error};
 use tokio::time::sleep;
 
 use super::{
-    database::Database,
+    database::{Database, trusted},
+    dialect::Options,
     method::{LockMethod, SessionDialect},
     table::Table,
 };
@@ -20,22 +24,54 @@ pub(crate) struct SessionServer<DB: SessionDialect> {
     pub table: Table<DB>,
     pub method: LockMethod,
     pub timing: Timing,
+    /// Whether connections are known to have a session of their own.
+    pub direct: AtomicBool,
 }
 
 impl<DB: SessionDialect> SessionServer<DB> {
-    /// Returns when the server has not answered for a while, on a connection that waits for no
-    /// lock.
+    /// Returns when the server has not answered for a while, on a connection that waits for no lock,
+    /// or when it takes no writes any more: then no lock is given there.
     pub(crate) async fn unreachable(&self) {
         loop {
             sleep(self.timing.lease.length.max(self.database.timeout)).await;
             let probed = async {
                 let mut connection = self.database.pool.acquire().await?;
-                DB::run(&mut connection, "SELECT 1".into()).await
+                let writable = format!(
+                    "SELECT CASE WHEN {} THEN {} ELSE 0 END",
+                    DB::WRITABLE,
+                    DB::ONE
+                );
+                let answer = number::<DB>(&mut connection, writable).await;
+                trusted(&mut connection, answer)
             };
-            if self.database.within_timeout(probed).await.is_err() {
+            if !matches!(self.database.within_timeout(probed).await, Ok(Some(1))) {
                 return;
             }
         }
+    }
+
+    /// Whether a pooler gives each transaction to another session. It hands out the session that was
+    /// used last, or all in turn: the former shows between two connections, the latter in one. A
+    /// server never shows either.
+    pub(crate) async fn is_pooler(
+        &self,
+        connection: &mut DB::Connection,
+        options: &Options<DB>,
+    ) -> Result<bool, Error> {
+        let Some(session) = DB::SESSION_ID.filter(|_| !self.direct.load(Ordering::Relaxed)) else {
+            return Ok(false);
+        };
+        // The server may have no connection left for a second one.
+        let Ok(mut second) = DB::Connection::connect_with(options).await else {
+            return Ok(false);
+        };
+        let before = number::<DB>(connection, session.into()).await?;
+        let after = number::<DB>(connection, session.into()).await?;
+        let other = number::<DB>(&mut second, session.into()).await?;
+        let _ = second.close().await;
+        let shared = before != after || after == other;
+        self.direct.store(!shared, Ordering::Relaxed);
+        Ok(shared)
     }
 
     pub(crate) fn no_quorum(&self, answer: Answer) -> LockError {
@@ -49,4 +85,12 @@ impl<DB: SessionDialect> SessionServer<DB> {
             votes: self.database.votes(answer),
         }
     }
+}
+
+/// The number that a statement without arguments returns.
+async fn number<DB: SessionDialect>(
+    connection: &mut DB::Connection,
+    sql: String,
+) -> Result<Option<i64>, Error> {
+    DB::number(connection, sql, DB::Arguments::default()).await
 }

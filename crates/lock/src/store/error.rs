@@ -64,15 +64,35 @@ pub(crate) fn is_transient(error: &sqlx::Error) -> bool {
     }
 }
 
-/// SQLSTATE: connection lost or refused (08), transaction lost a conflict (40), resources exhausted
-/// (53), lock not available in time (55P03), server shutting down or starting (57P). SQLite codes
-/// are numbers with details in their higher bytes: busy (5) or locked (6).
+/// Whether the connection leads to a server that takes no writes, or no longer: another one may have
+/// the address by now. Such a connection is not worth keeping.
+pub(crate) fn is_of_wrong_server(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(error) = error else {
+        return false;
+    };
+    error
+        .code()
+        .is_some_and(|code| WRONG_SERVER_CODES.contains(&&*code))
+        || mysql_number(error.as_ref()).is_some_and(|number| WRONG_SERVER_NUMBERS.contains(&number))
+}
+
+/// SQLSTATE: a read-only transaction, as on a standby; shutdown by the administrator or by a crash;
+/// a server that is starting.
+const WRONG_SERVER_CODES: [&str; 4] = ["25006", "57P01", "57P02", "57P03"];
+
+/// MySQL and MariaDB: shutdown (1053), `--read-only` (1290), a read-only transaction (1792), the
+/// mode `READ ONLY` (1836).
+const WRONG_SERVER_NUMBERS: [u16; 4] = [1053, 1290, 1792, 1836];
+
+/// SQLSTATE: connection lost or refused (08), read-only transaction (25006), transaction lost a
+/// conflict (40), resources exhausted (53), lock not available in time (55P03), server shutting down
+/// or starting (57P). SQLite codes are numbers with details in their higher bytes: busy (5) or locked (6).
 fn is_transient_code(code: &str) -> bool {
     match code.parse::<u32>() {
         Ok(number) if code.len() < 5 => matches!(number & 0xff, 5 | 6),
         _ => {
             code.len() == 5
-                && ["08", "40", "53", "55P03", "57P"]
+                && ["08", "25006", "40", "53", "55P03", "57P"]
                     .iter()
                     .any(|class| code.starts_with(class))
         }
@@ -80,9 +100,9 @@ fn is_transient_code(code: &str) -> bool {
 }
 
 /// Errors for which MySQL and MariaDB have no specific SQLSTATE: the row has changed since the
-/// snapshot (1020), the wait for its lock timed out (1205).
+/// snapshot (1020), the wait for its lock timed out (1205), the server takes no writes.
 fn is_transient_number(number: u16) -> bool {
-    matches!(number, 1020 | 1205)
+    matches!(number, 1020 | 1205) || WRONG_SERVER_NUMBERS.contains(&number)
 }
 
 #[cfg(feature = "mysql")]
@@ -105,7 +125,7 @@ mod tests {
     fn transient_errors_are_told_from_permanent_ones() {
         for transient in [
             "5", "6", "261", "517", "40001", "40P01", "08006", "08004", "53300", "55P03", "57P01",
-            "57P03",
+            "57P03", "25006",
         ] {
             assert!(is_transient_code(transient), "{transient}");
         }

@@ -19,6 +19,10 @@ pub trait Source: Send {
 
     /// Takes a connection.
     fn connection(self) -> impl Future<Output = Result<Self::Connection, Error>> + Send;
+
+    /// Called after an answer of a server that takes no writes. A pool must not hand the connection
+    /// out again. Default: nothing, because the caller owns the connection.
+    fn distrust(_connection: &mut Self::Connection) {}
 }
 
 impl<DB: Dialect> Source for &Pool<DB> {
@@ -27,6 +31,10 @@ impl<DB: Dialect> Source for &Pool<DB> {
 
     async fn connection(self) -> Result<Self::Connection, Error> {
         self.acquire().await
+    }
+
+    fn distrust(connection: &mut Self::Connection) {
+        connection.close_on_drop();
     }
 }
 

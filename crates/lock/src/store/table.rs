@@ -4,6 +4,8 @@ use sqlx::{Encode, Type};
 
 use super::{
     Assignments, Check, Claim, Dialect, Source, StoreError, Write,
+    dialect::Sql,
+    is_of_wrong_server,
     name::{Column, Table, refused},
     outcome::RowState,
     statement::Statement,
@@ -128,11 +130,11 @@ impl FencedTable {
         let mut connection = source.connection().await?;
         for _ in 0..CLAIM_ATTEMPTS {
             let claim = self.claim_statement::<DB, _>(&key, token)?;
-            if let Some(version) = update::<DB>(&mut connection, claim).await? {
+            if let Some(version) = update::<S>(&mut connection, claim).await? {
                 return Ok(Claim::Claimed { version });
             }
             let read_row = self.read_statement::<DB, _>(&key, DB::READ_LATEST)?;
-            match read::<DB>(&mut connection, read_row).await? {
+            match read::<S>(&mut connection, read_row).await? {
                 None => return Ok(Claim::Missing),
                 Some(row) => {
                     if let Some(current) = row.above(token) {
@@ -166,10 +168,10 @@ impl FencedTable {
         let write = self.write_statement(&key, token, version, assignments)?;
         let read_row = self.read_statement::<DB, _>(&key, DB::READ_LATEST)?;
         let mut connection = source.connection().await?;
-        if let Some(version) = update::<DB>(&mut connection, write).await? {
+        if let Some(version) = update::<S>(&mut connection, write).await? {
             return Ok(Write::Applied { version });
         }
-        let Some(row) = read::<DB>(&mut connection, read_row).await? else {
+        let Some(row) = read::<S>(&mut connection, read_row).await? else {
             return Ok(Write::Missing);
         };
         match row.above(token) {
@@ -205,7 +207,7 @@ impl FencedTable {
     {
         let read_row = self.read_statement::<DB, _>(&key, DB::READ_LOCKED)?;
         let mut connection = source.connection().await?;
-        let Some(row) = read::<DB>(&mut connection, read_row).await? else {
+        let Some(row) = read::<S>(&mut connection, read_row).await? else {
             return Ok(Check::Missing);
         };
         Ok(match row.above(token) {
@@ -336,21 +338,35 @@ impl FencedTable {
     }
 }
 
-async fn update<DB: Dialect>(
-    connection: &mut DB::Connection,
-    statement: Statement<DB>,
+async fn update<S: Source>(
+    connection: &mut S::Connection,
+    statement: Statement<S::Database>,
 ) -> Result<Option<i64>, StoreError> {
     let (sql, arguments) = statement.into_parts();
-    at_most_one(DB::update(connection, sql, arguments).await?)
+    let rows = S::Database::update(connection, sql, arguments).await;
+    at_most_one(trusted::<S, _>(connection, rows)?)
 }
 
-async fn read<DB: Dialect>(
-    connection: &mut DB::Connection,
-    statement: Statement<DB>,
+async fn read<S: Source>(
+    connection: &mut S::Connection,
+    statement: Statement<S::Database>,
 ) -> Result<Option<RowState>, StoreError> {
     let (sql, arguments) = statement.into_parts();
-    let row = at_most_one(DB::read(connection, sql, arguments).await?)?;
+    let rows = S::Database::read(connection, sql, arguments).await;
+    let row = at_most_one(trusted::<S, _>(connection, rows)?)?;
     Ok(row.map(|(fence, version)| RowState { fence, version }))
+}
+
+/// The answer. A connection to a server that takes no writes is not used again.
+fn trusted<S: Source, T>(
+    connection: &mut S::Connection,
+    answer: Result<T, sqlx::Error>,
+) -> Result<T, sqlx::Error> {
+    answer.inspect_err(|error| {
+        if is_of_wrong_server(error) {
+            S::distrust(connection);
+        }
+    })
 }
 
 fn at_most_one<T>(rows: Vec<T>) -> Result<Option<T>, StoreError> {

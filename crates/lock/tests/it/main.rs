@@ -32,3 +32,5 @@ mod sql;
 mod store;
 mod support;
 mod viewing;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod wrong_server;

@@ -5,7 +5,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use ::ledger::{DatabaseReport, Ledger};
+use ::ledger::{DatabaseReport, Ledger, LedgerError};
 use anyhow::Result;
 
 use super::check::{Checks, Status};
@@ -20,8 +20,13 @@ pub(super) async fn check(settings: &Settings, checks: &mut Checks) -> Option<Ar
     match inspect(settings).await {
         Ok((ledger, report, missing)) => {
             check_report(settings, &report, checks);
+            add_writes(ledger.check_writable().await.err(), checks);
             add_schema(&missing, checks);
             missing.is_empty().then_some(ledger)
+        }
+        Err(error) if matches!(error.downcast_ref(), Some(LedgerError::NotWritable(_))) => {
+            add_writes(error.downcast().ok(), checks);
+            None
         }
         Err(error) => {
             let remedy = "start it, or correct DATABASE_URL";
@@ -66,6 +71,16 @@ fn check_report(settings: &Settings, report: &DatabaseReport, checks: &mut Check
     if let Some(difference) = report.now_ms {
         checks.add_clock(PART, Some(difference));
     }
+}
+
+/// Whether an order could be recorded now.
+fn add_writes(refusal: Option<LedgerError>, checks: &mut Checks) {
+    let (status, found) = match refusal {
+        None => (Status::Ok, "are accepted".to_owned()),
+        Some(error) => (Status::Fail, format!("{:#}", anyhow::Error::from(error))),
+    };
+    let remedy = "name the primary in DATABASE_URL, make it writable, or free its disk";
+    checks.add(PART, "writes", status, found, remedy);
 }
 
 fn add_schema(missing: &[i64], checks: &mut Checks) {

@@ -7,6 +7,7 @@ mod reconnecting;
 mod replicated;
 mod sentinel;
 mod server;
+pub(crate) mod shards;
 mod single;
 mod timeouts;
 
@@ -29,6 +30,7 @@ pub(crate) use replicated::Replicated;
 pub use sentinel::Following;
 pub use server::ServerMemory;
 pub(crate) use server::{field, memory};
+pub(crate) use shards::Shard;
 
 /// Carries one command to the server of a segment, and its reply back.
 pub(crate) trait Carrier {

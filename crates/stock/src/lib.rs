@@ -27,6 +27,7 @@
 //! | `shared` | what all items of a process share |
 //! | `item` | one item: reserve, settle spillovers, release, wait for consolidation |
 //! | `inspection` | what the servers say of themselves before a sale |
+//! | `writable` | whether every master would take an order |
 //! | `stock` | the entry point: open, configure, inspect, outboxes, repair, consolidation requests |
 
 mod admission;
@@ -51,6 +52,7 @@ mod settings;
 mod shared;
 mod snapshot;
 mod stock;
+mod writable;
 
 pub use checkpoint::Resolution;
 pub use connection::ServerMemory;
@@ -66,3 +68,4 @@ pub use script::{
 };
 pub use settings::{RedisSettings, StockSettings};
 pub use stock::{Halted, Moved, Rehearsed, Restoration, Restoring, Stock, TransferMemory};
+pub use writable::{WriteCheck, check_writable};

@@ -32,6 +32,7 @@ use crate::{
     script::{self, Inspection, InspectionEntries, Opened, StateSet},
     shared::Shared,
     snapshot,
+    writable::{WriteCheck, WriteChecks},
 };
 pub use rehearsal::Rehearsed;
 pub use repair::{Halted, Moved, Restoration, TransferMemory};
@@ -49,6 +50,7 @@ pub struct Stock {
     nodes: Nodes,
     masters: u16,
     items: Arc<Items>,
+    write_checks: WriteChecks,
     stop: CancellationToken,
 }
 
@@ -100,6 +102,7 @@ impl Stock {
             nodes,
             masters,
             items: Arc::default(),
+            write_checks: WriteChecks::default(),
             stop: CancellationToken::new(),
         }))
     }
@@ -253,6 +256,15 @@ impl Stock {
     /// Succeeds if Redis responds and has every script. Loads those that it lacks.
     pub async fn ready(&self) -> Result<(), StockError> {
         script::load_all(&self.shared.connection).await
+    }
+
+    /// Asks every master whether it would take an order, on the connections that orders use. One that
+    /// does not answer `within` refuses. It costs one script for each master, and writes nothing.
+    pub async fn check_writable(&self, within: Duration) -> Vec<WriteCheck> {
+        let name = self.nodes.address();
+        self.write_checks
+            .ask(&self.shared.connection, &name, within)
+            .await
     }
 
     /// Segments whose outbox has an entry after it was drained. `None`: messages may have been

@@ -90,7 +90,8 @@ pub(crate) fn field<'a>(info: &'a str, wanted: &str) -> &'a str {
         .map_or("", |(_, value)| value.trim())
 }
 
-fn text(value: &Value) -> String {
+/// The text of a reply; empty if it has none.
+pub(super) fn text(value: &Value) -> String {
     match value {
         Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         Value::SimpleString(text) => text.clone(),

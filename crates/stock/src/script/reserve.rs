@@ -6,6 +6,7 @@ use redis::Cmd;
 use super::{RESERVE_AGAIN, RESERVE_HOME, RESERVE_NEXT, Transport, column, refusals};
 use crate::{
     StockError,
+    connection::Carrier,
     decision::Decision,
     keys::Keys,
     reply::ReplyReader,
@@ -31,7 +32,7 @@ pub(crate) struct ReserveReply {
 
 /// Reserves at the buyers' home segment. No order id may be in the batch twice.
 pub(crate) async fn reserve_home(
-    transport: &Transport,
+    carrier: &impl Carrier,
     keys: &Keys,
     batch: &[ReserveRequest],
     deadline_ms: i64,
@@ -45,7 +46,7 @@ pub(crate) async fn reserve_home(
         &keys.spillovers,
     ];
     let reply = RESERVE_HOME
-        .run(transport, keys, &names, |cmd| {
+        .run(carrier, keys, &names, |cmd| {
             cmd.arg(batch.len())
                 .arg(deadline_ms)
                 .arg(margin_ms)

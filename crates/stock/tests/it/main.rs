@@ -34,3 +34,4 @@ mod sold_out_cache;
 mod spillovers;
 mod spread;
 mod transitions;
+mod writable;

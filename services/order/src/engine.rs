@@ -9,6 +9,7 @@ mod lists;
 mod orders;
 mod price;
 mod purge;
+mod readiness;
 mod refunds;
 mod requests;
 mod transitions;
@@ -39,7 +40,9 @@ pub use lists::{ListedOrder, RefundDone, RefundDue, RefundKey, UnmatchedPayment}
 pub use orders::{Placed, Placement};
 pub use price::{Currency, Price};
 pub use purge::PurgeRequested;
+pub use readiness::NotReady;
 
+use readiness::Readiness;
 use requests::{ItemRequests, Requests};
 use transitions::Transitions;
 
@@ -95,6 +98,9 @@ pub enum EngineError {
     /// The process is about to stop. Another one serves the same items.
     #[error("the process is stopping")]
     Stopping,
+    /// A store takes no orders, or nothing is known of it.
+    #[error(transparent)]
+    NotReady(#[from] NotReady),
 }
 
 impl EngineError {
@@ -112,7 +118,7 @@ impl EngineError {
     pub(crate) fn proves_unchanged(&self) -> bool {
         match self {
             Self::Ledger(error) => error.proves_unchanged(),
-            Self::Stopping | Self::Unavailable(_) => true,
+            Self::Stopping | Self::Unavailable(_) | Self::NotReady(_) => true,
             Self::Stock(_) | Self::Audit(_) | Self::OutcomeUnknown(_) | Self::ChangeUnknown(_) => {
                 false
             }
@@ -130,6 +136,7 @@ pub struct Engine {
     transitions: Transitions,
     /// Whether the process is about to stop.
     draining: AtomicBool,
+    readiness: Readiness,
     /// Cache of the immutable properties of items, and of the end of archived ones. The segments of
     /// all others decide whether they sell, so an entry never goes stale.
     items: Cache<ItemId, Arc<KnownItem>, UnitWeighter, ahash::RandomState>,
@@ -179,6 +186,7 @@ impl Engine {
             settings,
             transitions,
             draining: AtomicBool::new(false),
+            readiness: Readiness::default(),
             items,
             requests: Requests::default(),
             unknown: moka::sync::Cache::builder()
@@ -198,13 +206,8 @@ impl Engine {
         self.requests.totals()
     }
 
-    /// Checks that Redis and the ledger answer, and that the scripts are loaded.
-    pub async fn ready(&self) -> Result<(), EngineError> {
-        if self.draining.load(Ordering::Relaxed) {
-            return Err(EngineError::Stopping);
-        }
-        self.stock.ready().await?;
-        Ok(self.ledger.ping().await?)
+    fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
     }
 
     /// Fails with "outcome unknown" after `order_timeout`, even if a store never answers.

@@ -10,6 +10,7 @@ mod http;
 pub mod metrics;
 mod rate;
 mod serve;
+mod store_watch;
 mod timer;
 mod watchdog;
 
@@ -23,4 +24,5 @@ pub use http::{
 };
 pub use rate::{Rate, RateLimits};
 pub use serve::{Limits, listen, processors, serve};
+pub use store_watch::watch_stores;
 pub use watchdog::watch_overdue;

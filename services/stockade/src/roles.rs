@@ -177,6 +177,11 @@ impl Running {
             serving: Vec::new(),
             recording: Vec::new(),
         };
+        // First of all, so that a role that listens soon knows whether it is ready.
+        running.recording.push(tokio::spawn(order::watch_stores(
+            Arc::clone(&running.engine),
+            running.stop_recording.clone(),
+        )));
         let locks = Arc::new(LockLog::default());
         if settings.roles.recorder {
             running.start_recorder(settings).await?;

@@ -52,11 +52,10 @@ async fn roles_without_an_api_tell_how_they_are_where_an_address_is_set() {
         );
     }
     env.redis.pause().await.unwrap();
-    assert_eq!(
-        get(&keeper.url, "/readyz").await.0,
-        503,
-        "its Redis does not answer"
-    );
+    eventually("a keeper that knows that its Redis does not answer", async || {
+        get(&keeper.url, "/readyz").await.0 == 503
+    })
+    .await;
     assert_eq!(
         get(&keeper.url, "/healthz").await.0,
         200,
@@ -124,13 +123,12 @@ async fn a_line_of_the_json_log_carries_the_id_of_the_request() {
         .stderr(std::fs::File::create(&log).unwrap());
     let service = Serving::serve_by(command, free_port().await, &["--roles", "order"]).await;
     env.redis.pause().await.unwrap();
-    let response = Client::new()
-        .get(format!("{}/readyz", service.url))
-        .header("X-Request-Id", "r-1")
-        .send()
-        .await
-        .unwrap();
-    assert_eq!(response.status(), 503);
+    eventually("a service that is not ready", async || {
+        let request = Client::new().get(format!("{}/readyz", service.url));
+        let request = request.header("X-Request-Id", "r-1");
+        request.send().await.unwrap().status() == 503
+    })
+    .await;
     env.redis.resume().await.unwrap();
     let text = std::fs::read_to_string(log).unwrap();
     let lines = text.lines().map(|line| {

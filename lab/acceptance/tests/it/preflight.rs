@@ -86,6 +86,30 @@ async fn each_fault_of_a_server_is_named_with_its_remedy() {
     }
 }
 
+/// It answers, and every other row about it may be fine.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_refuses_orders_fails() {
+    let env = TestEnv::new().await;
+    assert!(run(stockade(env.dir()).arg("migrate")).status.success());
+    for (setting, value, word) in [
+        ("min-replicas-to-write", "1", "NOREPLICAS"),
+        ("maxmemory", "1", "OOM"),
+    ] {
+        become_fit(&env).await;
+        let (_, report) = preflight(&env, &[]);
+        assert_eq!(statuses(&report, "stock Redis", "takes orders"), ["ok"]);
+        env.redis(&["CONFIG", "SET", setting, value]).await;
+        let (code, report) = preflight(&env, &[]);
+        assert_eq!(code, Some(1), "{report:#}");
+        assert_eq!(statuses(&report, "stock Redis", "takes orders"), ["fail"]);
+        let rows = report["checks"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["check"] == "takes orders");
+        let found = row.unwrap()["found"].as_str().unwrap();
+        assert!(found.starts_with(word), "{found}");
+        env.redis(&["CONFIG", "SET", setting, "0"]).await;
+    }
+}
+
 /// The dry order takes a unit by the real scripts, and neither store has anything of it afterwards.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_order_leaves_nothing_behind() {

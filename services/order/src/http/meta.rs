@@ -56,11 +56,11 @@ pub(crate) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Readiness: Redis and the ledger answer, and the scripts are loaded.
+/// Readiness: every Redis master and the ledger would write an order. Asking calls no store.
 #[utoipa::path(get, path = "/readyz", operation_id = "getReadiness", tag = "operators",
-    responses((status = 200, description = "the process can sell"), (status = 503, description = "`unavailable`", body = Problem)))]
+    responses((status = 200, description = "the process can sell"), (status = 503, description = "`unavailable`: the detail names each store that takes no orders, and its reason", body = Problem)))]
 pub(crate) async fn readyz(State(operators): State<Operators>) -> Result<&'static str, Problem> {
-    operators.engine.ready().await?;
+    operators.engine.ready()?;
     Ok("ready\n")
 }
 

@@ -11,7 +11,11 @@ use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
 use super::{problems, request_id::RequestId, words::ProblemCode};
-use crate::{auth::Scope, engine::EngineError, rate::TooMany};
+use crate::{
+    auth::Scope,
+    engine::{EngineError, NotReady},
+    rate::TooMany,
+};
 
 /// An error response.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -736,6 +740,16 @@ impl Problem {
         }
     }
 
+    /// For balancers and operators, so it says which store takes no orders, and why.
+    fn not_ready(why: &NotReady) -> Self {
+        let request_id = RequestId::current();
+        tracing::warn!(%why, request_id, "not ready");
+        Self {
+            detail: format!("no order could be placed: {why}"),
+            ..Self::unavailable()
+        }
+    }
+
     /// The client was too slow: its body was not complete in time.
     pub(crate) fn slow_request() -> Self {
         let detail = "the body of the request did not arrive in time; nothing was changed";
@@ -840,6 +854,9 @@ impl From<EngineError> for Problem {
     fn from(error: EngineError) -> Self {
         if let EngineError::Stopping = error {
             return Self::stopping();
+        }
+        if let EngineError::NotReady(why) = &error {
+            return Self::not_ready(why);
         }
         if let EngineError::Ledger(refusal) = &error
             && !refusal.is_retryable()

@@ -91,7 +91,7 @@ async fn engine(redis_url: &str, database_url: &str) -> Arc<Engine> {
     .await;
     // A new subscription drops the sold-out cache, because it may have missed messages. The reply to
     // this comes after the replies to the subscriptions, so the cache is dropped by now.
-    engine.ready().await.unwrap();
+    engine.stock.ready().await.unwrap();
     engine
 }
 
@@ -614,6 +614,31 @@ fn the_views_of_an_item_cost_one_read() {
             && commands.iter().all(|(_, calls)| *calls <= calls_most),
         "{VIEWS} views, {reads} reads at most: {commands:?}, {statements:?}"
     );
+    service.close();
+}
+
+/// Balancers ask each process every second or more often, and anybody may.
+#[test]
+fn readiness_costs_one_script_for_each_look_and_nothing_for_each_request() {
+    let service = Service::selling(1);
+    let url = service.redis.url();
+    let look = service.engine.look_at_stores();
+    let ((), commands_of_a_look) = service.runtime.block_on(commands(&url, look)).unwrap();
+    let expected = [("evalsha", 1), ("time", 1)].map(|(name, calls)| (name.to_owned(), calls));
+    assert_eq!(Vec::from_iter(commands_of_a_look), expected);
+    let asked = (0..1000).map(|_| {
+        let (api, request) = (service.api.clone(), Request::get("/readyz"));
+        async move { api.answer(request.body(Body::empty()).unwrap()).await }
+    });
+    let asked = statements(join_all(asked));
+    let asked = service.runtime.block_on(commands(&url, asked)).unwrap();
+    let ((answers, statements), commands) = asked;
+    assert!(commands.is_empty(), "{commands:?}");
+    assert_eq!(statements, [""; 0]);
+    // On a busy machine the look may be too old for the last ones.
+    let statuses = [StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE];
+    let is_known = |answer: &Response<Body>| statuses.contains(&answer.status());
+    assert!(answers.iter().all(is_known) && answers[0].status() == StatusCode::OK);
     service.close();
 }
 

@@ -18,8 +18,8 @@ use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use stock::{RedisSettings, Stock, StockSettings};
 use testkit::{
-    Backend, Database, eventually_some, fresh_item_id, in_time, shared_cluster, shared_redis,
-    timeout,
+    Backend, Database, eventually, eventually_some, fresh_item_id, in_time, shared_cluster,
+    shared_redis, timeout,
 };
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -267,6 +267,14 @@ impl TestEnv {
             Arc::clone(&engine),
             self.stop_recording.clone(),
         )));
+        self.serving.push(tokio::spawn(order::watch_stores(
+            Arc::clone(&engine),
+            self.stop_recording.clone(),
+        )));
+        eventually("a first look at the stores", async || {
+            engine.ready().is_ok()
+        })
+        .await;
         self.engines.push(engine);
     }
 
@@ -382,6 +390,24 @@ impl TestEnv {
 
     pub fn url(&self, instance: usize, path: &str) -> String {
         format!("{}{path}", self.urls[instance])
+    }
+
+    /// Waits until the first instance says that it could place no order, and returns what it says.
+    pub async fn becomes_unready(&self) -> Answer {
+        let unready = eventually_some("a service that is not ready", async || {
+            let answer = Answer::of(self.anyone(Method::GET, "/readyz")).await;
+            (answer.status != 200).then_some(answer)
+        });
+        unready.await
+    }
+
+    /// Waits until the first instance says that it could place an order.
+    pub async fn becomes_ready(&self) {
+        eventually("a service that is ready", async || {
+            let answer = Answer::of(self.anyone(Method::GET, "/readyz")).await;
+            answer.status == 200
+        })
+        .await;
     }
 
     /// A request to one of the instances.

@@ -38,18 +38,13 @@ async fn a_stopped_redis_makes_outcomes_unknown_and_the_same_keys_resolve_them()
                 Some("1")
             );
         }
-        Answer::of(env.anyone(Method::GET, "/readyz"))
-            .await
-            .is(503, "unavailable");
+        env.becomes_unready().await.is(503, "unavailable");
         redis.resume().await.unwrap();
         for buyer in 0..20 {
             known(async || order(buyer).await).await.is_held();
         }
         assert_eq!(env.settled_audit(&item).await["held"], 21);
-        assert_eq!(
-            Answer::of(env.anyone(Method::GET, "/readyz")).await.status,
-            200
-        );
+        env.becomes_ready().await;
     })
     .await;
 }

@@ -30,6 +30,7 @@ mod lists;
 mod payments;
 mod races;
 mod rates;
+mod readiness;
 mod returned;
 mod sale;
 mod slow_ledger;

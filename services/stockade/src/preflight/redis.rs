@@ -25,6 +25,7 @@ pub(super) async fn check(settings: &Settings, checks: &mut Checks) -> Vec<Redis
             for report in &reports {
                 check_server(settings, report, checks);
             }
+            add_refusals(&connection(settings, url), checks).await;
             reports
         }
         Err(error) => {
@@ -32,6 +33,30 @@ pub(super) async fn check(settings: &Settings, checks: &mut Checks) -> Vec<Redis
             checks.add(PART, "answers", Status::Fail, error.to_string(), remedy);
             Vec::new()
         }
+    }
+}
+
+/// A server that answers may refuse every order. The readiness of an order service asks the same.
+async fn add_refusals(redis: &RedisSettings, checks: &mut Checks) {
+    let remedy = "OOM: raise maxmemory; NOREPLICAS: start its replicas; READONLY: name its master; MISCONF: make room on its disk; NOPERM: permit EVALSHA and the commands of the scripts; see the page `store-refuses` of the runbook";
+    match ::stock::check_writable(redis).await {
+        Ok(answers) => {
+            for answer in answers {
+                let (status, found) = match answer.refusal() {
+                    None => (Status::Ok, "yes".to_owned()),
+                    Some(refusal) => (Status::Fail, refusal),
+                };
+                let part = format!("{PART} {}", answer.server);
+                checks.add(&part, "takes orders", status, found, remedy);
+            }
+        }
+        Err(error) => checks.add(
+            PART,
+            "takes orders",
+            Status::Fail,
+            error.to_string(),
+            remedy,
+        ),
     }
 }
 

@@ -1,0 +1,139 @@
+//! Stores that answer, and take no orders: a service behind a balancer must say so.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::json;
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use testbed::Redis;
+use testkit::timeout;
+
+use crate::{
+    durability::run,
+    env::{Answer, Options, Stores, TestEnv, known, open},
+};
+
+/// What begins a refusal, the server's word for it, and what ends it.
+const FAULTS: [([&str; 4], &str, [&str; 4]); 2] = [
+    (
+        ["CONFIG", "SET", "min-replicas-to-write", "1"],
+        "NOREPLICAS",
+        ["CONFIG", "SET", "min-replicas-to-write", "0"],
+    ),
+    (
+        ["CONFIG", "SET", "maxmemory", "1"],
+        "OOM",
+        ["CONFIG", "SET", "maxmemory", "0"],
+    ),
+];
+
+async fn tell(redis: &Redis, words: &[&str]) {
+    run(&redis.url(), redis::cmd(words[0]).arg(&words[1..])).await;
+}
+
+fn at(redis: &Redis) -> Options {
+    Options {
+        redis_url: Some(redis.url()),
+        order_timeout: Duration::from_secs(1),
+        ..Options::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_is_ready_exactly_while_its_redis_takes_orders() {
+    let redis = Redis::start().await.unwrap();
+    open(at(&redis), async |env| {
+        let item = env.create(json!({ "stock": 9 })).await;
+        let server = format!("Redis 127.0.0.1:{}", redis.port());
+        for (n, (begin, word, end)) in FAULTS.iter().enumerate() {
+            let buyer = format!("buyer-{n}");
+            tell(&redis, begin).await;
+            let refused = env.order(&item, &buyer, "k", 1).await;
+            assert_eq!(refused.status, 503, "{word}: {refused:?}");
+            let unready = env.becomes_unready().await;
+            let retry_after = unready.is(503, "unavailable").header("retry-after");
+            assert_eq!(retry_after, Some("1"));
+            let detail = unready.body["detail"].as_str().unwrap();
+            assert!(
+                detail.contains(&server) && detail.contains(word),
+                "{detail}"
+            );
+            assert!(!detail.contains("the ledger"), "{detail}");
+            is_in_the_metrics(&env, &redis, 0).await;
+
+            tell(&redis, end).await;
+            env.becomes_ready().await;
+            is_in_the_metrics(&env, &redis, 1).await;
+            let repeat = known(async || env.order(&item, &buyer, "k", 1).await).await;
+            repeat.is_held();
+        }
+    })
+    .await;
+}
+
+/// The gauge of the server. All tests of the program share one registry, so the ledger's gauge may be
+/// that of another test.
+async fn is_in_the_metrics(env: &TestEnv, redis: &Redis, value: u8) {
+    let metrics = Answer::of(env.anyone(Method::GET, "/metrics")).await;
+    let text = metrics.body.as_str().unwrap();
+    let labels = format!("store=\"redis\",server=\"127.0.0.1:{}\"", redis.port());
+    let line = format!("stockade_store_writable{{{labels}}} {value}\n");
+    assert!(text.contains(&line), "{line} is not in\n{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_became_a_replica_makes_the_service_unready_until_it_is_a_master() {
+    let redis = Redis::start().await.unwrap();
+    open(at(&redis), async |env| {
+        let item = env.create(json!({ "stock": 1 })).await;
+        // Nothing listens at that port, so the server keeps its data.
+        tell(&redis, &["REPLICAOF", "127.0.0.1", "1"]).await;
+        env.becomes_unready().await.is(503, "unavailable");
+        tell(&redis, &["REPLICAOF", "NO", "ONE"]).await;
+        env.becomes_ready().await;
+        let order = known(async || env.order(&item, "ann", "k", 1).await).await;
+        order.is_held();
+    })
+    .await;
+}
+
+/// Lets new sessions of the database only read, or write again, and ends those that it has.
+async fn set_read_only(env: &TestEnv, value: &str) {
+    let database = env.database_url.rsplit('/').next().unwrap();
+    let database = database.split('?').next().unwrap();
+    let mut session = PgConnection::connect(&env.database_url).await.unwrap();
+    for statement in [
+        // This session itself may only read, when the others shall write again.
+        "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE",
+        &format!("ALTER DATABASE \"{database}\" SET default_transaction_read_only = {value}"),
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+            WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    ] {
+        let statement = sqlx::raw_sql(AssertSqlSafe(statement));
+        statement.execute(&mut session).await.unwrap();
+    }
+    session.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_that_only_reads_makes_the_service_unready() {
+    let options = Options {
+        stores: Stores::Postgres,
+        order_timeout: timeout(),
+        ..Options::default()
+    };
+    open(options, async |env| {
+        let item = env.create(json!({ "stock": 1 })).await;
+        set_read_only(&env, "on").await;
+        let unready = env.becomes_unready().await;
+        let detail = unready.is(503, "unavailable").body["detail"].as_str();
+        let detail = detail.unwrap();
+        assert!(detail.contains("the ledger takes no orders"), "{detail}");
+        assert!(!detail.contains("Redis"), "{detail}");
+        set_read_only(&env, "off").await;
+        env.becomes_ready().await;
+        let order = known(async || env.order(&item, "ann", "k", 1).await).await;
+        order.is_held();
+    })
+    .await;
+}

@@ -52,9 +52,10 @@ async fn roles_without_an_api_tell_how_they_are_where_an_address_is_set() {
         );
     }
     env.redis.pause().await.unwrap();
-    eventually("a keeper that knows that its Redis does not answer", async || {
-        get(&keeper.url, "/readyz").await.0 == 503
-    })
+    eventually(
+        "a keeper that knows that its Redis does not answer",
+        async || get(&keeper.url, "/readyz").await.0 == 503,
+    )
     .await;
     assert_eq!(
         get(&keeper.url, "/healthz").await.0,

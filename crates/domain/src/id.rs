@@ -327,21 +327,39 @@ impl PaymentId {
 
     /// Validates length and characters.
     pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
-        let text = text.as_ref();
-        if text.is_empty()
-            || text.len() > Self::MAX_LEN
-            || !text.bytes().all(|byte| byte.is_ascii_graphic())
-        {
-            return Err(Invalid::new(
-                "payment",
-                format!("1 to {} visible ASCII characters", Self::MAX_LEN),
-            ));
-        }
-        Ok(Self(text.into()))
+        provider_id("payment", text.as_ref()).map(Self)
     }
 }
 
 text_newtype!(PaymentId);
+
+/// The payment provider's id of a checkout session, in which a buyer can pay: 1 to 255 visible ASCII
+/// characters.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SessionId(Box<str>);
+
+impl SessionId {
+    /// Validates length and characters.
+    pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
+        provider_id("session", text.as_ref()).map(Self)
+    }
+}
+
+text_newtype!(SessionId);
+
+/// An id that a payment provider has made.
+fn provider_id(field: &'static str, text: &str) -> Result<Box<str>, Invalid> {
+    const MAX_LEN: usize = PaymentId::MAX_LEN;
+    if text.is_empty() || text.len() > MAX_LEN || !text.bytes().all(|byte| byte.is_ascii_graphic())
+    {
+        return Err(Invalid::new(
+            field,
+            format!("1 to {MAX_LEN} visible ASCII characters"),
+        ));
+    }
+    Ok(text.into())
+}
 
 /// The id of a transfer: a move of units into, out of, or between segments. It identifies repeats
 /// of each step of the transfer.

@@ -14,7 +14,8 @@ mod safety_check;
 
 pub use cart::{Cart, CartId, CartLine, CartRefusal, CartState, RefusalReason};
 pub use id::{
-    BuyerId, IdempotencyKey, Invalid, ItemId, ItemTag, OrderId, PaymentId, SegmentKey, TransferId,
+    BuyerId, IdempotencyKey, Invalid, ItemId, ItemTag, OrderId, PaymentId, SegmentKey, SessionId,
+    TransferId,
 };
 pub use item::{Durability, Item, ItemState, SegmentConfig, Wave, Window};
 pub use memory::Memory;

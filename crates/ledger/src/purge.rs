@@ -82,7 +82,8 @@ pub(crate) trait Statements: item::Statements {
     async fn write_purge_request(&mut self, id: &ItemId, actor: &str) -> Result<(), LedgerError>;
 
     /// Visits up to `at_most` orders of the item behind `after`, and deletes them and the settled
-    /// carts of which no other order is left. Those in `refund_due` stay.
+    /// carts of which no other order is left, with the checkout sessions of both. Those in `refund_due`
+    /// stay: they have ended, and need no session.
     async fn delete_orders(
         &mut self,
         id: &ItemId,

@@ -12,6 +12,7 @@ mod purge;
 mod readiness;
 mod refunds;
 mod requests;
+mod sessions;
 mod transitions;
 
 use std::{
@@ -33,7 +34,7 @@ use tokio::time::Instant;
 
 pub use archive::ArchiveRequested;
 pub use carts::{CartEnded, CartExtended, CartPaid, CartPlaced, CartPlacement};
-pub use hold::Extended;
+pub use hold::{Extended, HoldChange};
 pub use items::{ItemView, SegmentView, StockRequest, StockSet, Stocked};
 pub use life::{Ended, Paid, Payment};
 pub use lists::{ListedOrder, RefundDone, RefundDue, RefundKey, UnmatchedPayment};
@@ -41,6 +42,7 @@ pub use orders::{Placed, Placement};
 pub use price::{Currency, Price};
 pub use purge::PurgeRequested;
 pub use readiness::NotReady;
+pub use sessions::SessionEnd;
 
 use readiness::Readiness;
 use requests::{ItemRequests, Requests};

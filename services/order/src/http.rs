@@ -7,6 +7,7 @@ mod body;
 mod buyers;
 mod carts;
 mod cors;
+mod currency;
 mod description;
 pub(crate) mod events;
 mod items;

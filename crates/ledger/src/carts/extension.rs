@@ -1,9 +1,9 @@
-//! Extending the holds of a cart, for every database: the deadlines of all lines and the cart's own, in
-//! one transaction under the lock of the cart's row.
+//! Extending the holds of a cart and naming its checkout session, for every database: the deadlines of
+//! all lines and the cart's own, in one transaction under the lock of the cart's row.
 
 use std::time::Duration;
 
-use domain::{Cart, CartState, Order, OrderState};
+use domain::{Cart, CartState, Order, OrderState, SessionId};
 use jiff::Timestamp;
 
 use super::{Statements, all_are, due_at};
@@ -13,20 +13,23 @@ use crate::{
     transaction::{Outcome, end_as},
 };
 
-/// Makes the holds of the cart last `hold`, counted from when the first line took its units.
+/// Makes the holds of the cart last `hold`, counted from when the first line took its units, and names
+/// the checkout session.
 pub(crate) async fn extend(
     mut transaction: impl Statements,
     cart: &Cart,
-    hold: Duration,
+    hold: Option<Duration>,
+    session: Option<&SessionId>,
 ) -> Result<Option<Cart>, LedgerError> {
-    let extended = apply(&mut transaction, cart, hold).await;
+    let extended = apply(&mut transaction, cart, hold, session).await;
     end_as(transaction, extended).await
 }
 
 async fn apply(
     transaction: &mut impl Statements,
     cart: &Cart,
-    hold: Duration,
+    hold: Option<Duration>,
+    session: Option<&SessionId>,
 ) -> Result<Outcome<Option<Cart>>, LedgerError> {
     let found = transaction.lock_cart(cart.id).await?;
     if cart.state != CartState::Held || found != Some((CartState::Held, cart.version)) {
@@ -36,27 +39,44 @@ async fn apply(
     if !all_are(cart, &lines, OrderState::Held) {
         return Err(LedgerError::BrokenCart(cart.id));
     }
-    let Some(expires_at) = end(&lines, hold).filter(|end| *end > cart.expires_at) else {
+    let wanted = hold.and_then(|hold| end(&lines, hold));
+    let later = wanted.filter(|end| *end > cart.expires_at);
+    if later.is_none() && session.is_none() {
         return Ok(Outcome::Unchanged(Some(cart.clone())));
-    };
+    }
     let after = Cart {
-        expires_at,
+        expires_at: later.unwrap_or(cart.expires_at),
         version: cart.version + 1,
         ..cart.clone()
     };
-    let event = events::of_cart_extension(&after)?;
-    // The hold of a line may last longer already, because its item has longer ones.
-    let earlier: Vec<_> = lines
-        .iter()
-        .filter(|line| line.expires_at < expires_at)
-        .collect();
-    if !extension::make(transaction, &earlier, expires_at, vec![event]).await? {
-        return Err(LedgerError::CartSuperseded(cart.id));
+    if later.is_some() {
+        extend_lines(transaction, &after, &lines).await?;
+    }
+    if let Some(session) = session {
+        transaction.name_session(cart.id.as_uuid(), session).await?;
     }
     transaction
         .write_cart(&after, due_at(&after, false))
         .await?;
     Ok(Outcome::Done(Some(after)))
+}
+
+/// Moves the deadlines of the lines to that of the cart. The hold of a line may last longer already,
+/// because its item has longer ones.
+async fn extend_lines(
+    transaction: &mut impl Statements,
+    cart: &Cart,
+    lines: &[Order],
+) -> Result<(), LedgerError> {
+    let event = events::of_cart_extension(cart)?;
+    let earlier: Vec<_> = lines
+        .iter()
+        .filter(|line| line.expires_at < cart.expires_at)
+        .collect();
+    if !extension::make(transaction, &earlier, cart.expires_at, vec![event]).await? {
+        return Err(LedgerError::CartSuperseded(cart.id));
+    }
+    Ok(())
 }
 
 /// The end of a hold of this length. The lines' creation never changes, so every repeat finds the same.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::{BuyerId, Cart, CartId};
+use domain::{BuyerId, Cart, CartId, SessionId};
 use jiff::Timestamp;
 
 use crate::{CartStep, CreatedCart, LedgerError, Page, SteppedCart};
@@ -46,6 +46,16 @@ pub trait Carts: Send + Sync + 'static {
     ///
     /// `None`, and nothing is changed: a concurrent change came first, or the cart is not held.
     async fn extend_cart(&self, cart: &Cart, hold: Duration) -> Result<Option<Cart>, LedgerError>;
+
+    /// Names the checkout session in which the cart is being paid, if the cart still has this version
+    /// and is held, and makes its holds last `hold` as [`Carts::extend_cart`] does. Every naming raises
+    /// the version of the cart, and that of no line.
+    async fn name_cart_session(
+        &self,
+        cart: &Cart,
+        session: &SessionId,
+        hold: Option<Duration>,
+    ) -> Result<Option<Cart>, LedgerError>;
 
     /// Carts that a reconciler has to look at by `now`, the longest due first.
     async fn due_carts(&self, now: Timestamp, at_most: usize) -> Result<Vec<Cart>, LedgerError>;

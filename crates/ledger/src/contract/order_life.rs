@@ -1,8 +1,9 @@
 //! The life of an order after it was recorded.
 
 use async_trait::async_trait;
-use domain::{ItemId, Order, OrderId, OrderState, PaymentId};
+use domain::{ItemId, Order, OrderId, OrderState, PaymentId, SessionId};
 use jiff::Timestamp;
+use uuid::Uuid;
 
 use crate::{LedgerError, PendingReturn, Transition};
 
@@ -47,6 +48,22 @@ pub trait OrderLife: Send + Sync + 'static {
         order: &Order,
         expires_at: Timestamp,
     ) -> Result<Option<Order>, LedgerError>;
+
+    /// [`OrderLife::extend`] that names the checkout session in which the order is being paid, too. The
+    /// deadline may stay as it is.
+    ///
+    /// Every naming raises the version. So a transition that was decided on the session of an earlier
+    /// version finds another version, and is not made.
+    async fn name_session(
+        &self,
+        order: &Order,
+        session: &SessionId,
+        expires_at: Timestamp,
+    ) -> Result<Option<Order>, LedgerError>;
+
+    /// The checkout session that the order or the cart with this id has named last. To be read after
+    /// the order or the cart on which a transition is decided.
+    async fn named_session(&self, target: Uuid) -> Result<Option<SessionId>, LedgerError>;
 
     /// The order that this payment was reported for first.
     async fn paid_order(&self, payment: &PaymentId) -> Result<Option<OrderId>, LedgerError>;

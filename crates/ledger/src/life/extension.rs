@@ -1,6 +1,6 @@
-//! Extending holds, for every database: deadlines of orders, and no units.
+//! Extending holds and naming checkout sessions, for every database: deadlines of orders, and no units.
 
-use domain::Order;
+use domain::{Order, SessionId};
 use jiff::Timestamp;
 
 use super::transition::Statements;
@@ -10,13 +10,15 @@ use crate::{
     transaction::{Outcome, end_as},
 };
 
-/// Moves the deadline in the transaction, if the order still has this version and is held.
+/// Moves the deadline in the transaction, and names the checkout session if there is one, if the order
+/// still has this version and is held.
 pub(crate) async fn extend(
     mut transaction: impl Statements,
     order: &Order,
     expires_at: Timestamp,
+    session: Option<&SessionId>,
 ) -> Result<Option<Order>, LedgerError> {
-    let extended = apply(&mut transaction, order, expires_at).await;
+    let extended = apply(&mut transaction, order, expires_at, session).await;
     end_as(transaction, extended).await
 }
 
@@ -24,14 +26,22 @@ async fn apply(
     transaction: &mut impl Statements,
     order: &Order,
     expires_at: Timestamp,
+    session: Option<&SessionId>,
 ) -> Result<Outcome<Option<Order>>, LedgerError> {
+    // First of all: this locks the order, so that of two sessions the later one is written last.
     if !make(transaction, &[order], expires_at, Vec::new()).await? {
         return Ok(Outcome::Unchanged(None));
+    }
+    if let Some(session) = session {
+        transaction
+            .name_session(order.id.as_uuid(), session)
+            .await?;
     }
     Ok(Outcome::Done(Some(extended(order, expires_at))))
 }
 
-/// Moves the deadlines of orders. `more`: events that belong to the change, besides the orders' own.
+/// Moves the deadlines of orders, and raises their versions also where the deadline stays. `more`:
+/// events that belong to the change, besides those of the orders whose holds get longer.
 /// `false`: an order has another version or is not held, and the transaction is to be rolled back.
 pub(crate) async fn make(
     transaction: &mut impl Statements,
@@ -42,10 +52,13 @@ pub(crate) async fn make(
     if transaction.set_deadlines(orders, expires_at).await? != orders.len() {
         return Ok(false);
     }
-    let own = orders.iter().map(|order| extended(order, expires_at));
+    let longer = orders.iter().filter(|order| order.expires_at != expires_at);
+    let own = longer.map(|order| extended(order, expires_at));
     let mut events: Vec<_> = own.map(|order| events::of_extension(&order)).collect();
     events.extend(more);
-    transaction.add_events(&events).await?;
+    if !events.is_empty() {
+        transaction.add_events(&events).await?;
+    }
     Ok(true)
 }
 

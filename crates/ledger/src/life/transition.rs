@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use async_trait::async_trait;
-use domain::{Order, OrderId, OrderState, SafetyCheck, SegmentKey, Units};
+use domain::{Order, OrderId, OrderState, SafetyCheck, SegmentKey, SessionId, Units};
 use jiff::Timestamp;
 use serde_json::json;
+use uuid::Uuid;
 
 use crate::{
     LedgerError, NewJournalEntry, PendingReturn, Transition,
@@ -46,6 +47,10 @@ pub(crate) trait Statements: statements::Statements + item::Statements {
         orders: &[&Order],
         expires_at: Timestamp,
     ) -> Result<usize, LedgerError>;
+
+    /// Writes the checkout session of the order or cart with this id, in place of an earlier one. Its
+    /// row is locked, and gets another version in the same transaction.
+    async fn name_session(&mut self, target: Uuid, session: &SessionId) -> Result<(), LedgerError>;
 
     /// Adds the changes to the rows' counters, and inserts the events. One of the two lists may be
     /// empty.

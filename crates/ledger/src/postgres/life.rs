@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use async_trait::async_trait;
 use domain::SafetyCheck;
-use domain::{ItemId, Order, OrderId, OrderState, PaymentId, SegmentKey};
+use domain::{ItemId, Order, OrderId, OrderState, PaymentId, SegmentKey, SessionId};
 use jiff::Timestamp;
 use sqlx::PgPool;
 use uuid::Uuid;
@@ -17,7 +17,7 @@ use super::{
 use crate::{
     LedgerError, OrderLife, PendingReturn, Transition,
     columns::{OrderColumns, ReturnColumns, reached_attempts, segment_key},
-    convert::{column, signed},
+    convert::{column, parsed, signed},
     events::{EventRows, NewEvent},
     life::{
         extension,
@@ -69,7 +69,26 @@ impl OrderLife for PostgresLedger {
         order: &Order,
         expires_at: Timestamp,
     ) -> Result<Option<Order>, LedgerError> {
-        extension::extend(self.pool.begin().await?, order, expires_at).await
+        extension::extend(self.pool.begin().await?, order, expires_at, None).await
+    }
+
+    async fn name_session(
+        &self,
+        order: &Order,
+        session: &SessionId,
+        expires_at: Timestamp,
+    ) -> Result<Option<Order>, LedgerError> {
+        extension::extend(self.pool.begin().await?, order, expires_at, Some(session)).await
+    }
+
+    async fn named_session(&self, target: Uuid) -> Result<Option<SessionId>, LedgerError> {
+        let session = sqlx::query_scalar::<_, String>(
+            "SELECT session FROM checkout_sessions WHERE target = $1",
+        );
+        let session = session.bind(target).fetch_optional(&self.pool).await?;
+        session
+            .map(|session| parsed("checkout_sessions.session", &session))
+            .transpose()
     }
 
     async fn pending_returns(
@@ -259,6 +278,18 @@ impl Statements for Transaction {
             .execute(&mut **self)
             .await?;
         Ok(usize::try_from(moved.rows_affected()).unwrap_or(usize::MAX))
+    }
+
+    async fn name_session(&mut self, target: Uuid, session: &SessionId) -> Result<(), LedgerError> {
+        sqlx::query(
+            "INSERT INTO checkout_sessions (target, session, named_at) VALUES ($1, $2, now()) \
+             ON CONFLICT (target) DO UPDATE SET session = excluded.session, named_at = excluded.named_at",
+        )
+        .bind(target)
+        .bind(session.as_str())
+        .execute(&mut **self)
+        .await?;
+        Ok(())
     }
 
     async fn count(

@@ -129,6 +129,10 @@ impl Statements for Transaction {
                 .bind(&visited)
                 .execute(&mut **self)
                 .await?;
+        sqlx::query("DELETE FROM checkout_sessions WHERE target = ANY($1)")
+            .bind(&visited)
+            .execute(&mut **self)
+            .await?;
         delete_carts(self, &visited).await?;
         Ok(Deleted {
             orders: deleted.rows_affected(),
@@ -196,6 +200,7 @@ async fn delete_carts(transaction: &mut Transaction, orders: &[Uuid]) -> Result<
     for delete in [
         "DELETE FROM cart_lines WHERE cart = ANY($1)",
         "DELETE FROM carts WHERE id = ANY($1)",
+        "DELETE FROM checkout_sessions WHERE target = ANY($1)",
     ] {
         sqlx::query(delete)
             .bind(&carts)

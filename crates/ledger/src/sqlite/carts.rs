@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::{BuyerId, Cart, CartId, CartState, Order, OrderId};
+use domain::{BuyerId, Cart, CartId, CartState, Order, OrderId, SessionId};
 use jiff::Timestamp;
 use sqlx::SqlitePool;
 use uuid::Uuid;
@@ -58,7 +58,16 @@ impl Carts for SqliteLedger {
     }
 
     async fn extend_cart(&self, cart: &Cart, hold: Duration) -> Result<Option<Cart>, LedgerError> {
-        carts::extension::extend(self.write().await?, cart, hold).await
+        carts::extension::extend(self.write().await?, cart, Some(hold), None).await
+    }
+
+    async fn name_cart_session(
+        &self,
+        cart: &Cart,
+        session: &SessionId,
+        hold: Option<Duration>,
+    ) -> Result<Option<Cart>, LedgerError> {
+        carts::extension::extend(self.write().await?, cart, hold, Some(session)).await
     }
 
     async fn due_carts(&self, now: Timestamp, at_most: usize) -> Result<Vec<Cart>, LedgerError> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use async_trait::async_trait;
 use domain::SafetyCheck;
-use domain::{ItemId, Order, OrderId, OrderState, PaymentId, SegmentKey};
+use domain::{ItemId, Order, OrderId, OrderState, PaymentId, SegmentKey, SessionId};
 use jiff::Timestamp;
 use sqlx::SqlitePool;
 use uuid::Uuid;
@@ -13,7 +13,7 @@ use super::{SqliteLedger, Transaction, hex, hex_list, json, order_columns};
 use crate::{
     LedgerError, OrderLife, PendingReturn, Transition,
     columns::{OrderColumns, ReturnColumns, reached_attempts, segment_key},
-    convert::{column, signed},
+    convert::{column, parsed, signed},
     events::{NewEvent, Statements as _},
     life::{
         extension,
@@ -65,7 +65,26 @@ impl OrderLife for SqliteLedger {
         order: &Order,
         expires_at: Timestamp,
     ) -> Result<Option<Order>, LedgerError> {
-        extension::extend(self.write().await?, order, expires_at).await
+        extension::extend(self.write().await?, order, expires_at, None).await
+    }
+
+    async fn name_session(
+        &self,
+        order: &Order,
+        session: &SessionId,
+        expires_at: Timestamp,
+    ) -> Result<Option<Order>, LedgerError> {
+        extension::extend(self.write().await?, order, expires_at, Some(session)).await
+    }
+
+    async fn named_session(&self, target: Uuid) -> Result<Option<SessionId>, LedgerError> {
+        let session = sqlx::query_scalar::<_, String>(
+            "SELECT session FROM checkout_sessions WHERE target = ?",
+        );
+        let session = session.bind(target).fetch_optional(&self.readers).await?;
+        session
+            .map(|session| parsed("checkout_sessions.session", &session))
+            .transpose()
     }
 
     async fn pending_returns(
@@ -237,6 +256,19 @@ impl Statements for Transaction {
             .execute(&mut **self)
             .await?;
         Ok(usize::try_from(moved.rows_affected()).unwrap_or(usize::MAX))
+    }
+
+    async fn name_session(&mut self, target: Uuid, session: &SessionId) -> Result<(), LedgerError> {
+        sqlx::query(
+            "INSERT INTO checkout_sessions (target, session, named_at) VALUES (?, ?, ?) \
+             ON CONFLICT (target) DO UPDATE SET session = excluded.session, named_at = excluded.named_at",
+        )
+        .bind(target)
+        .bind(session.as_str())
+        .bind(Timestamp::now().as_millisecond())
+        .execute(&mut **self)
+        .await?;
+        Ok(())
     }
 
     async fn count(

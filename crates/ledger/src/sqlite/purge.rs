@@ -126,6 +126,12 @@ impl Statements for Transaction {
             "DELETE FROM orders WHERE id IN (SELECT unhex(value) FROM json_each(?)) AND state <> 'refund_due'",
         );
         let deleted = deleted.bind(&ids).execute(&mut **self).await?;
+        sqlx::query(
+            "DELETE FROM checkout_sessions WHERE target IN (SELECT unhex(value) FROM json_each(?))",
+        )
+        .bind(&ids)
+        .execute(&mut **self)
+        .await?;
         delete_carts(self, &ids).await?;
         Ok(Deleted {
             orders: deleted.rows_affected(),
@@ -194,6 +200,7 @@ async fn delete_carts(transaction: &mut Transaction, orders: &str) -> Result<(),
     for delete in [
         "DELETE FROM cart_lines WHERE cart IN (SELECT unhex(value) FROM json_each(?))",
         "DELETE FROM carts WHERE id IN (SELECT unhex(value) FROM json_each(?))",
+        "DELETE FROM checkout_sessions WHERE target IN (SELECT unhex(value) FROM json_each(?))",
     ] {
         sqlx::query(delete)
             .bind(&carts)

@@ -397,7 +397,10 @@ impl Engine {
 
     /// Makes one step of the cart in the ledger, and then returns the units that it has freed.
     /// `None`: the cart has changed, or something else has the payment.
-    async fn step_cart(&self, step: &CartStep) -> Result<Option<SteppedCart>, EngineError> {
+    pub(super) async fn step_cart(
+        &self,
+        step: &CartStep,
+    ) -> Result<Option<SteppedCart>, EngineError> {
         let stepped = self.write_step(step).await?;
         if let Some(stepped) = &stepped {
             self.return_all(&stepped.freed).await;

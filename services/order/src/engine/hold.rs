@@ -1,4 +1,4 @@
-//! Extending the hold of an order.
+//! Extending the hold of an order, and naming the checkout session in which it is being paid.
 //!
 //! The caller names how long the hold shall be in all, counted from the creation of the order. A
 //! repeat therefore asks for the same end, whenever it comes. Only the ledger knows the end of a
@@ -6,11 +6,21 @@
 
 use std::time::Duration;
 
-use domain::{BuyerId, CartId, Order, OrderId, OrderState};
+use domain::{BuyerId, CartId, Order, OrderId, OrderState, SessionId};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::{Engine, EngineError};
+
+/// What a request changes of a hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HoldChange {
+    /// The length of the whole hold in seconds. `None`: it stays as it is.
+    pub seconds: Option<u32>,
+    /// The provider's checkout session in which the order or cart is paid from now on. `None`: as
+    /// before.
+    pub session: Option<SessionId>,
+}
 
 /// Result of extending a hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,15 +42,16 @@ pub enum Extended {
 }
 
 impl Engine {
-    /// Extends the hold so that it ends `seconds` after the order was created. A hold never gets
-    /// shorter. `buyer` must be the buyer of the order (`None`: any buyer).
+    /// Extends the hold so that it ends so many seconds after the order was created, and names the
+    /// checkout session. A hold never gets shorter. `buyer` must be the buyer of the order (`None`: any
+    /// buyer).
     pub async fn extend(
         &self,
         id: OrderId,
         buyer: Option<&BuyerId>,
-        seconds: u32,
+        change: &HoldChange,
     ) -> Result<Extended, EngineError> {
-        self.with_timeout(self.extend_or_wait(id, buyer, seconds))
+        self.with_timeout(self.extend_or_wait(id, buyer, change))
             .await
     }
 
@@ -48,7 +59,7 @@ impl Engine {
         &self,
         id: OrderId,
         buyer: Option<&BuyerId>,
-        seconds: u32,
+        change: &HoldChange,
     ) -> Result<Extended, EngineError> {
         let until = Instant::now() + self.settings.order_timeout;
         while Instant::now() < until {
@@ -59,7 +70,7 @@ impl Engine {
             let Some(order) = order else {
                 return Ok(Extended::NotFound);
             };
-            if let Some(extended) = self.try_extend(order, seconds).await? {
+            if let Some(extended) = self.try_extend(order, change).await? {
                 return Ok(extended);
             }
         }
@@ -70,7 +81,7 @@ impl Engine {
     async fn try_extend(
         &self,
         order: Order,
-        seconds: u32,
+        change: &HoldChange,
     ) -> Result<Option<Extended>, EngineError> {
         if let Some(cart) = order.cart {
             return Ok(Some(Extended::InCart(cart)));
@@ -79,17 +90,23 @@ impl Engine {
             return Ok(Some(Extended::NotFound));
         };
         let max_seconds = known.item.max_hold_seconds;
-        if seconds > max_seconds {
+        if change.seconds.is_some_and(|seconds| seconds > max_seconds) {
             return Ok(Some(Extended::TooLong { max_seconds }));
         }
         if order.state != OrderState::Held {
             return Ok(Some(Extended::Refused(order.state)));
         }
-        let wanted = end(&order, seconds);
-        if wanted <= order.expires_at {
-            return Ok(Some(Extended::Order(order)));
-        }
-        let extended = self.ledger.extend(&order, wanted).await;
+        let wanted = change.seconds.map(|seconds| end(&order, seconds));
+        let expires_at = wanted.map_or(order.expires_at, |wanted| wanted.max(order.expires_at));
+        let extended = match self.session_to_name(order.id.as_uuid(), change).await? {
+            Some(session) => {
+                self.ledger
+                    .name_session(&order, session, expires_at)
+                    .await
+            }
+            None if expires_at == order.expires_at => Ok(Some(order)),
+            None => self.ledger.extend(&order, expires_at).await,
+        };
         let extended = extended.map_err(EngineError::of_change)?;
         Ok(extended.map(Extended::Order))
     }

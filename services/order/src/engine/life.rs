@@ -23,6 +23,13 @@ pub struct Payment {
     pub currency: Option<String>,
 }
 
+impl Payment {
+    /// No money has moved, so there is none to return. A checkout with a full discount reports this.
+    pub(super) fn is_of_nothing(&self) -> bool {
+        self.amount == Some(0)
+    }
+}
+
 /// Result of a payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Paid {
@@ -264,6 +271,10 @@ impl Engine {
         order: &Order,
         payment: &Payment,
     ) -> Result<(), EngineError> {
+        if payment.is_of_nothing() {
+            tracing::warn!(order = %order.id, state = %order.state, payment = %payment.id, "a payment of nothing: the order cannot take it");
+            return Ok(());
+        }
         let entry = NewJournalEntry {
             item: order.item.clone(),
             actor: "payment".into(),
@@ -325,7 +336,7 @@ impl Engine {
 
     /// Makes one transition in the ledger, and then returns the units if the new state has none.
     /// `None`: a concurrent transition was faster.
-    async fn step(
+    pub(super) async fn step(
         &self,
         order: &Order,
         to: OrderState,

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use axum::{
     Extension,
-    extract::State,
+    extract::{Request, State},
     response::{IntoResponse, Response},
 };
 use domain::{
     BuyerId, Cart, CartId, CartState, IdempotencyKey, ItemId, OrderId, PaymentId, Quantity,
     RefusalReason,
 };
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderValue, StatusCode, header};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
@@ -20,8 +20,9 @@ use super::{
     App, Problem,
     access::{AdminWith, Buyer, BuyerOrAdmin, Name, OrdersPlace, Read, RefundsWrite},
     body::{self, Json, Raw, Whole},
+    currency,
     items::YEAR_SECONDS,
-    life::AMOUNT_MAX,
+    life::{AMOUNT_MAX, hold_change},
     orders::{OrderHeaders, REPLAYED},
     problem::FieldError,
 };
@@ -290,6 +291,10 @@ pub(crate) struct NewCartPayment {
     /// Amount paid in the currency's smallest unit: the `amount` of the cart. Required if it has one.
     #[schema(value_type = Option<u64>)]
     amount: Option<Whole<0, AMOUNT_MAX>>,
+    /// The currency that it was paid in (ISO 4217, three capital letters): that of the cart. Default:
+    /// it is not checked.
+    #[schema(pattern = "^[A-Z]{3}$", example = "EUR")]
+    currency: Option<String>,
     /// The cart that was paid: the cart of the path, which the signature does not cover.
     #[schema(example = "2d0f5c0b-53dc-8690-8a2b-6181b5fbc615")]
     cart: String,
@@ -305,17 +310,18 @@ pub(crate) struct NewCartPayment {
         (status = 404, description = "`cart_not_found`", body = Problem),
         (status = 409, description = "`cart_not_payable`, `already_paid`: the money must be returned; `payment_already_used`: the payment was reported for something else", body = Problem),
         (status = 413, description = "`payload_too_large`", body = Problem),
-        (status = 422, description = "`amount_mismatch`: the journal has the payment; `cart_mismatch`: the body names another cart than the path", body = Problem),
+        (status = 422, description = "`amount_mismatch`, `currency_mismatch`: the journal has the payment; `cart_mismatch`: the body names another cart than the path", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: report it again; `payments_not_configured`: the service has no payment secret", body = Problem)))]
 pub(crate) async fn pay(
     State(app): State<App>,
     Name(cart): Name,
-    headers: HeaderMap,
-    Raw(raw): Raw,
+    request: Request,
 ) -> Result<Response, Problem> {
-    let key = app.payments.provider.as_ref();
-    key.ok_or_else(Problem::no_payment_secret)?
-        .check(&headers, &raw)?;
+    let raw = app
+        .payments
+        .provider()
+        .read(request, app.body_bytes)
+        .await?;
     let (reported, cart) = (body::parse::<NewCartPayment>(&raw)?, cart_id(&cart)?);
     if reported.cart.parse() != Ok(cart) {
         return Err(Problem::other_cart());
@@ -323,7 +329,7 @@ pub(crate) async fn pay(
     let payment = Payment {
         id: PaymentId::new(&reported.payment)?,
         amount: reported.amount.map(|amount| amount.0),
-        currency: None,
+        currency: reported.currency.map(currency::checked).transpose()?,
     };
     let paid = app.engine.pay_cart(cart, &payment).await;
     match paid.map_err(|error| Problem::of_payment(&error))? {
@@ -338,18 +344,22 @@ pub(crate) async fn pay(
     }
 }
 
-/// How long the holds of a cart shall be.
+/// How long the holds of a cart shall be, and in which checkout session it is paid: one of them, or both.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewCartHold {
     /// The length of the whole hold in seconds, counted from the earliest `created_at` of the cart's
-    /// orders. At most the smallest `max_hold_seconds` of its items.
-    #[schema(value_type = u32, minimum = 1, maximum = 31_536_000, example = 1800)]
-    seconds: Whole<1, YEAR_SECONDS>,
+    /// orders. At most the smallest `max_hold_seconds` of its items. Required without `session`.
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 31_536_000, example = 1800)]
+    seconds: Option<Whole<1, YEAR_SECONDS>>,
+    /// The provider's id of the checkout session in which the cart is paid from now on: 1 to 255
+    /// visible ASCII characters. The end of this one cancels the cart, and that of no other.
+    #[schema(value_type = Option<String>, pattern = "^[!-~]{1,255}$", example = "cs_test_123")]
+    session: Option<String>,
 }
 
-/// Extends the holds of all lines of a held cart, up to the smallest `max_hold_seconds` of its items.
-/// A hold never gets shorter, and a repeat of the request changes nothing.
+/// Extends the holds of all lines of a held cart, up to the smallest `max_hold_seconds` of its items, and
+/// names the checkout session in which it is paid. A hold never gets shorter, and a repeat of the request changes nothing.
 #[utoipa::path(post, path = "/v1/carts/{cart}/hold", operation_id = "extendCart", tag = "buyers", request_body = NewCartHold,
     params(("cart" = String, Path, description = "the cart's id")),
     responses((status = 200, description = "the cart; the hold of every line ends at `expires_at` or later", body = CartBody),
@@ -366,9 +376,9 @@ pub(crate) async fn extend(
     Name(cart): Name,
     Json(hold): Json<NewCartHold>,
 ) -> Result<Response, Problem> {
-    let seconds = u32::try_from(hold.seconds.0).unwrap_or(u32::MAX);
+    let change = hold_change(hold.seconds, hold.session.as_deref())?;
     let (id, buyer) = (cart_id(&cart)?, who.buyer.as_ref());
-    match app.engine.extend_cart(id, buyer, seconds).await? {
+    match app.engine.extend_cart(id, buyer, &change).await? {
         CartExtended::Cart(cart) => Ok(shown(&cart)),
         CartExtended::NotFound => Err(Problem::cart_not_found()),
         CartExtended::Refused(state) => Err(Problem::cart_not_extendable(state)),

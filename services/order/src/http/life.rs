@@ -1,19 +1,22 @@
 //! Handlers that extend, pay, cancel and refund orders.
 
-use axum::{extract::State, response::Response};
-use domain::{Invalid, OrderId, PaymentId};
-use http::HeaderMap;
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+use domain::{OrderId, PaymentId, SessionId};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::{
     App, Problem,
     access::{AdminWith, BuyerOrAdmin, Name, OrdersPlace, RefundsWrite},
-    body::{self, Json, Raw, Whole},
+    body::{self, Json, Whole},
+    currency,
     items::YEAR_SECONDS,
     orders::{OrderBody, shown},
 };
-use crate::engine::{Ended, Extended, Paid, Payment};
+use crate::engine::{Ended, Extended, HoldChange, Paid, Payment};
 
 /// Upper bound of the price of an order.
 pub(crate) const AMOUNT_MAX: u64 = 1_000_000_000_000_000_000;
@@ -28,6 +31,10 @@ pub(crate) struct NewPayment {
     /// Amount paid in the currency's smallest unit: the price of the order. Required if it has one.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_000_u64)]
     amount: Option<Whole<0, AMOUNT_MAX>>,
+    /// The currency that it was paid in (ISO 4217, three capital letters): that of the order. Default:
+    /// it is not checked.
+    #[schema(pattern = "^[A-Z]{3}$", example = "EUR")]
+    currency: Option<String>,
     /// The order that was paid: the order of the path, which the signature does not cover.
     #[schema(example = "9ee2ddee-53dc-8690-8a2b-6181b5fbc615")]
     order: String,
@@ -38,11 +45,11 @@ impl NewPayment {
         self.order.parse().map(OrderId::first) == Ok(order)
     }
 
-    fn into_payment(self) -> Result<Payment, Invalid> {
+    fn into_payment(self) -> Result<Payment, Problem> {
         Ok(Payment {
             id: PaymentId::new(&self.payment)?,
             amount: self.amount.map(|amount| amount.0),
-            currency: None,
+            currency: self.currency.map(currency::checked).transpose()?,
         })
     }
 }
@@ -64,20 +71,18 @@ fn order_id(text: &str) -> Result<OrderId, Problem> {
         (status = 404, description = "`order_not_found`", body = Problem),
         (status = 409, description = "`order_not_payable`, `already_paid`, `order_in_cart`: the money must be returned; `payment_already_used`: the payment was reported for another order", body = Problem),
         (status = 413, description = "`payload_too_large`", body = Problem),
-        (status = 422, description = "`amount_mismatch`: the journal has the payment; `order_mismatch`: the body names another order than the path", body = Problem),
+        (status = 422, description = "`amount_mismatch`, `currency_mismatch`: the journal has the payment; `order_mismatch`: the body names another order than the path", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: report it again; `payments_not_configured`: the service has no payment secret", body = Problem)))]
 pub(crate) async fn pay(
     State(app): State<App>,
     Name(order): Name,
-    headers: HeaderMap,
-    Raw(raw): Raw,
+    request: Request,
 ) -> Result<Response, Problem> {
-    let key = app
+    let raw = app
         .payments
-        .provider
-        .as_ref()
-        .ok_or_else(Problem::no_payment_secret)?;
-    key.check(&headers, &raw)?;
+        .provider()
+        .read(request, app.body_bytes)
+        .await?;
     let (payment, order) = (body::parse::<NewPayment>(&raw)?, order_id(&order)?);
     if !payment.is_of(order) {
         return Err(Problem::other_order());
@@ -100,18 +105,37 @@ pub(crate) async fn pay(
     }
 }
 
-/// How long a hold shall be.
+/// How long a hold shall be, and in which checkout session the order is paid: one of them, or both.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewHold {
     /// The length of the whole hold in seconds, counted from `created_at` of the order. At most the
-    /// item's `max_hold_seconds`.
-    #[schema(value_type = u32, minimum = 1, maximum = 31_536_000, example = 1800)]
-    seconds: Whole<1, YEAR_SECONDS>,
+    /// item's `max_hold_seconds`. Required without `session`.
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 31_536_000, example = 1800)]
+    seconds: Option<Whole<1, YEAR_SECONDS>>,
+    /// The provider's id of the checkout session in which the order is paid from now on: 1 to 255
+    /// visible ASCII characters. The end of this one cancels the order, and that of no other.
+    #[schema(value_type = Option<String>, pattern = "^[!-~]{1,255}$", example = "cs_test_123")]
+    session: Option<String>,
 }
 
-/// Extends the hold of an order, up to the item's `max_hold_seconds`. A hold never gets shorter, and a
-/// repeat of the request changes nothing.
+/// The change that both kinds of holds ask for.
+pub(crate) fn hold_change(
+    seconds: Option<Whole<1, YEAR_SECONDS>>,
+    session: Option<&str>,
+) -> Result<HoldChange, Problem> {
+    if seconds.is_none() && session.is_none() {
+        let expected = "expected the seconds of the hold, or a session";
+        return Err(Problem::invalid("seconds", expected));
+    }
+    Ok(HoldChange {
+        seconds: seconds.map(|seconds| u32::try_from(seconds.0).unwrap_or(u32::MAX)),
+        session: session.map(SessionId::new).transpose()?,
+    })
+}
+
+/// Extends the hold of an order, up to the item's `max_hold_seconds`, and names the checkout session in
+/// which it is paid. A hold never gets shorter, and a repeat of the request changes nothing.
 #[utoipa::path(post, path = "/v1/orders/{order}/hold", operation_id = "extendHold", tag = "buyers", request_body = NewHold,
     params(("order" = String, Path, description = "the order's id")),
     responses((status = 200, description = "the order; its hold ends `seconds` after `created_at`, or later", body = OrderBody), (status = 400, description = "`invalid_request`: also for more than the item's `max_hold_seconds`", body = Problem),
@@ -127,10 +151,10 @@ pub(crate) async fn extend(
     Name(order): Name,
     Json(hold): Json<NewHold>,
 ) -> Result<Response, Problem> {
-    let seconds = u32::try_from(hold.seconds.0).unwrap_or(u32::MAX);
+    let change = hold_change(hold.seconds, hold.session.as_deref())?;
     let extended = app
         .engine
-        .extend(order_id(&order)?, who.buyer.as_ref(), seconds);
+        .extend(order_id(&order)?, who.buyer.as_ref(), &change);
     match extended.await? {
         Extended::Order(order) => shown(&app, &order, who.buyer.is_none()).await,
         Extended::InCart(cart) => Err(Problem::order_in_cart(cart)),

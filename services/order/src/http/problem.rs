@@ -209,6 +209,11 @@ impl Problem {
         }
     }
 
+    /// Whether what the request names does not exist.
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.status == StatusCode::NOT_FOUND
+    }
+
     pub(crate) fn cart_not_found() -> Self {
         Self::new(
             StatusCode::NOT_FOUND,

@@ -9,15 +9,18 @@
 
 use std::time::Duration;
 
+use axum::extract::Request;
+use bytes::Bytes;
 use http::HeaderMap;
 use jiff::Timestamp;
 use ring::hmac;
 use subtle::ConstantTimeEq;
 
-use super::Problem;
+use super::{Problem, body};
 
-/// Name of the header.
-pub(crate) const SIGNATURE: &str = "Stockade-Signature";
+/// Names of the headers.
+const OF_PROVIDER: &str = "Stockade-Signature";
+const OF_STRIPE: &str = "Stripe-Signature";
 
 /// The keys of payment providers. Without a provider's key, its messages are refused.
 #[derive(Clone, Default)]
@@ -62,50 +65,24 @@ impl PaymentKey {
         hmac::sign(&self.key, &signed_text(time, body))
     }
 
-    pub(crate) fn check(&self, headers: &HeaderMap, body: &[u8]) -> Result<(), Problem> {
-        self.check_header(SIGNATURE, headers, body)
-    }
-
-    /// Whether one of the keys has signed the body, in this header.
-    pub(crate) fn check_any(
-        keys: &[Self],
-        name: &'static str,
-        headers: &HeaderMap,
-        body: &[u8],
-    ) -> Result<(), Problem> {
-        let mut refused = Problem::no_stripe_secret();
-        for key in keys {
-            match key.check_header(name, headers, body) {
-                Ok(()) => return Ok(()),
-                Err(problem) => refused = problem,
-            }
-        }
-        Err(refused)
-    }
-
-    fn check_header(
-        &self,
-        name: &'static str,
-        headers: &HeaderMap,
-        body: &[u8],
-    ) -> Result<(), Problem> {
-        let value = headers.get(name).and_then(|value| value.to_str().ok());
-        let value = value.ok_or_else(|| {
-            let expected = format!("expected the header {name}: t=SECONDS,v1=HEX");
-            Problem::invalid_signature(&expected)
-        })?;
-        self.check_at(value, body, Timestamp::now().as_second())
-    }
-
+    #[cfg(test)]
     fn check_at(&self, value: &str, body: &[u8], now: i64) -> Result<(), Problem> {
         let signature = Signature::parse(value).map_err(Problem::invalid_signature)?;
-        // Before the HMAC: a message that is too old costs nothing.
+        self.check_age(&signature, now)?;
+        self.check_tags(&signature, body)
+    }
+
+    fn check_age(&self, signature: &Signature, now: i64) -> Result<(), Problem> {
         if now.abs_diff(signature.time) > self.window.as_secs() {
             let window = self.window.as_secs();
             return Err(Problem::invalid_signature(&format!(
                 "t differs from the server's time by more than {window} seconds: sign the message again"
             )));
         }
+        Ok(())
+    }
+
+    fn check_tags(&self, signature: &Signature, body: &[u8]) -> Result<(), Problem> {
         let expected = self.tag(signature.time, body);
         if !signature.has(expected.as_ref()) {
             return Err(Problem::invalid_signature(
@@ -113,6 +90,74 @@ impl PaymentKey {
             ));
         }
         Ok(())
+    }
+}
+
+impl PaymentKeys {
+    /// Who signs reports of payments.
+    pub(crate) fn provider(&self) -> Signer<'_> {
+        Signer {
+            keys: self.provider.as_slice(),
+            header: OF_PROVIDER,
+            without_key: Problem::no_payment_secret,
+        }
+    }
+
+    /// Who signs Stripe's webhooks.
+    pub(crate) fn stripe(&self) -> Signer<'_> {
+        Signer {
+            keys: &self.stripe,
+            header: OF_STRIPE,
+            without_key: Problem::no_stripe_secret,
+        }
+    }
+}
+
+/// Who signs messages of a kind: one of these keys, in this header.
+pub(crate) struct Signer<'a> {
+    keys: &'a [PaymentKey],
+    header: &'static str,
+    /// The answer of a service that has no key.
+    without_key: fn() -> Problem,
+}
+
+impl Signer<'_> {
+    /// The body of a message, if it is signed.
+    ///
+    /// Whatever can be refused without the body is refused before it is read. Anyone can send a head
+    /// and half a body, and a request that waits for the rest keeps its connection.
+    pub(crate) async fn read(&self, request: Request, max: usize) -> Result<Bytes, Problem> {
+        if self.keys.is_empty() {
+            return Err((self.without_key)());
+        }
+        let signature = Signature::parse(self.value(request.headers())?);
+        let signature = signature.map_err(Problem::invalid_signature)?;
+        let now = Timestamp::now().as_second();
+        self.any(|key| key.check_age(&signature, now))?;
+        let body = body::read(request, max).await?;
+        self.any(|key| key.check_tags(&signature, &body))?;
+        Ok(body)
+    }
+
+    fn value<'a>(&self, headers: &'a HeaderMap) -> Result<&'a str, Problem> {
+        let value = headers.get(self.header);
+        let value = value.and_then(|value| value.to_str().ok());
+        value.ok_or_else(|| {
+            let expected = format!("expected the header {}: t=SECONDS,v1=HEX", self.header);
+            Problem::invalid_signature(&expected)
+        })
+    }
+
+    /// Whether the check succeeds with one of the keys.
+    fn any(&self, check: impl Fn(&PaymentKey) -> Result<(), Problem>) -> Result<(), Problem> {
+        let mut refused = (self.without_key)();
+        for key in self.keys {
+            match check(key) {
+                Ok(()) => return Ok(()),
+                Err(problem) => refused = problem,
+            }
+        }
+        Err(refused)
     }
 }
 

@@ -4,29 +4,33 @@
 //! Checkout session (`payment_intent_data.metadata` too) or the PaymentIntent. Events without it
 //! belong to something else that the shop sells, and are ignored.
 //!
-//! Stripe repeats an event until it gets a 2xx, for up to three days. So the answer is 200 whenever a
-//! repeat would change nothing: also for money that must be returned, which is in the journal then.
+//! Stripe repeats an event until it gets a 2xx, for up to three days, and disables an endpoint that
+//! refuses events for long. So the answer is 200 whenever a repeat would change nothing: for money that
+//! must be returned, which is in the journal then, and for whatever this service has no use for, with
+//! the reason.
 
 use axum::{
     extract::{Request, State},
     response::{IntoResponse, Response},
 };
-use domain::{CartId, OrderId, PaymentId};
+use domain::{CartId, OrderId, PaymentId, SessionId};
 use http::StatusCode;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{App, Problem, body, signature::PaymentKey};
-use crate::engine::{CartEnded, CartPaid, Ended, Paid, Payment};
+use super::{App, Problem, body};
+use crate::engine::{CartEnded, CartPaid, Ended, Paid, Payment, SessionEnd};
 
-/// Name of the header.
-const SIGNATURE: &str = "Stripe-Signature";
 /// The fields of the metadata that name the order, or the cart.
 const ORDER: &str = "stockade_order";
 const CART: &str = "stockade_cart";
 /// Events have up to some 30 KiB.
 const BODY_BYTES: usize = 256 * 1024;
+/// How old an event is when a repeat finds no order that this one has not found. An order is in a store
+/// before its buyer knows its id, but a store that has just failed over may lag behind.
+const APPEARS_WITHIN_SECONDS: i64 = 3600;
 
 /// An event of Stripe. It has many more fields, and gets more.
 #[derive(Deserialize, ToSchema)]
@@ -35,6 +39,9 @@ pub(crate) struct StripeEvent {
     #[serde(rename = "type")]
     #[schema(example = "checkout.session.completed")]
     kind: String,
+    /// When it happened, in seconds since 1970. The repeats of an event have the same.
+    #[schema(example = 1_686_089_970)]
+    created: Option<i64>,
     /// What the event is about.
     data: StripeData,
 }
@@ -71,7 +78,7 @@ pub(crate) struct StripeResult {
 #[derive(Debug, PartialEq)]
 enum Step {
     Pay(Target, Payment),
-    Cancel(Target),
+    EndSession(Target, SessionId),
     Refund(Target, PaymentId),
     Ignore(&'static str),
 }
@@ -83,30 +90,40 @@ enum Target {
     Cart(CartId),
 }
 
-/// Applies an event of Stripe: payments, expired Checkout sessions and refunds. The same event may
-/// arrive any number of times, and in any order with others.
+/// Applies an event of Stripe: payments, Checkout sessions that end unpaid, and refunds. The same event
+/// may arrive any number of times, and in any order with others.
 #[utoipa::path(post, path = "/v1/webhooks/stripe", operation_id = "receiveStripeEvent", tag = "payments", request_body = StripeEvent,
     params(("Stripe-Signature" = String, Header, description = "`t=SECONDS,v1=HEX`, as Stripe signs with the endpoint's secret")),
     responses((status = 200, description = "applied, now or before, or ignored", body = StripeResult),
-        (status = 400, description = "`invalid_request`, `invalid_signature`", body = Problem),
-        (status = 404, description = "`order_not_found`: Stripe sends the event again", body = Problem),
+        (status = 400, description = "`invalid_request`: the body is no JSON; `invalid_signature`", body = Problem),
+        (status = 404, description = "`order_not_found`, `cart_not_found`: the event is less than an hour old, and Stripe sends it again", body = Problem),
         (status = 413, description = "`payload_too_large`", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`, `payment_awaited` (a refund came before its payment): Stripe sends the event again; `payments_not_configured`: the service has no secret of Stripe", body = Problem)))]
 pub(crate) async fn receive(State(app): State<App>, request: Request) -> Result<Response, Problem> {
-    let headers = request.headers().clone();
-    let raw = body::read(request, app.body_bytes.max(BODY_BYTES)).await?;
-    PaymentKey::check_any(&app.payments.stripe, SIGNATURE, &headers, &raw)?;
-    let event: StripeEvent = body::parse(&raw)?;
-    let result = match event.step()? {
-        Step::Pay(Target::Order(order), payment) => pay(&app, order, &payment).await?,
-        Step::Pay(Target::Cart(cart), payment) => pay_cart(&app, cart, &payment).await?,
-        Step::Cancel(Target::Order(order)) => ended(app.engine.cancel(order, None).await?)?,
-        Step::Cancel(Target::Cart(cart)) => cart_ended(app.engine.cancel_cart(cart, None).await?)?,
-        Step::Refund(Target::Order(order), payment) => refund(&app, order, &payment).await?,
-        Step::Refund(Target::Cart(cart), payment) => refund_cart(&app, cart, &payment).await?,
-        Step::Ignore(reason) => StripeResult::ignored(reason),
+    let stripe = app.payments.stripe();
+    let raw = stripe.read(request, app.body_bytes.max(BODY_BYTES)).await?;
+    let result = match StripeEvent::read(body::parse(&raw)?) {
+        Ok(event) => event.apply(&app).await?,
+        Err(reason) => StripeResult::ignored(reason),
     };
     Ok((StatusCode::OK, axum::Json(result)).into_response())
+}
+
+async fn apply(app: &App, step: Step) -> Result<StripeResult, Problem> {
+    match step {
+        Step::Pay(Target::Order(order), payment) => pay(app, order, &payment).await,
+        Step::Pay(Target::Cart(cart), payment) => pay_cart(app, cart, &payment).await,
+        Step::EndSession(Target::Order(order), session) => {
+            session_end(app.engine.end_session(order, &session).await?, ended)
+        }
+        Step::EndSession(Target::Cart(cart), session) => session_end(
+            app.engine.end_cart_session(cart, &session).await?,
+            cart_ended,
+        ),
+        Step::Refund(Target::Order(order), payment) => refund(app, order, &payment).await,
+        Step::Refund(Target::Cart(cart), payment) => refund_cart(app, cart, &payment).await,
+        Step::Ignore(reason) => Ok(StripeResult::ignored(reason)),
+    }
 }
 
 async fn pay(app: &App, order: OrderId, payment: &Payment) -> Result<StripeResult, Problem> {
@@ -198,6 +215,23 @@ fn cart_ended(ended: CartEnded) -> Result<StripeResult, Problem> {
     }
 }
 
+/// Only the end of the session that the order has named last may cancel it: its buyer may be paying in
+/// another one.
+fn session_end<T>(
+    end: SessionEnd<T>,
+    ended: impl Fn(T) -> Result<StripeResult, Problem>,
+) -> Result<StripeResult, Problem> {
+    match end {
+        SessionEnd::Ended(end) => ended(end),
+        SessionEnd::Unnamed => Ok(StripeResult::ignored(
+            "no session was named to the order or cart: its hold ends by itself",
+        )),
+        SessionEnd::Superseded => Ok(StripeResult::ignored(
+            "another session was named to the order or cart since",
+        )),
+    }
+}
+
 impl StripeResult {
     fn of(result: &str) -> Self {
         Self {
@@ -217,7 +251,50 @@ impl StripeResult {
 }
 
 impl StripeEvent {
-    fn step(&self) -> Result<Step, Problem> {
+    /// Reads an event. An error says why it is none that this service has a use for.
+    fn read(event: Value) -> Result<Self, &'static str> {
+        // Events of Stripe's second API name an object that would have to be fetched, and have none.
+        let version = event["object"].as_str();
+        if version.is_some_and(|object| object.starts_with("v2.")) {
+            return Err("a thin event (v2) has no data.object: choose snapshot events");
+        }
+        serde_json::from_value(event).map_err(|_| "no event with a type and a data.object")
+    }
+
+    async fn apply(&self, app: &App) -> Result<StripeResult, Problem> {
+        let step = match self.step() {
+            Ok(step) => step,
+            Err(reason) => {
+                tracing::warn!(
+                    event = self.kind,
+                    reason,
+                    "an event of Stripe names an order or cart and cannot be used"
+                );
+                return Ok(StripeResult::ignored(reason));
+            }
+        };
+        match apply(app, step).await {
+            Err(problem) if problem.is_not_found() && !self.is_new(Timestamp::now()) => {
+                tracing::warn!(
+                    event = self.kind,
+                    metadata = %self.data.object["metadata"],
+                    "an event of Stripe names an order or cart that does not exist"
+                );
+                Ok(StripeResult::ignored("there is no such order or cart"))
+            }
+            applied => applied,
+        }
+    }
+
+    /// Whether a repeat may find an order that is not found now.
+    fn is_new(&self, now: Timestamp) -> bool {
+        self.created
+            .is_some_and(|created| now.as_second().saturating_sub(created) < APPEARS_WITHIN_SECONDS)
+    }
+
+    /// What the event asks for. An error says why what it names cannot be used: a repeat of the event
+    /// says the same.
+    fn step(&self) -> Result<Step, &'static str> {
         let object = &self.data.object;
         let Some(target) = target(&object["metadata"])? else {
             return Ok(Step::Ignore(
@@ -226,15 +303,14 @@ impl StripeEvent {
         };
         match self.kind.as_str() {
             "checkout.session.completed" | "checkout.session.async_payment_succeeded" => {
-                if object["payment_status"] != "paid" {
-                    return Ok(Step::Ignore("not paid yet: another event follows"));
-                }
-                Ok(Step::Pay(target, payment(object, "amount_total")?))
+                completed_session(target, object)
             }
             "payment_intent.succeeded" => {
                 Ok(Step::Pay(target, payment(object, "amount_received")?))
             }
-            "checkout.session.expired" => Ok(Step::Cancel(target)),
+            "checkout.session.expired" | "checkout.session.async_payment_failed" => {
+                Ok(Step::EndSession(target, session_id(object)?))
+            }
             "charge.refunded" if object["refunded"] == true => {
                 Ok(Step::Refund(target, payment_id(object)?))
             }
@@ -244,11 +320,24 @@ impl StripeEvent {
     }
 }
 
-/// The order or the cart that the metadata names.
-fn target(metadata: &Value) -> Result<Option<Target>, Problem> {
-    let invalid = |field: &str, expected: &'static str| {
-        Problem::invalid(format!("data.object.metadata.{field}"), expected)
+/// What a Checkout session that the buyer has completed asks for.
+fn completed_session(target: Target, object: &Value) -> Result<Step, &'static str> {
+    let step = match object["payment_status"].as_str() {
+        Some("paid") => Step::Pay(target, payment(object, "amount_total")?),
+        // A free item, or a discount of everything. There is no PaymentIntent, and no event follows.
+        Some("no_payment_required") if object["amount_total"] == 0 => {
+            Step::Pay(target, payment_of_nothing(object)?)
+        }
+        Some("no_payment_required") => {
+            Step::Ignore("no payment was required, and the session costs something")
+        }
+        _ => Step::Ignore("not paid yet: another event follows"),
     };
+    Ok(step)
+}
+
+/// The order or the cart that the metadata names.
+fn target(metadata: &Value) -> Result<Option<Target>, &'static str> {
     match (metadata.get(ORDER), metadata.get(CART)) {
         (None, None) => Ok(None),
         (Some(order), None) => {
@@ -256,46 +345,159 @@ fn target(metadata: &Value) -> Result<Option<Target>, Problem> {
             let order = order.map(OrderId::first).map(Target::Order);
             order
                 .map(Some)
-                .ok_or_else(|| invalid(ORDER, "expected the id of an order"))
+                .ok_or("stockade_order in the metadata is not the id of an order")
         }
         (None, Some(cart)) => {
             let cart = cart.as_str().and_then(|cart| cart.parse().ok());
             cart.map(Target::Cart)
                 .map(Some)
-                .ok_or_else(|| invalid(CART, "expected the id of a cart"))
+                .ok_or("stockade_cart in the metadata is not the id of a cart")
         }
-        (Some(_), Some(_)) => Err(invalid(CART, "expected no stockade_order besides")),
+        (Some(_), Some(_)) => {
+            Err("the metadata has both stockade_order and stockade_cart: set one of them")
+        }
     }
 }
 
 /// The payment that an object is about. A session and its PaymentIntent are the same payment.
-fn payment(object: &Value, amount: &str) -> Result<Payment, Problem> {
-    let field = |name: &str, expected: &str| {
-        Problem::invalid(format!("data.object.{name}"), expected.to_owned())
-    };
+fn payment(object: &Value, amount: &str) -> Result<Payment, &'static str> {
     let currency = object["currency"].as_str();
     Ok(Payment {
         id: payment_id(object)?,
         amount: Some(
             object[amount]
                 .as_u64()
-                .ok_or_else(|| field(amount, "expected an amount in the smallest unit"))?,
+                .ok_or("the object has no amount in the currency's smallest unit")?,
         ),
         currency: Some(
             currency
-                .ok_or_else(|| field("currency", "expected an ISO 4217 code"))?
+                .ok_or("the object has no currency")?
                 .to_ascii_uppercase(),
         ),
     })
 }
 
+/// The payment of a session in which nothing was to be paid. Nothing is the same in every currency.
+fn payment_of_nothing(object: &Value) -> Result<Payment, &'static str> {
+    Ok(Payment {
+        id: payment_id(object)?,
+        amount: Some(0),
+        currency: None,
+    })
+}
+
 /// The PaymentIntent of an object, or the object itself if it is one or has none.
-fn payment_id(object: &Value) -> Result<PaymentId, Problem> {
+fn payment_id(object: &Value) -> Result<PaymentId, &'static str> {
     let intent = &object["payment_intent"];
     let id = intent
         .as_str()
         .or(intent["id"].as_str())
         .or(object["id"].as_str());
     id.and_then(|id| PaymentId::new(id).ok())
-        .ok_or_else(|| Problem::invalid("data.object.id", "expected the id of a payment"))
+        .ok_or("the object has no id of a payment")
+}
+
+fn session_id(object: &Value) -> Result<SessionId, &'static str> {
+    let id = object["id"].as_str();
+    id.and_then(|id| SessionId::new(id).ok())
+        .ok_or("the object has no id of a session")
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use serde_json::{Value, json};
+
+    use super::{APPEARS_WITHIN_SECONDS, Step, StripeEvent};
+
+    const ORDER: &str = "9ee2ddee-53dc-8690-8a2b-6181b5fbc615";
+
+    fn event(kind: &str, object: &Value) -> StripeEvent {
+        StripeEvent::read(json!({ "type": kind, "data": { "object": object } })).unwrap()
+    }
+
+    #[test]
+    fn what_is_no_event_is_told_from_a_thin_one() {
+        let thin = json!({ "object": "v2.core.event", "type": "v1.billing.meter.no_meter_found",
+            "created": "2026-11-25T10:00:00.000Z", "related_object": { "id": "mtr_1" } });
+        let why = |event: Value| StripeEvent::read(event).map(|_| ()).unwrap_err();
+        assert!(why(thin).contains("thin"));
+        let others = [
+            json!(null),
+            json!([]),
+            json!("event"),
+            json!({}),
+            json!({ "type": "charge.refunded" }),
+            json!({ "type": "charge.refunded", "data": {} }),
+            json!({ "type": 7, "data": { "object": {} } }),
+        ];
+        for other in others {
+            assert_eq!(
+                why(other.clone()),
+                "no event with a type and a data.object",
+                "{other}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_names_an_order_in_an_unusable_way_has_a_reason() {
+        let table = [
+            (
+                json!({ "metadata": { "stockade_order": "nonsense" } }),
+                "not the id of an order",
+            ),
+            (
+                json!({ "metadata": { "stockade_order": 7 } }),
+                "not the id of an order",
+            ),
+            (
+                json!({ "metadata": { "stockade_cart": "nonsense" } }),
+                "not the id of a cart",
+            ),
+            (
+                json!({ "metadata": { "stockade_order": ORDER, "stockade_cart": ORDER } }),
+                "both",
+            ),
+        ];
+        for (object, why) in table {
+            for kind in ["payment_intent.succeeded", "checkout.session.expired"] {
+                let reason = event(kind, &object).step().unwrap_err();
+                assert!(reason.contains(why), "{kind} {object}: {reason}");
+            }
+        }
+        let whole = json!({ "id": "pi_1", "amount_received": 5, "currency": "eur", "metadata": { "stockade_order": ORDER } });
+        assert!(matches!(
+            event("payment_intent.succeeded", &whole).step(),
+            Ok(Step::Pay(..))
+        ));
+        for field in ["id", "amount_received", "currency"] {
+            for wrong in [json!(null), json!(-1), json!(1.5)] {
+                let mut object = whole.clone();
+                object[field] = wrong;
+                let reason = event("payment_intent.succeeded", &object).step();
+                assert!(reason.is_err(), "{object}");
+            }
+        }
+        for kind in ["customer.created", "payment_intent.payment_failed"] {
+            assert!(
+                matches!(event(kind, &whole).step(), Ok(Step::Ignore(_))),
+                "{kind}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_unknown_order_may_appear_for_an_hour() {
+        let now = Timestamp::from_second(1_700_000_000).unwrap();
+        let created = |created: Value| {
+            let event = json!({ "type": "x", "created": created, "data": { "object": {} } });
+            StripeEvent::read(event).unwrap().is_new(now)
+        };
+        let ago = |seconds: i64| json!(now.as_second() - seconds);
+        assert!(created(ago(0)) && created(ago(-5)) && created(ago(APPEARS_WITHIN_SECONDS - 1)));
+        assert!(!created(ago(APPEARS_WITHIN_SECONDS)));
+        assert!(!created(json!(i64::MIN)));
+        assert!(!created(json!(null)), "it could not be repeated for ever");
+    }
 }

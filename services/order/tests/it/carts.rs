@@ -73,7 +73,7 @@ impl TestEnv {
         self.report_cart(cart, body.to_string().as_bytes()).await
     }
 
-    async fn report_cart(&self, cart: &str, body: &[u8]) -> Answer {
+    pub async fn report_cart(&self, cart: &str, body: &[u8]) -> Answer {
         let request = self
             .anyone(Method::POST, &format!("/v1/carts/{cart}/payment"))
             .header("Stockade-Signature", payment_key().sign(body))

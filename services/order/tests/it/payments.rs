@@ -6,9 +6,11 @@ use futures::future::join_all;
 use order::{BuyerKey, Credentials, Limits, PaymentKey};
 use reqwest::Method;
 use ring::hmac;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::env::{ADMIN, Answer, Options, PAYMENT_SECRET, known, open, open_each, payment_key};
+use crate::env::{
+    ADMIN, Answer, Options, PAYMENT_SECRET, known, on_both_ledgers, open, open_each, payment_key,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_is_applied_once_however_often_it_is_reported() {
@@ -99,6 +101,59 @@ async fn one_of_several_payments_pays_and_the_others_are_journaled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_payment_in_another_currency_is_journaled_and_changes_nothing() {
+    on_both_ledgers(Options::default(), async |env| {
+        let item = json!({ "stock": 5, "price": 150, "currency": "EUR" });
+        let item = env.create(item).await;
+        let order = env.hold(&item, "ann", "k").await;
+        let cart = env.held_cart("ann", "l", &[(&item, 2)]).await;
+        let pay = async |payment: &str, currency: &Value| {
+            let report = |of: &str, id: &str, amount: u64| json!({ "payment": format!("{payment}-{of}"), of: id, "amount": amount, "currency": currency });
+            let of_order = report("order", &order, 150);
+            let of_cart = report("cart", &cart, 300).to_string();
+            [
+                Answer::of(env.report(0, &order, &of_order)).await,
+                env.report_cart(&cart, of_cart.as_bytes()).await,
+            ]
+        };
+        for _ in 0..2 {
+            for refused in pay("dollars", &json!("USD")).await {
+                let detail = refused.is(422, "currency_mismatch").body["detail"].as_str();
+                assert!(detail.unwrap().contains("EUR"), "{refused:?}");
+            }
+        }
+        for malformed in [json!("eur"), json!("EURO"), json!(""), json!("E\u{b2}")] {
+            for refused in pay("malformed", &malformed).await {
+                assert_eq!(refused.is(400, "invalid_request").body["field"], "currency");
+            }
+        }
+        for refused in pay("number", &json!(978)).await {
+            assert_eq!(refused.is(400, "invalid_request").body["field"], "currency");
+        }
+        assert_eq!(
+            env.unmatched_payments(&item).await,
+            ["dollars-cart", "dollars-order"],
+            "one entry each for any number of reports"
+        );
+        let entry = env.journal(&item, "unmatched_payment").await.swap_remove(0);
+        assert_eq!(entry["after"]["currency"], "USD");
+        assert_eq!(env.units(&item).await, [2, 3, 0]);
+        for _ in 0..2 {
+            for paid in pay("euros", &json!("EUR")).await {
+                paid.is_now("confirmed");
+            }
+        }
+        // The order's own payment, reported again in another currency, is no other payment.
+        for refused in pay("euros", &json!("USD")).await {
+            refused.is(422, "currency_mismatch");
+        }
+        assert_eq!(env.unmatched_payments(&item).await.len(), 2);
+        assert_eq!(env.units(&item).await, [2, 0, 3]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_payment_of_another_amount_is_journaled_and_changes_nothing() {
     open(Options::default(), async |env| {
         let item = env.create(json!({ "stock": 5, "price": 150 })).await;
@@ -121,11 +176,11 @@ async fn a_payment_of_another_amount_is_journaled_and_changes_nothing() {
             );
         }
         assert_eq!(env.state_of(id).await, "held");
-        let unmatched = ["pay-0", "pay-150", "pay-299", "pay-301"];
+        let unmatched = ["pay-150", "pay-299", "pay-301"];
         assert_eq!(
             env.unmatched_payments(&item).await,
             unmatched,
-            "payments that the order did not take"
+            "payments that the order did not take, and that moved money"
         );
         let entry = env.journal(&item, "unmatched_payment").await.swap_remove(0);
         assert_eq!(

@@ -12,7 +12,7 @@ use std::{
 use async_trait::async_trait;
 use domain::{
     BuyerId, Cart, CartId, Entry, EntryId, Item, ItemId, ItemTag, Memory, Order, OrderId,
-    OrderState, PaymentId, SegmentKey, TransferId, Wave,
+    OrderState, PaymentId, SegmentKey, SessionId, TransferId, Wave,
 };
 use jiff::Timestamp;
 use ledger::{
@@ -191,6 +191,19 @@ impl OrderLife for UnresponsiveLedger {
         self.ledger.extend(order, expires_at).await
     }
 
+    async fn name_session(
+        &self,
+        order: &Order,
+        session: &SessionId,
+        expires_at: Timestamp,
+    ) -> Result<Option<Order>, LedgerError> {
+        self.ledger.name_session(order, session, expires_at).await
+    }
+
+    async fn named_session(&self, target: Uuid) -> Result<Option<SessionId>, LedgerError> {
+        self.ledger.named_session(target).await
+    }
+
     async fn paid_order(&self, payment: &PaymentId) -> Result<Option<OrderId>, LedgerError> {
         self.ledger.paid_order(payment).await
     }
@@ -231,6 +244,15 @@ impl Carts for UnresponsiveLedger {
 
     async fn extend_cart(&self, cart: &Cart, hold: Duration) -> Result<Option<Cart>, LedgerError> {
         self.ledger.extend_cart(cart, hold).await
+    }
+
+    async fn name_cart_session(
+        &self,
+        cart: &Cart,
+        session: &SessionId,
+        hold: Option<Duration>,
+    ) -> Result<Option<Cart>, LedgerError> {
+        self.ledger.name_cart_session(cart, session, hold).await
     }
 
     async fn due_carts(&self, now: Timestamp, at_most: usize) -> Result<Vec<Cart>, LedgerError> {

@@ -1,11 +1,11 @@
-//! Extending the holds of a cart, all lines at once.
+//! Extending the holds of a cart, all lines at once, and naming the checkout session in which it is paid.
 
 use std::time::Duration;
 
 use domain::{BuyerId, Cart, CartId, CartState, ItemId};
 use tokio::time::Instant;
 
-use super::super::{Engine, EngineError};
+use super::super::{Engine, EngineError, HoldChange};
 
 /// Result of extending the holds of a cart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,15 +27,15 @@ pub enum CartExtended {
 }
 
 impl Engine {
-    /// Extends the holds of all lines so that they end `seconds` after the first line took its units.
-    /// A hold never gets shorter. `buyer` must be the buyer of the cart (`None`: any buyer).
+    /// Extends the holds of all lines so that they end so many seconds after the first line took its
+    /// units, and names the checkout session. A hold never gets shorter. `buyer` must be the buyer of the cart (`None`: any buyer).
     pub async fn extend_cart(
         &self,
         id: CartId,
         buyer: Option<&BuyerId>,
-        seconds: u32,
+        change: &HoldChange,
     ) -> Result<CartExtended, EngineError> {
-        self.with_timeout(self.extend_cart_or_wait(id, buyer, seconds))
+        self.with_timeout(self.extend_cart_or_wait(id, buyer, change))
             .await
     }
 
@@ -43,24 +43,35 @@ impl Engine {
         &self,
         id: CartId,
         buyer: Option<&BuyerId>,
-        seconds: u32,
+        change: &HoldChange,
     ) -> Result<CartExtended, EngineError> {
         let until = Instant::now() + self.settings.order_timeout;
-        let hold = Duration::from_secs(seconds.into());
+        let hold = change
+            .seconds
+            .map(|seconds| Duration::from_secs(seconds.into()));
         while Instant::now() < until {
             let Some(cart) = self.find_cart(id, buyer).await? else {
                 return Ok(CartExtended::NotFound);
             };
-            let shortest = self.shortest_cap(&cart).await?;
-            if let Some((max_seconds, item)) = shortest.filter(|(max, _)| seconds > *max) {
-                return Ok(CartExtended::TooLong { item, max_seconds });
+            if let Some(seconds) = change.seconds {
+                let shortest = self.shortest_cap(&cart).await?;
+                if let Some((max_seconds, item)) = shortest.filter(|(max, _)| seconds > *max) {
+                    return Ok(CartExtended::TooLong { item, max_seconds });
+                }
             }
             if cart.state != CartState::Held {
                 return Ok(CartExtended::Refused(cart.state));
             }
+            let extended = match (self.session_to_name(cart.id.as_uuid(), change).await?, hold) {
+                (Some(session), hold) => {
+                    self.ledger.name_cart_session(&cart, session, hold).await
+                }
+                (None, Some(hold)) => self.ledger.extend_cart(&cart, hold).await,
+                (None, None) => Ok(Some(cart)),
+            };
+            let extended = extended.map_err(EngineError::of_change)?;
             // `None`: a concurrent change was faster.
-            let extended = self.ledger.extend_cart(&cart, hold).await;
-            if let Some(extended) = extended.map_err(EngineError::of_change)? {
+            if let Some(extended) = extended {
                 return Ok(CartExtended::Cart(extended));
             }
         }

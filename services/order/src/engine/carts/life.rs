@@ -135,6 +135,10 @@ impl Engine {
         let Some(line) = cart.lines.first().filter(|_| !is_own(cart, payment)) else {
             return Ok(());
         };
+        if payment.is_of_nothing() {
+            tracing::warn!(cart = %cart.id, state = %cart.state, payment = %payment.id, "a payment of nothing: the cart cannot take it");
+            return Ok(());
+        }
         let state = cart.state.lines().unwrap_or(OrderState::Cancelled);
         let entry = NewJournalEntry {
             item: line.item.clone(),

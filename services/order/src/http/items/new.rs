@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
-use super::super::{Problem, body::Whole, problem::FieldError, words::DurabilityWord};
+use super::super::{Problem, body::Whole, currency, problem::FieldError, words::DurabilityWord};
 
 /// Fifteen minutes: long enough to pay, short enough that abandoned units are sold again during the
 /// sale.
@@ -148,7 +148,7 @@ impl NewItem {
             waves: waves(&self.waves.unwrap_or_default(), stock)?,
             title: title(self.title, &self.id)?,
             price: self.price.map_or(0, |price| price.0),
-            currency: currency(self.currency)?,
+            currency: currency::checked(self.currency.unwrap_or_else(|| "USD".into()))?,
             limit_per_buyer: self
                 .limit_per_buyer
                 .map(|limit| narrow(limit.0))
@@ -218,13 +218,6 @@ fn title(title: Option<String>, id: &ItemId) -> Result<String, Problem> {
             format_args!("expected 1 to {TITLE_MAX} characters, no control characters"),
         )
     })
-}
-
-fn currency(currency: Option<String>) -> Result<String, Problem> {
-    let currency = currency.unwrap_or_else(|| "USD".into());
-    let fits = currency.len() == 3 && currency.bytes().all(|byte| byte.is_ascii_uppercase());
-    fits.then_some(currency)
-        .ok_or_else(|| Problem::invalid("currency", "expected three capital letters (ISO 4217)"))
 }
 
 /// Several segments, so that each master gets one: a hash slot is linear in the key, and segments 0

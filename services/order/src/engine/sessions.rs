@@ -1,0 +1,139 @@
+//! Checkout sessions at the payment provider: which one counts for an order or a cart, and what happens
+//! when it ends without a payment.
+//!
+//! A buyer who goes back and pays again gets a new session, while the old one lives on until it expires.
+//! Its end must not cancel what is being paid in the new one. So the shop names each session to the
+//! order, and only the end of the one that was named last cancels it. If the shop names none, the hold
+//! ends by itself.
+//!
+//! Naming a session raises the version of its order or cart, and a cancellation is made for a version.
+//! The order is read first and its session after that. So whatever is named in between raises the
+//! version on which the cancellation was decided, and the order is read again.
+
+use domain::{CartId, CartState, OrderId, OrderState, SessionId};
+use ledger::CartStep;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::{CartEnded, Ended, Engine, EngineError, HoldChange};
+
+/// Result of the end of a checkout session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SessionEnd<T> {
+    /// The order or cart has named no session.
+    Unnamed,
+    /// The order or cart has named another session last.
+    Superseded,
+    /// It was the session that counts: this is what the cancellation has come to.
+    Ended(T),
+}
+
+impl Engine {
+    /// Cancels a held order, if it has named this checkout session last.
+    pub async fn end_session(
+        &self,
+        id: OrderId,
+        session: &SessionId,
+    ) -> Result<SessionEnd<Ended>, EngineError> {
+        self.with_timeout(self.end_session_or_wait(id, session))
+            .await
+    }
+
+    async fn end_session_or_wait(
+        &self,
+        id: OrderId,
+        session: &SessionId,
+    ) -> Result<SessionEnd<Ended>, EngineError> {
+        let until = Instant::now() + self.settings.order_timeout;
+        while Instant::now() < until {
+            let Some(order) = self.recorded_order(id, until).await? else {
+                return Ok(SessionEnd::Ended(Ended::NotFound));
+            };
+            if let Some(cart) = order.cart {
+                return Ok(SessionEnd::Ended(Ended::InCart(cart)));
+            }
+            if let Some(other) = self.other_session(order.id.as_uuid(), session).await? {
+                return Ok(other);
+            }
+            let ended = match order.state {
+                OrderState::Cancelled => Some(Ended::Order(order)),
+                OrderState::Held => {
+                    let cancelled = self.step(&order, OrderState::Cancelled, None).await?;
+                    cancelled.map(Ended::Order)
+                }
+                state => Some(Ended::Refused(state)),
+            };
+            if let Some(ended) = ended {
+                return Ok(SessionEnd::Ended(ended));
+            }
+        }
+        Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
+    }
+
+    /// The same for a cart.
+    pub async fn end_cart_session(
+        &self,
+        id: CartId,
+        session: &SessionId,
+    ) -> Result<SessionEnd<CartEnded>, EngineError> {
+        self.with_timeout(self.end_cart_session_or_wait(id, session))
+            .await
+    }
+
+    async fn end_cart_session_or_wait(
+        &self,
+        id: CartId,
+        session: &SessionId,
+    ) -> Result<SessionEnd<CartEnded>, EngineError> {
+        let until = Instant::now() + self.settings.order_timeout;
+        while Instant::now() < until {
+            let Some(cart) = self.ledger.cart(id).await? else {
+                return Ok(SessionEnd::Ended(CartEnded::NotFound));
+            };
+            if let Some(other) = self.other_session(cart.id.as_uuid(), session).await? {
+                return Ok(other);
+            }
+            let ended = match cart.state {
+                CartState::Cancelled => Some(CartEnded::Cart(cart)),
+                CartState::Held => {
+                    let step = CartStep::to(&cart, CartState::Cancelled);
+                    let stepped = self.step_cart(&step).await?;
+                    stepped.map(|stepped| CartEnded::Cart(stepped.cart))
+                }
+                state => Some(CartEnded::Refused(state)),
+            };
+            if let Some(ended) = ended {
+                return Ok(SessionEnd::Ended(ended));
+            }
+        }
+        Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
+    }
+
+    /// Why the end of this session does nothing. `None`: it is the one that the order or cart has named
+    /// last.
+    async fn other_session<T>(
+        &self,
+        target: Uuid,
+        session: &SessionId,
+    ) -> Result<Option<SessionEnd<T>>, EngineError> {
+        Ok(match self.ledger.named_session(target).await? {
+            None => Some(SessionEnd::Unnamed),
+            Some(named) if named != *session => Some(SessionEnd::Superseded),
+            Some(_) => None,
+        })
+    }
+
+    /// The session that the change names, unless it is the one that the order or cart has named last: a
+    /// repeat changes nothing.
+    pub(super) async fn session_to_name<'a>(
+        &self,
+        target: Uuid,
+        change: &'a HoldChange,
+    ) -> Result<Option<&'a SessionId>, EngineError> {
+        let Some(session) = &change.session else {
+            return Ok(None);
+        };
+        let named = self.ledger.named_session(target).await?;
+        Ok((named.as_ref() != Some(session)).then_some(session))
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use domain::{Item, Order, OrderId, OrderState, PaymentId, SegmentKey};
+use domain::{Item, Order, OrderId, OrderState, PaymentId, SegmentKey, SessionId};
 use jiff::Timestamp;
 use ledger::{Ledger, PendingReturn, Transition};
 use serde_json::json;
@@ -28,6 +28,8 @@ on_both_databases!(crate::env::run:
     a_due_refund_is_journalled_with_its_transition_and_only_then,
     a_hold_is_extended_for_its_version_and_state_only,
     of_an_extension_and_the_end_of_the_hold_one_wins,
+    a_session_is_named_for_a_version_and_raises_it,
+    of_a_named_session_and_a_cancellation_one_wins,
 );
 
 /// An item with one segment that holds orders 0..n of 1, 2, 3 ... units.
@@ -612,4 +614,79 @@ async fn of_an_extension_and_the_end_of_the_hold_one_wins(env: &TestEnv) {
     }
     let [available, held, confirmed, returning] = counters(&*ledger, &key).await;
     assert_eq!((available, held + returning, confirmed), (790, 210, 0));
+}
+
+async fn a_session_is_named_for_a_version_and_raises_it(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, key) = held(env, &*ledger, "vase", 2).await;
+    let [first, second] = ["cs_1", "cs_2"].map(|id| SessionId::new(id).unwrap());
+    let order = ledger.order(order_id(&item, 0)).await.unwrap().unwrap();
+    let session = async || ledger.named_session(order.id.as_uuid()).await.unwrap();
+    assert_eq!(session().await, None);
+    let named = ledger.name_session(&order, &first, order.expires_at).await;
+    let named = named.unwrap().unwrap();
+    let expected = Order {
+        version: order.version + 1,
+        ..order.clone()
+    };
+    assert_eq!(named, expected);
+    assert_eq!(ledger.order(order.id).await.unwrap(), Some(expected));
+    assert_eq!(session().await.as_ref(), Some(&first));
+    let late = ledger.name_session(&order, &second, order.expires_at).await;
+    assert_eq!(late.unwrap(), None, "an old version");
+    let cancellation = [Transition {
+        order: order.clone(),
+        to: OrderState::Cancelled,
+        payment: None,
+    }];
+    assert_eq!(
+        ledger.transition(&cancellation).await.unwrap(),
+        [None],
+        "it was decided before the session was named"
+    );
+    assert_eq!(session().await.as_ref(), Some(&first));
+
+    let later = named.expires_at + Duration::from_secs(60);
+    let longer = ledger.name_session(&named, &second, later).await;
+    assert_eq!(longer.unwrap().unwrap().expires_at, later);
+    assert_eq!(session().await, Some(second));
+    let other = order_id(&item, 1).as_uuid();
+    assert_eq!(ledger.named_session(other).await.unwrap(), None);
+    // A session alone makes no hold longer, and is no event.
+    let told = events_of_kind(&*ledger, "order.extended", 1).await;
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].data["expires_at"], json!(later));
+    let paid = step(&*ledger, order.id, OrderState::Confirmed)
+        .await
+        .unwrap();
+    let ended = ledger.name_session(&paid, &first, later).await;
+    assert_eq!(ended.unwrap(), None, "nothing is held");
+    assert_eq!(counters(&*ledger, &key).await, [997, 2, 1, 0]);
+}
+
+async fn of_a_named_session_and_a_cancellation_one_wins(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let (item, _) = held(env, &*ledger, "vase", 20).await;
+    let newer = SessionId::new("cs_newer").unwrap();
+    for n in 0..20 {
+        let order = ledger.order(order_id(&item, n)).await.unwrap().unwrap();
+        let cancellation = [Transition {
+            order: order.clone(),
+            to: OrderState::Cancelled,
+            payment: None,
+        }];
+        let (named, cancelled) = tokio::join!(
+            ledger.name_session(&order, &newer, order.expires_at),
+            ledger.transition(&cancellation)
+        );
+        let named = named.unwrap().is_some();
+        let cancelled = cancelled.unwrap().remove(0).is_some();
+        assert!(named != cancelled, "order {n}: {named}, {cancelled}");
+        let session = ledger.named_session(order.id.as_uuid()).await.unwrap();
+        assert_eq!(
+            session.is_some(),
+            named,
+            "it is named or nothing is written"
+        );
+    }
 }

@@ -283,7 +283,21 @@ async fn the_orders_of_an_archived_item_are_purged_after_their_retention() {
         };
         let item = env.create(json!({ "stock": 6, "segments": 2 })).await;
         let paid = env.hold(&item, "ann", "k").await;
+        let cart = env.held_cart("ann", &item, &[(&item, 1)]).await;
+        let sessions = async || {
+            let ids = [&paid, &cart].map(|id| id.parse().unwrap());
+            let named = ids.map(|id| env.engines[0].ledger.named_session(id));
+            let named = futures::future::try_join_all(named).await.unwrap();
+            named.into_iter().flatten().count()
+        };
+        for path in [format!("orders/{paid}"), format!("carts/{cart}")] {
+            let request = env.buyer("ann", Method::POST, &format!("/v1/{path}/hold"));
+            let named = Answer::of(request.json(&json!({ "session": "cs_1" }))).await;
+            assert_eq!(named.status, 200, "{named:?}");
+        }
+        assert_eq!(sessions().await, 2);
         env.pay_at(0, &paid, &format!("pay-{item}")).await;
+        env.pay_cart(&cart, &format!("pay-{cart}"), None).await;
         let refused = purge(&item).await;
         assert_eq!(
             refused.is(409, "item_not_purgeable").body["detail"],
@@ -301,6 +315,8 @@ async fn the_orders_of_an_archived_item_are_purged_after_their_retention() {
         .await;
         let shown = Answer::of(env.buyer("ann", Method::GET, &format!("/v1/orders/{paid}")));
         shown.await.is(404, "order_not_found");
+        env.read_cart(&cart).await.is(404, "cart_not_found");
+        assert_eq!(sessions().await, 0);
         for instance in [0, 1] {
             let again = Answer::of(env.order_at(instance, &item, "ann", "k", 1)).await;
             assert_eq!(again.is(409, "not_open").body["state"], "archived");
@@ -309,7 +325,7 @@ async fn the_orders_of_an_archived_item_are_purged_after_their_retention() {
         let entry = env.journal(&item, "purge").await.swap_remove(0);
         assert_eq!(
             (&entry["actor"], &entry["after"]["orders"]),
-            (&json!("admin"), &json!(1))
+            (&json!("admin"), &json!(2))
         );
         purge("no-such-item").await.is(404, "item_not_found");
     })

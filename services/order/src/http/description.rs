@@ -232,6 +232,7 @@ mod tests {
                     ("409", "already_paid"),
                     ("409", "payment_already_used"),
                     ("422", "amount_mismatch"),
+                    ("422", "currency_mismatch"),
                     ("422", "cart_mismatch"),
                     ("503", "payments_not_configured"),
                 ],

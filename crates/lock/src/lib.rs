@@ -8,6 +8,7 @@ mod guard_set;
 mod hold;
 mod renewed;
 mod request;
+mod secrets;
 mod sequencer;
 mod token;
 
@@ -66,6 +67,7 @@ pub use redlock::{
 };
 pub use renewed::{ReleaseOutcome, Renewed};
 pub use request::{Capabilities, Mode, Request, Wait};
+pub use secrets::{unencoded, unencoded_text, without_secrets};
 pub use sequencer::Sequencer;
 #[cfg(feature = "redis")]
 pub use single::{RedisLock, RedisLockBuilder};

@@ -38,13 +38,3 @@ pub(crate) fn expect_duration(
         })
     }
 }
-
-/// The address as an error may show it.
-pub(crate) fn without_credentials(url: &str) -> String {
-    match (url.find("://"), url.rfind('@')) {
-        (Some(scheme), Some(at)) if scheme + 3 <= at => {
-            format!("{}***{}", &url[..scheme + 3], &url[at..])
-        }
-        _ => url.into(),
-    }
-}

@@ -225,7 +225,7 @@ fn tcp() -> TcpSettings {
 fn info(settings: &RedisSettings, url: &str) -> Result<ConnectionInfo, StockError> {
     let info = url
         .into_connection_info()
-        .map_err(|_| StockError::Url(address::without_credentials(url)))?
+        .map_err(|_| StockError::Url(lock::without_secrets(url)))?
         .set_tcp_settings(tcp());
     match &settings.tls {
         // Parses the certificates, and keeps them with the address.

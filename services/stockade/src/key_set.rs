@@ -3,6 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
+use lock::without_secrets;
 use order::{Credentials, TokenPolicy};
 use reqwest::{Client, Url};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -47,7 +48,9 @@ impl KeySetSource {
             Self::File(path) => tokio::fs::read_to_string(path)
                 .await
                 .with_context(|| format!("cannot read {}", path.display())),
-            Self::Url(url) => get(url).await.with_context(|| format!("cannot get {url}")),
+            Self::Url(url) => get(url)
+                .await
+                .with_context(|| format!("cannot get {}", without_secrets(url.as_str()))),
         }
     }
 }
@@ -57,9 +60,16 @@ async fn get(url: &Url) -> Result<String> {
         .timeout(READ_TIMEOUT)
         .https_only(url.scheme() == "https")
         .build()?;
-    let mut response = client.get(url.clone()).send().await?.error_for_status()?;
+    // Errors have the URL, and a parameter of it may be a secret.
+    let sent = client.get(url.clone()).send().await;
+    let answer = sent.and_then(reqwest::Response::error_for_status);
+    let mut response = answer.map_err(reqwest::Error::without_url)?;
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await? {
+    while let Some(chunk) = response
+        .chunk()
+        .await
+        .map_err(reqwest::Error::without_url)?
+    {
         ensure!(
             body.len() + chunk.len() <= BYTES_MAX,
             "more than {BYTES_MAX} bytes"

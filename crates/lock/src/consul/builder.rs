@@ -11,7 +11,8 @@ use super::{ConsulLock, agent::Agent};
 use crate::{
     error::InvalidArgument,
     options::{LockOptions, Timing, lock_options},
-    validate::{expect_duration, without_credentials},
+    secrets::without_secrets,
+    validate::expect_duration,
 };
 
 /// Default of Consul's `session_ttl_min`.
@@ -150,7 +151,7 @@ impl ConsulBuilder {
 
     fn agent(&self, timeout: Duration) -> Result<Agent, InvalidArgument> {
         let refused = || InvalidArgument::Url {
-            found: without_credentials(&self.url),
+            found: without_secrets(&self.url),
             expected: "http://HOST:PORT",
         };
         let url = Url::parse(&self.url).map_err(|_| refused())?;

@@ -8,7 +8,7 @@ use super::{EtcdLock, EtcdService, server::Server};
 use crate::{
     error::InvalidArgument,
     options::{LockOptions, lock_options},
-    validate::without_credentials,
+    secrets::without_secrets,
 };
 
 /// Builds an [`EtcdLock`].
@@ -80,7 +80,7 @@ async fn connect(endpoints: &[String], timeout: Duration) -> Result<Client, Inva
         return Err(InvalidArgument::Nodes("found none".into()));
     }
     let refused = |url: &String| InvalidArgument::Url {
-        found: without_credentials(url),
+        found: without_secrets(url),
         expected: "http://HOST:PORT",
     };
     let plain = |url: &&String| {

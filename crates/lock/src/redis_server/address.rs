@@ -1,6 +1,9 @@
 //! The address of a server, and what the operator declares about it there.
 
-use crate::{error::InvalidArgument, validate::without_credentials};
+use crate::{
+    error::InvalidArgument,
+    secrets::{unencoded, without_secrets},
+};
 
 const DURABLE: &str = "durable";
 
@@ -16,6 +19,13 @@ pub(super) struct Address {
 impl Address {
     /// `redis://HOST:PORT/DB?durable=true&protocol=resp3#insecure`: only `durable` is ours.
     pub(super) fn parse(text: &str) -> Result<Self, InvalidArgument> {
+        // What looks like a parameter could be the rest of a password.
+        if unencoded(text, false).is_some() {
+            return Err(InvalidArgument::Url {
+                found: without_secrets(text),
+                expected: "redis://HOST:PORT or rediss://HOST:PORT with a user and a password that are encoded as a URL requires",
+            });
+        }
         let (text_before, fragment) = split(text, '#');
         let (address, query) = split(text_before, '?');
         let (ours, theirs): (Vec<_>, Vec<_>) = query
@@ -27,7 +37,7 @@ impl Address {
             ["durable=true"] => true,
             _ => {
                 return Err(InvalidArgument::UrlParameter {
-                    url: without_credentials(address),
+                    url: without_secrets(address),
                     found: ours.join("&"),
                     expected: "durable=true or durable=false",
                 });
@@ -102,6 +112,21 @@ mod tests {
                 ("redis://***@a:1", parameters)
             );
             assert!(error.to_string().contains(parameters), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_password_is_no_parameter_and_is_not_shown() {
+        for url in [
+            "redis://user:x?durable=secret@a:1",
+            "redis://user:1?durable=true&secret@a:1",
+            "redis://user:1/secret@a:1?durable=maybe",
+        ] {
+            let error = Address::parse(url).expect_err(url).to_string();
+            assert!(
+                error.contains("encoded") && !error.contains("secret"),
+                "{error}"
+            );
         }
     }
 }

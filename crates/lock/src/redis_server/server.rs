@@ -20,7 +20,8 @@ use tokio::time::timeout;
 use super::{Reply, Script, Wakeups, address::Address};
 use crate::{
     error::{Answer, InvalidArgument},
-    validate::{expect_duration, without_credentials},
+    secrets::without_secrets,
+    validate::expect_duration,
 };
 
 /// How long a server is waited for.
@@ -74,7 +75,7 @@ impl Server {
         wakeups: &Arc<Wakeups>,
     ) -> Result<Self, InvalidArgument> {
         let refused = || InvalidArgument::Url {
-            found: without_credentials(url),
+            found: without_secrets(url),
             expected: "redis://HOST:PORT or rediss://HOST:PORT",
         };
         let address = Address::parse(url)?;

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     error::{Answer, InvalidArgument, LockError, Vote},
+    secrets::without_secrets,
     store,
-    validate::without_credentials,
 };
 
 /// Enough connections for statements that each take a few milliseconds.
@@ -41,7 +41,7 @@ impl<DB: Dialect> Database<DB> {
     /// Connects when the first connection is needed.
     pub(crate) fn lazy(url: &str, timeout: Duration) -> Result<Self, InvalidArgument> {
         let refused = |_| InvalidArgument::Url {
-            found: without_credentials(url),
+            found: without_secrets(url),
             expected: DB::URL,
         };
         let options: Options<DB> = url.parse().map_err(refused)?;

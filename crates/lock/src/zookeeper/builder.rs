@@ -6,7 +6,8 @@ use super::{ZooKeeperLock, ZooKeeperService, session::Sessions};
 use crate::{
     error::InvalidArgument,
     options::{LockOptions, lock_options},
-    validate::{expect_duration, without_credentials},
+    secrets::without_secrets,
+    validate::expect_duration,
 };
 
 /// Builds a [`ZooKeeperLock`].
@@ -94,7 +95,7 @@ fn check_servers(servers: &str) -> Result<(), InvalidArgument> {
     let invalid = |server: &str| server.is_empty() || server.contains(['/', '@', ' ']);
     if servers.split(',').any(invalid) {
         return Err(InvalidArgument::Url {
-            found: without_credentials(servers),
+            found: without_secrets(servers),
             expected: "HOST:PORT,...",
         });
     }

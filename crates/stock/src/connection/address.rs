@@ -1,5 +1,7 @@
 //! The forms of `REDIS_URL`: one server, a cluster, or sentinels.
 
+use lock::{unencoded, unencoded_text, without_secrets};
+
 use crate::StockError;
 
 /// Port of a sentinel whose address names none.
@@ -66,7 +68,15 @@ const SENTINELS: [(&str, &str); 2] = [
 
 impl Address {
     pub(super) fn parse(url: &str) -> Result<Self, StockError> {
-        let wrong = || StockError::Url(without_credentials(url));
+        let wrong = || StockError::Url(without_secrets(url));
+        let has_hosts = strip(url, CLUSTERS).or(strip(url, SENTINELS)).is_some();
+        if let Some(found) = unencoded(url, has_hosts) {
+            return Err(StockError::Url(format!(
+                "{}: expected {}",
+                without_secrets(url),
+                unencoded_text(found)
+            )));
+        }
         if let Some((scheme, rest)) = strip(url, CLUSTERS) {
             let (credentials, hosts) = split_credentials(rest);
             return Ok(Self::Cluster(
@@ -121,18 +131,9 @@ fn with_sentinel_port(host: &str) -> String {
     }
 }
 
-pub(super) fn without_credentials(url: &str) -> String {
-    match (url.find("://"), url.rfind('@')) {
-        (Some(scheme), Some(at)) if scheme + 3 <= at => {
-            format!("{}***{}", &url[..scheme + 3], &url[at..])
-        }
-        _ => url.into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Address, without_credentials};
+    use super::Address;
 
     #[test]
     fn urls_name_a_server_or_the_nodes_of_a_cluster() {
@@ -180,12 +181,44 @@ mod tests {
 
     #[test]
     fn an_error_does_not_show_a_password() {
+        for url in [
+            "http://user:secret@host",
+            "redis+sentinel://user:secret@host",
+            "redis+sentinel://user:secret",
+            "user:secret@host",
+            "redis+sentinel://user:sec/ret@host",
+        ] {
+            let error = Address::parse(url).expect_err(url).to_string();
+            assert!(!error.contains("sec") && !error.contains("ret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_password_that_a_client_would_misread_is_refused_with_what_to_do() {
+        for (url, encoded) in [
+            ("redis+cluster://u:pa,ss@a:1,b:2", "%2C"),
+            // One password for all of them, and not one for each.
+            ("redis+cluster://u:pa@a:1,u:ss@b:2", "%2C"),
+            ("rediss+sentinel://u:pa,ss@a:1,b:2/shop", "%2C"),
+            ("rediss+sentinel://u:pa/ss@a:1,b:2/shop", "%2F"),
+            ("redis://u:pa#ss@a:1", "%23"),
+            ("redis://u:pa?ss@a:1", "%3F"),
+        ] {
+            let error = Address::parse(url).expect_err(url).to_string();
+            assert!(
+                error.contains("REDIS_URL") && error.contains(encoded),
+                "{error}"
+            );
+            assert!(!error.contains("pa,") && !error.contains("ss@"), "{error}");
+        }
+        let nodes = vec![
+            "redis://u:pa%2Css@a:1".into(),
+            "redis://u:pa%2Css@b:2".into(),
+        ];
         assert_eq!(
-            without_credentials("http://user:secret@host"),
-            "http://***@host"
+            Address::parse("redis+cluster://u:pa%2Css@a:1,b:2").unwrap(),
+            Address::Cluster(nodes)
         );
-        assert_eq!(without_credentials("nonsense"), "nonsense");
-        let error = Address::parse("redis+sentinel://user:secret@host").unwrap_err();
-        assert!(!error.to_string().contains("secret"), "{error}");
+        Address::parse("redis://u:pa,ss@a:1").expect("a comma has one reading here");
     }
 }

@@ -9,6 +9,7 @@ use std::{fmt::Write, ops::RangeInclusive, path::Path, str::FromStr};
 use anyhow::{Context, Result, anyhow};
 use clap::{Arg, ArgMatches, Command};
 use config::{Config, File};
+use lock::{unencoded, unencoded_text, without_secrets};
 
 use super::table::{SETTINGS, Setting};
 
@@ -109,7 +110,7 @@ impl Layers {
         self.get(key).map(|found| found.value.clone())
     }
 
-    /// Error that names the origin of the value, what was expected, and the value unless it is secret.
+    /// Error that names the origin of the value, what was expected, and the value without its secrets.
     pub fn wrong(&self, key: &str, expected: &str) -> anyhow::Error {
         let secret = self
             .found
@@ -119,7 +120,7 @@ impl Layers {
             Some(found) if !secret => anyhow!(
                 "{}: expected {expected}, found {:?}",
                 found.place,
-                found.value
+                without_secrets(&found.value)
             ),
             Some(found) => anyhow!("{}: expected {expected}", found.place),
             None => anyhow!("{key}: expected {expected}"),
@@ -145,10 +146,10 @@ impl Layers {
     /// The value as a URL of one of these schemes.
     pub fn url(&self, key: &str, schemes: &[&str]) -> Result<Option<String>> {
         let url = self.text(key);
-        match &url {
-            Some(url) if !has_scheme(url, schemes) => Err(self.wrong_url(key, schemes)),
-            _ => Ok(url),
+        if let Some(url) = &url {
+            check_url(url, &self.place(key), schemes)?;
         }
+        Ok(url)
     }
 
     /// The value as a comma-separated list of such URLs.
@@ -157,10 +158,6 @@ impl Layers {
             || Ok(Vec::new()),
             |text| parse_urls(&text, &self.place(key), schemes),
         )
-    }
-
-    fn wrong_url(&self, key: &str, schemes: &[&str]) -> anyhow::Error {
-        wrong_url(&self.place(key), schemes)
     }
 
     /// The value as a secret that cannot be guessed.
@@ -201,18 +198,39 @@ impl Layers {
 /// Parses a comma-separated list of URLs of these schemes. `place` is the origin for errors.
 pub fn parse_urls(text: &str, place: &str, schemes: &[&str]) -> Result<Vec<String>> {
     let urls: Vec<_> = text.split(',').map(|url| url.trim().to_owned()).collect();
-    urls.iter()
-        .all(|url| has_scheme(url, schemes))
-        .then_some(urls)
-        .ok_or_else(|| wrong_url(place, schemes))
+    // At a comma in a password the list is cut, and what follows is no URL.
+    let ends_a_password = |url: &String| url.contains('@') && !url.contains("://");
+    if urls.iter().skip(1).any(ends_a_password) {
+        return Err(anyhow!(
+            "{place}: expected {}, and each URL to begin with {}",
+            unencoded_text(','),
+            listed(schemes)
+        ));
+    }
+    for url in &urls {
+        check_url(url, place, schemes)?;
+    }
+    Ok(urls)
 }
 
-/// URLs may contain a password, so the error does not show the value.
-fn wrong_url(place: &str, schemes: &[&str]) -> anyhow::Error {
-    anyhow!(
-        "{place}: expected a URL that begins with {}",
-        listed(schemes)
-    )
+/// URLs may contain a password, so the errors do not show the value.
+fn check_url(url: &str, place: &str, schemes: &[&str]) -> Result<()> {
+    if !has_scheme(url, schemes) {
+        return Err(anyhow!(
+            "{place}: expected a URL that begins with {}",
+            listed(schemes)
+        ));
+    }
+    match unencoded(url, lists_hosts(url)) {
+        Some(found) => Err(anyhow!("{place}: expected {}", unencoded_text(found))),
+        None => Ok(()),
+    }
+}
+
+/// Whether the URL is that of a cluster or of sentinels.
+fn lists_hosts(url: &str) -> bool {
+    url.split_once(':')
+        .is_some_and(|(scheme, _)| scheme.ends_with("+cluster") || scheme.ends_with("+sentinel"))
 }
 
 fn listed(schemes: &[&str]) -> String {
@@ -229,46 +247,11 @@ fn has_scheme(url: &str, schemes: &[&str]) -> bool {
 }
 
 fn shown(setting: &Setting, value: &str) -> String {
-    match setting.key {
-        _ if setting.secret => "***".into(),
-        "lock_urls" | "events_nats" => value
-            .split(',')
-            .map(without_password)
-            .collect::<Vec<_>>()
-            .join(","),
-        _ => without_password(value),
+    if setting.secret {
+        "***".into()
+    } else {
+        without_secrets(value)
     }
-}
-
-/// Hides the user information before the last `@`, and the values of parameters whose name contains
-/// `password`.
-fn without_password(url: &str) -> String {
-    let (address, parameters) = url
-        .split_once('?')
-        .map_or((url, None), |(address, parameters)| {
-            (address, Some(parameters))
-        });
-    let mut shown = match (address.find("://"), address.rfind('@')) {
-        (Some(scheme), Some(at)) if scheme + 3 <= at => {
-            format!("{}***{}", &address[..scheme + 3], &address[at..])
-        }
-        _ => address.to_owned(),
-    };
-    let hidden = |parameter: &str| match parameter.split_once('=') {
-        Some((name, _)) if name.to_ascii_lowercase().contains("password") => format!("{name}=***"),
-        _ => parameter.to_owned(),
-    };
-    if let Some(parameters) = parameters {
-        shown.push('?');
-        shown.push_str(
-            &parameters
-                .split('&')
-                .map(hidden)
-                .collect::<Vec<_>>()
-                .join("&"),
-        );
-    }
-    shown
 }
 
 fn read_file(path: &Path) -> Result<Config> {

@@ -176,6 +176,61 @@ fn the_effective_settings_are_shown_without_secrets() {
 }
 
 #[test]
+fn no_output_shows_a_password_and_an_error_says_how_to_write_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let output_of = |variable: &str, url: &str| {
+        let output = run(configured(folder.path())
+            .env("STOCKADE_LOCK", "redlock")
+            .env(variable, url)
+            .arg("config"));
+        let text = stdout(&output) + &stderr(&output);
+        assert!(!text.contains("Zq7") && !text.contains("Yw9"), "{text}");
+        (output.status.success(), text)
+    };
+    for (variable, url, encoded) in [
+        ("REDIS_URL", "redis://u:Zq7/Yw9@host:1", "%2F"),
+        ("REDIS_URL", "redis://u:Zq7#Yw9@host:1", "%23"),
+        ("REDIS_URL", "redis+cluster://u:Zq7,Yw9@a:1,b:2", "%2C"),
+        ("LOCK_URLS", "redis://u:Zq7,Yw9@a:1,redis://b:2", "%2C"),
+        ("LOCK_URLS", "redis://u:Zq7?Yw9@a:1", "%3F"),
+        ("DATABASE_URL", "postgres://u:Zq7/Yw9@localhost/db", "%2F"),
+        ("STOCKADE_EVENTS_REDIS", "redis://u:Zq7/Yw9@host", "%2F"),
+    ] {
+        let (succeeded, text) = output_of(variable, url);
+        assert!(!succeeded, "{url}");
+        assert!(text.contains(variable) && text.contains(encoded), "{text}");
+    }
+    for (variable, url, shown) in [
+        (
+            "REDIS_URL",
+            "redis://u:Zq7,@:Yw9@host:1",
+            "redis://***@host:1",
+        ),
+        (
+            "REDIS_URL",
+            "redis+cluster://u:Zq7%2CYw9@a:1,b:2",
+            "redis+cluster://***@a:1,b:2",
+        ),
+        (
+            "LOCK_URLS",
+            "redis://u:Zq7%2FYw9@a:1,redis://u:Zq7%2FYw9@b:2",
+            "redis://***@b:2",
+        ),
+        (
+            "DATABASE_URL",
+            "postgres://localhost/db?user=u&password=Zq7&Yw9",
+            "postgres://localhost/db?user=u&password=***",
+        ),
+    ] {
+        let (succeeded, text) = output_of(variable, url);
+        assert!(succeeded && text.contains(shown), "{text}");
+    }
+    // It must have none, so it is not shown either.
+    let (succeeded, text) = output_of("STOCKADE_JWKS", "https://u:Zq7-Yw9@issuer/keys");
+    assert!(!succeeded && text.contains("STOCKADE_JWKS"), "{text}");
+}
+
+#[test]
 fn a_ledger_that_cannot_be_reached_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let output = run(configured(folder.path())

@@ -443,7 +443,7 @@ fn raise_descriptor_limit() {
 
 fn targets(settings: &Settings) -> TargetPolicy {
     TargetPolicy {
-        private: settings.webhooks_allow_private,
+        private: settings.webhooks_allow_private.unwrap_or(false),
     }
 }
 

@@ -88,7 +88,8 @@ pub struct Settings {
     pub replicas: u16,
     pub replicas_timeout: Duration,
     pub recorder_workers: usize,
-    pub webhooks_allow_private: bool,
+    /// `None`: not set. `up` allows them then, and `serve` does not.
+    pub webhooks_allow_private: Option<bool>,
     pub webhooks_max: u32,
     pub webhooks_timeout: Duration,
     pub webhooks_retry: Duration,
@@ -254,7 +255,10 @@ impl Settings {
                 })
                 .transpose()?
                 .unwrap_or_default(),
-            webhooks_allow_private: layers.parse("webhooks_allow_private", "true or false")?,
+            webhooks_allow_private: layers
+                .text("webhooks_allow_private")
+                .map(|_| layers.parse("webhooks_allow_private", "true or false"))
+                .transpose()?,
             webhooks_max: u32::try_from(layers.number("webhooks_max", 1..=10_000)?)?,
             webhooks_timeout: ms("webhooks_timeout_ms", 100..=60_000)?,
             webhooks_retry: ms("webhooks_retry_ms", 10..=3_600_000)?,

@@ -108,9 +108,13 @@ async fn fill_in(dir: &Path, settings: &mut Settings, private: &mut Private) -> 
     settings.payment_secret.get_or_insert_with(random_secret);
     let stripe = || format!("whsec_{}", random_secret());
     settings.stripe_secret.get_or_insert_with(stripe);
-    // A shop that is tried out runs on this machine.
-    settings.webhooks_allow_private = true;
+    allow_local_webhooks(settings);
     write_run_file(dir, settings)
+}
+
+/// A shop that is tried out runs on this machine. The user may have said otherwise.
+fn allow_local_webhooks(settings: &mut Settings) {
+    settings.webhooks_allow_private.get_or_insert(true);
 }
 
 fn random_secret() -> String {
@@ -225,4 +229,42 @@ fn in_url(path: &Path) -> String {
         .replace('%', "%25")
         .replace('?', "%3F")
         .replace('#', "%23")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use clap::Command;
+
+    use super::allow_local_webhooks;
+    use crate::settings::{Layers, Settings, add_flags};
+
+    fn settings(dir: &Path, flags: &[&str]) -> Settings {
+        let command = add_flags(Command::new("stockade"));
+        let matches = command.get_matches_from([&["stockade"], flags].concat());
+        Settings::from_layers(&Layers::read(dir, &matches).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn webhooks_may_have_local_addresses_unless_the_user_says_otherwise() {
+        let folder = tempfile::tempdir().unwrap();
+        let allowed = |flags: &[&str]| {
+            let mut settings = settings(folder.path(), flags);
+            allow_local_webhooks(&mut settings);
+            settings.webhooks_allow_private
+        };
+        let flag = "--webhooks-allow-private";
+        assert_eq!(allowed(&[]), Some(true));
+        assert_eq!(allowed(&[flag, "false"]), Some(false));
+        assert_eq!(allowed(&[flag, "true"]), Some(true));
+        let file = folder.path().join("stockade.toml");
+        fs::write(file, "webhooks_allow_private = false\n").unwrap();
+        assert_eq!(allowed(&[]), Some(false), "the file");
+        assert_eq!(
+            allowed(&[flag, "true"]),
+            Some(true),
+            "a flag before the file"
+        );
+    }
 }

@@ -339,11 +339,10 @@ pub(super) const SETTINGS: &[Setting] = &[
         "STOCKADE_CORS_ORIGINS",
         "origins whose pages may call the API at STOCKADE_LISTEN from a browser, comma-separated: https://shop.example,...; or *. Unset: none",
     ),
-    setting(
+    unset(
         "webhooks_allow_private",
         "STOCKADE_WEBHOOKS_ALLOW_PRIVATE",
-        "false",
-        "whether webhooks may have loopback, private and link-local addresses, and http URLs; `up` sets it",
+        "whether webhooks may have loopback, private and link-local addresses, and http URLs: true or false. Unset: true for `up`, and false for `serve`",
     ),
     setting(
         "webhooks_max",

@@ -29,6 +29,9 @@ use http::HeaderMap;
 use ipnet::IpNet;
 use metrics::Counter;
 
+pub use forwarded::ForwardedHeader;
+use forwarded::Proxies;
+
 /// A rate that is admitted all the time, and a burst that is admitted at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
@@ -69,8 +72,10 @@ pub struct RateLimits {
     pub peer: Option<Rate>,
     /// Items whose orders do not fall under the buyers' limit.
     pub exempt_items: Vec<ItemId>,
-    /// Proxies whose `Forwarded` or `X-Forwarded-For` names the client.
+    /// Proxies that name the client.
     pub trusted_proxies: Vec<IpNet>,
+    /// The header in which they name it.
+    pub forwarded_header: ForwardedHeader,
 }
 
 /// A request above a limit.
@@ -134,14 +139,17 @@ const UNLIMITED_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 /// The peers' limit.
 pub(crate) struct PeerRates {
     limiter: Option<Limiter>,
-    trusted_proxies: Vec<IpNet>,
+    proxies: Proxies,
 }
 
 impl PeerRates {
     pub(crate) fn new(limits: &RateLimits) -> Self {
         Self {
             limiter: limits.peer.map(|rate| Limiter::new("peer", rate)),
-            trusted_proxies: limits.trusted_proxies.clone(),
+            proxies: Proxies {
+                trusted: limits.trusted_proxies.clone(),
+                header: limits.forwarded_header,
+            },
         }
     }
 
@@ -158,23 +166,20 @@ impl PeerRates {
         if UNLIMITED_PATHS.contains(&path) {
             return Ok(());
         }
-        match forwarded::client(peer, headers, &self.trusted_proxies) {
-            Some(client) => limiter.admit(&network(client), NonZeroU32::MIN),
-            None => Ok(()),
-        }
+        let client = self.proxies.client(peer, headers);
+        limiter.admit(&network(client), NonZeroU32::MIN)
     }
 
-    /// The bucket of a request, for what its body asks for. `None`: it has no limit.
+    /// The bucket of a request, for what its body asks for. `None`: peers have no limit.
     pub(crate) fn bucket(
         self: &Arc<Self>,
         peer: IpAddr,
         headers: &HeaderMap,
     ) -> Option<PeerBucket> {
         self.limiter.as_ref()?;
-        let client = forwarded::client(peer, headers, &self.trusted_proxies)?;
         Some(PeerBucket {
             rates: Arc::clone(self),
-            network: network(client),
+            network: network(self.proxies.client(peer, headers)),
         })
     }
 }

@@ -1,41 +1,98 @@
-//! The client behind proxies: `Forwarded` (RFC 7239) or `X-Forwarded-For`.
+//! The client behind proxies: `X-Forwarded-For`, or `Forwarded` (RFC 7239).
 //!
 //! Anyone can send these headers. Each proxy appends the address that it saw, so only the entries that
 //! trusted proxies appended are true: the search goes from the last entry to the first one that no
 //! trusted proxy has.
+//!
+//! Only the header that the operator names counts. A proxy writes one of the two and passes the other
+//! one on as the client sent it, so a service that reads either lets the client choose its address.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    str::FromStr,
+};
 
 use http::{HeaderMap, HeaderName, header};
 use ipnet::IpNet;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Address of the client. `None`: a trusted proxy that names no client, such as its health check.
-pub(super) fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> Option<IpAddr> {
-    let is_trusted = |address: IpAddr| {
-        let address = address.to_canonical();
-        trusted.iter().any(|network| network.contains(&address))
-    };
-    if !is_trusted(peer) {
-        return Some(peer);
-    }
-    let mut last_known = None;
-    let (name, parse): (HeaderName, fn(&str) -> Option<IpAddr>) =
-        if headers.contains_key(header::FORWARDED) {
-            (header::FORWARDED, forwarded_for)
-        } else {
-            (X_FORWARDED_FOR, node)
-        };
-    for entry in entries(headers, &name).map(parse) {
-        match entry {
-            Some(address) if is_trusted(address) => last_known = Some(address),
-            Some(address) => return Some(address),
-            // "unknown", or a name that hides the address: what stands before it is anyone's.
-            None => break,
+/// The header in which trusted proxies name the client.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ForwardedHeader {
+    /// `X-Forwarded-For: 192.0.2.1, 10.0.0.7`, which most proxies write.
+    #[default]
+    XForwardedFor,
+    /// `Forwarded: for=192.0.2.1;proto=https, for=10.0.0.7`
+    Forwarded,
+}
+
+/// The text names no such header.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected {}", ForwardedHeader::EXPECTED)]
+pub struct UnknownForwardedHeader;
+
+impl ForwardedHeader {
+    /// What its text may be.
+    pub const EXPECTED: &str = "x-forwarded-for or forwarded";
+
+    fn name(self) -> HeaderName {
+        match self {
+            Self::XForwardedFor => X_FORWARDED_FOR,
+            Self::Forwarded => header::FORWARDED,
         }
     }
-    last_known
+
+    /// The address that one entry names.
+    fn address(self, entry: &str) -> Option<IpAddr> {
+        match self {
+            Self::XForwardedFor => node(entry),
+            Self::Forwarded => forwarded_for(entry),
+        }
+    }
+}
+
+impl FromStr for ForwardedHeader {
+    type Err = UnknownForwardedHeader;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        [Self::XForwardedFor, Self::Forwarded]
+            .into_iter()
+            .find(|header| header.name().as_str().eq_ignore_ascii_case(text.trim()))
+            .ok_or(UnknownForwardedHeader)
+    }
+}
+
+/// The proxies in front of the service.
+pub(super) struct Proxies {
+    pub trusted: Vec<IpNet>,
+    pub header: ForwardedHeader,
+}
+
+impl Proxies {
+    /// Address of the client. Where a trusted proxy names none, or hides it, this is the address of the
+    /// last proxy that is known, so that each request counts for some address.
+    pub(super) fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let mut client = peer;
+        for entry in entries(headers, &self.header.name()) {
+            if !self.is_trusted(client) {
+                break;
+            }
+            // "unknown", or a name that hides the address: what stands before it is anyone's.
+            let Some(address) = self.header.address(entry) else {
+                break;
+            };
+            client = address;
+        }
+        client
+    }
+
+    fn is_trusted(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.trusted
+            .iter()
+            .any(|network| network.contains(&address))
+    }
 }
 
 /// The entries of a list header, the last one first.
@@ -69,22 +126,24 @@ fn node(text: &str) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-
     use http::{HeaderMap, HeaderName, HeaderValue};
 
-    use super::client;
+    use super::{ForwardedHeader, Proxies, UnknownForwardedHeader};
+    use ForwardedHeader::{Forwarded, XForwardedFor};
 
-    fn seen(peer: &str, headers: &[(&'static str, &str)]) -> Option<String> {
+    fn seen(header: ForwardedHeader, peer: &str, headers: &[(&'static str, &str)]) -> String {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(
                 HeaderName::from_static(name),
-                HeaderValue::from_str(value).unwrap(),
+                HeaderValue::from_bytes(value.as_bytes()).unwrap(),
             );
         }
-        let trusted = ["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
-        client(peer.parse().unwrap(), &map, &trusted).map(|address: IpAddr| address.to_string())
+        let proxies = Proxies {
+            trusted: vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()],
+            header,
+        };
+        proxies.client(peer.parse().unwrap(), &map).to_string()
     }
 
     #[test]
@@ -93,55 +152,114 @@ mod tests {
             ("forwarded", "for=198.51.100.7"),
             ("x-forwarded-for", "198.51.100.8"),
         ];
-        assert_eq!(seen("192.0.2.1", &headers).as_deref(), Some("192.0.2.1"));
-        assert_eq!(seen("10.1.2.3", &headers).as_deref(), Some("198.51.100.7"));
+        for header in [Forwarded, XForwardedFor] {
+            assert_eq!(seen(header, "192.0.2.1", &headers), "192.0.2.1");
+        }
+        // Headers tell of one hop further, and the client's own is behind it.
+        assert_eq!(seen(Forwarded, "10.1.2.3", &headers), "198.51.100.7");
+        assert_eq!(seen(XForwardedFor, "10.1.2.3", &headers), "198.51.100.8");
+    }
+
+    #[test]
+    fn only_the_header_that_the_operator_named_counts() {
+        let forwarded = ("forwarded", "for=198.51.100.7");
+        let x_forwarded_for = ("x-forwarded-for", "198.51.100.8");
+        assert_eq!(seen(XForwardedFor, "10.1.2.3", &[forwarded]), "10.1.2.3");
+        assert_eq!(seen(Forwarded, "10.1.2.3", &[x_forwarded_for]), "10.1.2.3");
     }
 
     #[test]
     fn only_what_trusted_proxies_appended_counts() {
         let cases = [
             // The client wrote the first entry itself.
-            ("forwarded", "for=1.1.1.1, for=192.0.2.9", "192.0.2.9"),
+            (Forwarded, "for=1.1.1.1, for=192.0.2.9", "192.0.2.9"),
             (
-                "forwarded",
+                Forwarded,
                 "for=1.1.1.1, for=192.0.2.9, For=10.0.0.7",
                 "192.0.2.9",
             ),
             (
-                "forwarded",
+                Forwarded,
                 "proto=https;for=\"192.0.2.9:4711\";by=10.0.0.1",
                 "192.0.2.9",
             ),
-            ("forwarded", "for=\"[2001:db8::1]:4711\"", "2001:db8::1"),
-            ("forwarded", "for=\"[2001:db8::1]\"", "2001:db8::1"),
+            (Forwarded, "for=\"[2001:db8::1]:4711\"", "2001:db8::1"),
+            (Forwarded, "for=\"[2001:db8::1]\"", "2001:db8::1"),
             (
-                "forwarded",
+                Forwarded,
                 "for=1.1.1.1, for=unknown, for=10.0.0.7",
                 "10.0.0.7",
             ),
-            (
-                "x-forwarded-for",
-                "1.1.1.1, 192.0.2.9, 10.0.0.7",
-                "192.0.2.9",
-            ),
-            ("x-forwarded-for", "192.0.2.9:80", "192.0.2.9"),
-            ("x-forwarded-for", "2001:db8::1", "2001:db8::1"),
+            // A quote that the client has opened swallows nothing.
+            (Forwarded, "for=\"1.1.1.1, for=192.0.2.9", "192.0.2.9"),
+            (XForwardedFor, "1.1.1.1, 192.0.2.9, 10.0.0.7", "192.0.2.9"),
+            (XForwardedFor, "192.0.2.9:80", "192.0.2.9"),
+            (XForwardedFor, "2001:db8::1", "2001:db8::1"),
+            (XForwardedFor, "[2001:db8::1]:443, fd00::7", "2001:db8::1"),
+            (XForwardedFor, "1.1.1.1, 10.0.0.8,10.0.0.7", "1.1.1.1"),
+            (XForwardedFor, "10.0.0.8, 10.0.0.7", "10.0.0.8"),
         ];
-        for (name, value, expected) in cases {
-            let seen = seen("10.1.2.3", &[(name, value)]);
-            assert_eq!(seen.as_deref(), Some(expected), "{name}: {value}");
+        for (header, value, expected) in cases {
+            let name = match header {
+                Forwarded => "forwarded",
+                XForwardedFor => "x-forwarded-for",
+            };
+            let seen = seen(header, "10.1.2.3", &[(name, value)]);
+            assert_eq!(seen, expected, "{name}: {value}");
         }
         let lines = [
             ("x-forwarded-for", "1.1.1.1"),
             ("x-forwarded-for", "192.0.2.9"),
         ];
-        assert_eq!(seen("fd00::1", &lines).as_deref(), Some("192.0.2.9"));
+        assert_eq!(seen(XForwardedFor, "fd00::1", &lines), "192.0.2.9");
     }
 
     #[test]
-    fn a_trusted_proxy_that_names_no_client_is_not_a_client() {
-        assert_eq!(seen("10.1.2.3", &[]), None);
-        assert_eq!(seen("10.1.2.3", &[("forwarded", "for=_hidden")]), None);
-        assert_eq!(seen("::ffff:10.1.2.3", &[("x-forwarded-for", "")]), None);
+    fn a_trusted_proxy_that_names_no_client_counts_itself() {
+        assert_eq!(seen(XForwardedFor, "10.1.2.3", &[]), "10.1.2.3");
+        for value in [
+            "",
+            "unknown",
+            "192.0.2.9, unknown",
+            "192.0.2.9,",
+            "\u{e9}",
+            "192.0.2.256",
+        ] {
+            let headers = [("x-forwarded-for", value)];
+            assert_eq!(
+                seen(XForwardedFor, "10.1.2.3", &headers),
+                "10.1.2.3",
+                "{value}"
+            );
+        }
+        for value in [
+            "for=unknown",
+            "for=_hidden",
+            "by=192.0.2.9",
+            "192.0.2.9",
+            "for=",
+        ] {
+            let headers = [("forwarded", value)];
+            assert_eq!(seen(Forwarded, "10.1.2.3", &headers), "10.1.2.3", "{value}");
+        }
+        let mapped = seen(
+            XForwardedFor,
+            "::ffff:10.1.2.3",
+            &[("x-forwarded-for", "192.0.2.9")],
+        );
+        assert_eq!(mapped, "192.0.2.9", "a trusted proxy over IPv6");
+    }
+
+    #[test]
+    fn the_header_is_named_in_any_case() {
+        assert_eq!("X-Forwarded-For".parse(), Ok(XForwardedFor));
+        assert_eq!("forwarded".parse(), Ok(Forwarded));
+        for text in ["", "x-real-ip", "forwarded,x-forwarded-for"] {
+            assert_eq!(
+                text.parse::<ForwardedHeader>(),
+                Err(UnknownForwardedHeader),
+                "{text}"
+            );
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures::future::join_all;
-use order::{Limits, Rate, RateLimits};
+use order::{ForwardedHeader, Limits, Rate, RateLimits};
 use reqwest::Method;
 use serde_json::json;
 
@@ -166,20 +166,64 @@ async fn a_peer_above_the_rate_is_refused_without_a_token_and_probes_are_answere
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn behind_a_trusted_proxy_each_client_has_its_own_limit() {
-    let rates = RateLimits {
+fn behind_a_proxy(forwarded_header: ForwardedHeader) -> Options {
+    limited(RateLimits {
         peer: rate(HOUR, 2),
         trusted_proxies: vec!["127.0.0.0/8".parse().unwrap()],
+        forwarded_header,
         ..RateLimits::default()
-    };
-    open(limited(rates), async |env| {
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_a_trusted_proxy_each_client_has_its_own_limit() {
+    open(behind_a_proxy(ForwardedHeader::Forwarded), async |env| {
         for client in ["192.0.2.1", "192.0.2.2", "\"[2001:db8::1]:80\""] {
             for expected in [404, 404, 429] {
                 let forwarded = format!("for=198.51.100.1, for={client}");
                 let status = status_of(&env, "/v1/items/unknown", &forwarded).await;
                 assert_eq!(status, expected, "{client}");
             }
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_chooses_no_address_with_the_header_that_its_proxy_passes_on() {
+    open(behind_a_proxy(ForwardedHeader::default()), async |env| {
+        let status = async |client: &str, forwarded: &str| {
+            let request = env
+                .anyone(Method::GET, "/v1/items/unknown")
+                .header("X-Forwarded-For", client)
+                .header("Forwarded", forwarded);
+            Answer::of(request).await.status
+        };
+        for (n, expected) in [404, 404, 429, 429, 429].into_iter().enumerate() {
+            let forwarded = format!("for=192.0.2.{n}");
+            assert_eq!(status("203.0.113.9", &forwarded).await, expected, "{n}");
+        }
+        assert_eq!(status("203.0.113.9", "for=unknown").await, 429);
+        for n in 0..5 {
+            let status = status(&format!("192.0.2.{n}"), "").await;
+            assert_eq!(status, 404, "an address that another client named");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_that_names_no_client_has_the_limit_of_its_own_address() {
+    open(behind_a_proxy(ForwardedHeader::Forwarded), async |env| {
+        for (forwarded, expected) in [
+            ("for=unknown", 404),
+            ("for=192.0.2.1, for=_hidden", 404),
+            ("for=unknown", 429),
+            ("garbage", 429),
+            ("for=192.0.2.1", 404),
+        ] {
+            let status = status_of(&env, "/v1/items/unknown", forwarded).await;
+            assert_eq!(status, expected, "{forwarded}");
         }
     })
     .await;

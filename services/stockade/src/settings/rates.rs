@@ -3,7 +3,7 @@
 use std::{net::IpAddr, num::NonZeroU32, time::Duration};
 
 use anyhow::Result;
-use order::{Rate, RateLimits};
+use order::{ForwardedHeader, Rate, RateLimits};
 
 use super::Layers;
 
@@ -29,6 +29,7 @@ pub(super) fn read(layers: &Layers) -> Result<RateLimits> {
                 text.parse().ok().or_else(address)
             },
         )?,
+        forwarded_header: layers.parse("forwarded_header", ForwardedHeader::EXPECTED)?,
     })
 }
 

@@ -261,7 +261,13 @@ pub(super) const SETTINGS: &[Setting] = &[
     unset(
         "trusted_proxies",
         "STOCKADE_TRUSTED_PROXIES",
-        "addresses or networks of proxies whose Forwarded or X-Forwarded-For names the client, comma-separated: 10.0.0.0/8,fd00::/8",
+        "addresses or networks of proxies whose STOCKADE_FORWARDED_HEADER names the client, comma-separated: 10.0.0.0/8,fd00::/8",
+    ),
+    setting(
+        "forwarded_header",
+        "STOCKADE_FORWARDED_HEADER",
+        "x-forwarded-for",
+        "header in which trusted proxies name the client: `x-forwarded-for` or `forwarded` (RFC 7239). The other one is ignored: a proxy passes it on as the client has written it",
     ),
     setting(
         "body_bytes_max",

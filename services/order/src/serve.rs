@@ -51,8 +51,12 @@ pub struct Limits {
     pub headers: usize,
     /// Maximum size of a request head in bytes.
     pub head_bytes: usize,
-    /// How long the head of a request may take to arrive. Also the idle timeout of connections.
+    /// How long the head of a request may take to arrive. For the first one of a connection, the time
+    /// begins when the connection is opened.
     pub head_timeout: Duration,
+    /// How long a connection stays open after a request without another one. A balancer must let go of
+    /// its idle connections sooner: a request that it sends just as the connection is closed is lost.
+    pub idle_timeout: Duration,
     /// How long a connection keeps its buffers after a request.
     pub park_after: Duration,
     /// How long a request may take from its head to its response.
@@ -87,6 +91,8 @@ impl Default for Limits {
             headers: 64,
             head_bytes: 16 * 1024,
             head_timeout: Duration::from_secs(30),
+            // Balancers keep an idle connection for 60 s.
+            idle_timeout: Duration::from_secs(75),
             // A connection that has a request each second keeps them.
             park_after: Duration::from_secs(1),
             request_timeout: Duration::from_secs(10),
@@ -112,6 +118,7 @@ impl Limits {
     fn patience(&self) -> Patience {
         Patience {
             head: self.head_timeout,
+            idle: self.idle_timeout,
             write: self.write_timeout,
             park: self.park_after,
         }

@@ -457,6 +457,7 @@ fn limits(settings: &Settings) -> Limits {
         headers: settings.headers_max,
         head_bytes: settings.head_bytes_max,
         head_timeout: settings.head_timeout,
+        idle_timeout: settings.idle_timeout,
         // Longer than an order takes until the service answers that its outcome is unknown. The
         // order may read its item first and the ledger last, so the timeout counts twice.
         request_timeout: settings

@@ -113,7 +113,7 @@ impl Served {
         match self.admitted.limit(&self.patience) {
             None => Poll::Pending,
             Some(Limit::Park(until)) => self.poll_until(until, context).map(|()| true),
-            Some(Limit::Write(until) | Limit::Head(until)) => {
+            Some(Limit::Write(until) | Limit::Head(until) | Limit::Idle(until)) => {
                 self.poll_until(until, context).map(|()| false)
             }
         }
@@ -121,7 +121,7 @@ impl Served {
 
     /// Waits for the next request without buffers. Returns whether one has begun.
     async fn park<S: AsyncRead + Unpin>(&self, stream: &mut Watched<S>) -> bool {
-        let until = self.admitted.head_limit(&self.patience);
+        let until = self.admitted.idle_limit(&self.patience);
         poll_fn(|context| {
             if self.admitted.connection.ending(context) != Ending::Open {
                 return Poll::Ready(false);
@@ -189,7 +189,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
             let length = this.first.len().min(buffer.remaining());
             buffer.put_slice(&this.first[..length]);
             this.first.advance(length);
-            this.admitted.connection.received();
+            this.admitted.received();
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
@@ -198,7 +198,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
             return Poll::Pending;
         };
         if buffer.filled().len() > before {
-            this.admitted.connection.received();
+            this.admitted.received();
         }
         Poll::Ready(read)
     }

@@ -24,6 +24,8 @@ use crate::timer::SharedTimer;
 const BUSY: u64 = u64::MAX;
 /// Value of [`Connection::blocked_since_ms`] while the client reads what is sent to it.
 const FREE: u64 = u64::MAX;
+/// Value of [`Connection::received_since_ms`] while nothing has come.
+const NOTHING: u64 = u64::MAX;
 
 /// Upper bounds of open connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,8 +60,9 @@ pub(super) struct Connection {
     has_served: AtomicBool,
     /// A read has found nothing. Before, a request may lie unread in the socket.
     has_waited: AtomicBool,
-    /// Bytes have come since the last request began. They may be a part of the next one.
-    has_received: AtomicBool,
+    /// When the first bytes after the last request came, or [`NOTHING`]. They may be a part of the next
+    /// one.
+    received_since_ms: AtomicU64,
     /// The body of the last request has not been read to its end.
     is_in_body: AtomicBool,
     /// How the connection has to end.
@@ -87,8 +90,10 @@ pub(super) enum Ending {
 pub(super) enum Limit {
     /// The client must take what was sent to it until then.
     Write(Instant),
-    /// A request must have come until then.
+    /// The request whose first bytes have come must have a complete head until then.
     Head(Instant),
+    /// The next request must have begun until then.
+    Idle(Instant),
     /// Between two requests, and nothing of the next one has come: from then on it needs no buffers.
     Park(Instant),
 }
@@ -125,7 +130,7 @@ impl Connections {
             blocked_since_ms: AtomicU64::new(FREE),
             has_served: AtomicBool::new(false),
             has_waited: AtomicBool::new(false),
-            has_received: AtomicBool::new(false),
+            received_since_ms: AtomicU64::new(NOTHING),
             is_in_body: AtomicBool::new(false),
             ending: AtomicU8::new(Ending::Open as u8),
             task: AtomicWaker::new(),
@@ -243,16 +248,11 @@ impl Connection {
         }
     }
 
-    /// Notes that bytes have come.
-    pub(super) fn received(&self) {
-        self.has_received.store(true, Ordering::Relaxed);
-    }
-
     /// Notes that the body of the request has been read to its end.
     pub(super) fn body_ended(&self) {
         self.is_in_body.store(false, Ordering::Relaxed);
         // What came was the body, and not the beginning of another request.
-        self.has_received.store(false, Ordering::Relaxed);
+        self.received_since_ms.store(NOTHING, Ordering::Relaxed);
     }
 }
 
@@ -275,6 +275,7 @@ impl Drop for Busy {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     pub head: Duration,
+    pub idle: Duration,
     pub write: Duration,
     pub park: Duration,
 }
@@ -285,9 +286,20 @@ impl Admitted {
     pub(super) fn busy(self: &Arc<Self>, has_body: bool) -> Busy {
         let connection = &self.connection;
         connection.silent_since_ms.store(BUSY, Ordering::Relaxed);
-        connection.has_received.store(false, Ordering::Relaxed);
+        connection
+            .received_since_ms
+            .store(NOTHING, Ordering::Relaxed);
         connection.is_in_body.store(has_body, Ordering::Relaxed);
         Busy(Arc::clone(self))
+    }
+
+    /// Notes that bytes have come.
+    pub(super) fn received(&self) {
+        let since = &self.connection.received_since_ms;
+        // The clock is read for the first bytes only: a head that comes byte by byte gains no time.
+        if since.load(Ordering::Relaxed) == NOTHING {
+            since.store(self.table.now_ms(), Ordering::Relaxed);
+        }
     }
 
     /// Notes whether the client takes what is sent to it.
@@ -311,27 +323,57 @@ impl Admitted {
     /// The next limit. `None`: a request is under way, which has its own.
     pub(super) fn limit(&self, patience: &Patience) -> Option<Limit> {
         let connection = &self.connection;
-        let after = |ms, patience| self.table.began + Duration::from_millis(ms) + patience;
         let blocked = connection.blocked_since_ms.load(Ordering::Relaxed);
         if blocked != FREE {
-            return Some(Limit::Write(after(blocked, patience.write)));
+            return Some(Limit::Write(self.after(blocked, patience.write)));
         }
         let silent = connection.silent_since_ms.load(Ordering::Relaxed);
         if silent == BUSY {
             return None;
         }
-        let is_between = !connection.has_received.load(Ordering::Relaxed)
-            && !connection.is_in_body.load(Ordering::Relaxed);
-        Some(match is_between && patience.park < patience.head {
-            true => Limit::Park(after(silent, patience.park)),
-            false => Limit::Head(after(silent, patience.head)),
+        if let Some(since) = self.head_since(silent) {
+            return Some(Limit::Head(self.after(since, patience.head)));
+        }
+        let idle = self.idle_limit(patience);
+        let park = self.after(silent, patience.park);
+        Some(if park < idle {
+            Limit::Park(park)
+        } else {
+            Limit::Idle(idle)
         })
     }
 
-    /// When a client that is silent now has been silent for too long.
-    pub(super) fn head_limit(&self, patience: &Patience) -> Instant {
+    /// Since when a client that is not between two requests is sending the next one. The time of
+    /// silence before a first byte is not the head's, or a connection that was idle for long would be
+    /// closed just as it is used again.
+    fn head_since(&self, silent: u64) -> Option<u64> {
+        let connection = &self.connection;
+        let received = connection.received_since_ms.load(Ordering::Relaxed);
+        let is_in_body = connection.is_in_body.load(Ordering::Relaxed);
+        // What comes in a body does not count for the head that follows it.
+        let is_later = connection.has_served.load(Ordering::Relaxed) && !is_in_body;
+        match received {
+            NOTHING if !is_in_body => None,
+            // It may have come while the request before it was under way.
+            received if is_later => Some(received.max(silent)),
+            _ => Some(silent),
+        }
+    }
+
+    /// When a client that is silent now has been silent for too long. One that has not had a request
+    /// yet has the time of a head: no balancer keeps such connections.
+    pub(super) fn idle_limit(&self, patience: &Patience) -> Instant {
         let silent = self.connection.silent_since_ms.load(Ordering::Relaxed);
-        self.table.began + Duration::from_millis(silent) + patience.head
+        let time = match self.connection.has_served.load(Ordering::Relaxed) {
+            true => patience.idle,
+            false => patience.head,
+        };
+        self.after(silent, time)
+    }
+
+    /// The time after so many milliseconds since the listener began, and `time`.
+    fn after(&self, ms: u64, time: Duration) -> Instant {
+        self.table.began + Duration::from_millis(ms) + time
     }
 }
 
@@ -343,9 +385,13 @@ impl Drop for Admitted {
 
 #[cfg(test)]
 mod tests {
-    use std::{net::IpAddr, ops::Range, sync::Arc, time::Duration};
-
-    use std::task::{Context, Waker};
+    use std::{
+        net::IpAddr,
+        ops::Range,
+        sync::Arc,
+        task::{Context, Waker},
+        time::{Duration, Instant},
+    };
 
     use super::{Admitted, Bounds, Connections, Ending, Limit, Patience};
 
@@ -444,6 +490,7 @@ mod tests {
 
     const PATIENCE: Patience = Patience {
         head: Duration::from_secs(30),
+        idle: Duration::from_secs(75),
         write: Duration::from_secs(10),
         park: Duration::from_secs(1),
     };
@@ -454,7 +501,7 @@ mod tests {
         let limit = || admitted.limit(&PATIENCE);
         let parks = || matches!(limit(), Some(Limit::Park(_)));
         assert!(parks(), "it has sent nothing");
-        admitted.connection.received();
+        admitted.received();
         assert!(matches!(limit(), Some(Limit::Head(_))), "half a head");
         let busy = admitted.busy(true);
         assert_eq!(limit(), None, "the request has its own limit");
@@ -465,15 +512,66 @@ mod tests {
         );
         admitted.connection.body_ended();
         assert!(parks());
-        admitted.connection.received();
+        admitted.received();
         drop(admitted.busy(false));
         assert!(parks());
     }
 
     #[test]
+    fn a_connection_is_idle_for_longer_than_a_head_may_take() {
+        let table = table(9, 9);
+        let admitted = table.admit(peer(1)).unwrap();
+        let opened = admitted.idle_limit(&PATIENCE);
+        assert!(opened <= Instant::now() + PATIENCE.head, "a first request");
+        drop(admitted.busy(false));
+        let after_request = Instant::now();
+        let idle = admitted.idle_limit(&PATIENCE);
+        // The clock of the table has whole milliseconds.
+        let ms = Duration::from_millis(1);
+        assert!(idle + ms >= opened - PATIENCE.head + PATIENCE.idle);
+        assert!(idle <= after_request + PATIENCE.idle);
+        let never_parks = Patience {
+            park: PATIENCE.idle,
+            ..PATIENCE
+        };
+        assert_eq!(admitted.limit(&never_parks), Some(Limit::Idle(idle)));
+    }
+
+    #[test]
+    fn the_time_of_a_head_begins_with_its_first_byte_and_no_later_one_extends_it() {
+        let patience = Patience {
+            head: Duration::from_millis(1),
+            ..PATIENCE
+        };
+        let admitted = table(9, 9).admit(peer(1)).unwrap();
+        drop(admitted.busy(false));
+        // As long as a head may take, and longer.
+        pause();
+        let first_byte = Instant::now();
+        admitted.received();
+        let limit = admitted.limit(&patience);
+        assert!(
+            matches!(limit, Some(Limit::Head(until)) if until >= first_byte),
+            "{limit:?}"
+        );
+        pause();
+        admitted.received();
+        assert_eq!(admitted.limit(&patience), limit);
+    }
+
+    #[test]
+    fn the_time_of_a_first_head_begins_with_the_connection() {
+        let admitted = table(9, 9).admit(peer(1)).unwrap();
+        let opened = admitted.idle_limit(&PATIENCE);
+        pause();
+        admitted.received();
+        assert_eq!(admitted.limit(&PATIENCE), Some(Limit::Head(opened)));
+    }
+
+    #[test]
     fn a_client_that_does_not_read_has_the_write_limit_and_then_the_full_head_limit() {
         let admitted = table(9, 9).admit(peer(1)).unwrap();
-        let silent = admitted.head_limit(&PATIENCE);
+        let silent = admitted.idle_limit(&PATIENCE);
         pause();
         admitted.blocked(true);
         let limit = admitted.limit(&PATIENCE);
@@ -483,7 +581,7 @@ mod tests {
         assert_eq!(admitted.limit(&PATIENCE), limit, "it goes on");
         admitted.blocked(false);
         assert!(matches!(admitted.limit(&PATIENCE), Some(Limit::Park(_))));
-        assert!(admitted.head_limit(&PATIENCE) > silent);
+        assert!(admitted.idle_limit(&PATIENCE) > silent);
         let busy = admitted.busy(false);
         admitted.blocked(true);
         assert!(matches!(admitted.limit(&PATIENCE), Some(Limit::Write(_))));

@@ -105,6 +105,7 @@ impl Default for Options {
 pub fn patient() -> Limits {
     Limits {
         head_timeout: timeout(),
+        idle_timeout: timeout(),
         request_timeout: timeout(),
         write_timeout: timeout(),
         // A connection that is not drained is a fault, and not only slow.

@@ -25,10 +25,11 @@ const PARK_AFTER: Duration = Duration::from_millis(50);
 const SILENCE: Duration = Duration::from_millis(250);
 const HEALTH: &str = "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
 
-fn parking(head_timeout: Duration) -> Options {
+fn parking(head_timeout: Duration, idle_timeout: Duration) -> Options {
     let limits = Limits {
         park_after: PARK_AFTER,
         head_timeout,
+        idle_timeout,
         drain_timeout: HOUR,
         ..patient()
     };
@@ -38,6 +39,8 @@ fn parking(head_timeout: Duration) -> Options {
     }
 }
 
+/// The service counts in whole milliseconds.
+const CLOCK_STEP: Duration = Duration::from_millis(1);
 /// Longer than any test waits.
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -70,7 +73,7 @@ async fn responses(stream: &mut TcpStream, count: usize) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_was_idle_serves_on() {
-    open(parking(HOUR), async |env| {
+    open(parking(HOUR, HOUR), async |env| {
         let mut stream = connect(&env).await;
         // Before the first request, and with a request in two parts.
         tokio::time::sleep(SILENCE).await;
@@ -95,7 +98,7 @@ async fn a_connection_that_was_idle_serves_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rest_of_a_body_is_never_read_as_a_request() {
-    open(parking(HOUR), async |env| {
+    open(parking(HOUR, HOUR), async |env| {
         let hidden = "GET /healthz HTTP/1.1\r\nhost: x\r\nx-request-id: hidden\r\n\r\n";
         let orders = "POST /v1/items/x/orders HTTP/1.1\r\nhost: x\r\n";
         let token = token("ann");
@@ -141,23 +144,73 @@ async fn the_rest_of_a_body_is_never_read_as_a_request() {
     .await;
 }
 
+/// A connection after its first request, and when that was sent. On a busy machine the service may
+/// close a connection before it has read a request: then another one is opened.
+async fn connect_and_ask(env: &TestEnv) -> (TcpStream, Instant) {
+    loop {
+        let (mut stream, since) = (connect(env).await, Instant::now());
+        let mut answer = [0; 4096];
+        let _ = stream.write_all(HEALTH.as_bytes()).await;
+        let read = in_time("an answer", stream.read(&mut answer)).await;
+        if read.is_ok_and(|read| answer[..read].starts_with(b"HTTP/1.1 200")) {
+            return (stream, since);
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn an_idle_connection_ends_at_the_head_timeout_and_at_the_stop_of_the_service() {
-    let head_timeout = Duration::from_millis(1500);
-    open(parking(head_timeout), async |env| {
-        let mut stream = connect(&env).await;
-        send(&mut stream, HEALTH).await;
-        let since = Instant::now();
-        responses(&mut stream, 1).await;
+async fn an_idle_connection_ends_at_the_idle_timeout_and_at_the_stop_of_the_service() {
+    let (head_timeout, idle_timeout) = (Duration::from_millis(500), Duration::from_millis(1500));
+    open(parking(head_timeout, idle_timeout), async |env| {
+        let (mut stream, since) = connect_and_ask(&env).await;
         is_ended(&mut stream).await;
-        assert!(since.elapsed() >= head_timeout, "{:?}", since.elapsed());
+        let elapsed = since.elapsed() + CLOCK_STEP;
+        assert!(elapsed >= idle_timeout, "{elapsed:?}");
     })
     .await;
-    open(parking(HOUR), async |env| {
+    open(parking(HOUR, HOUR), async |env| {
         let mut stream = connect(&env).await;
         tokio::time::sleep(SILENCE).await;
         env.stop_serving();
         is_ended(&mut stream).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_stop_of_the_service_waits_for_no_idle_connection() {
+    // A connection that is idle, one whose buffers are kept, and one that has sent nothing.
+    for park_after in [PARK_AFTER, HOUR] {
+        let mut options = parking(HOUR, HOUR);
+        options.limits.park_after = park_after;
+        open(options, async |env| {
+            let (mut idle, _) = connect_and_ask(&env).await;
+            let mut silent = connect(&env).await;
+            // Connections are accepted in turn, so this answer shows that the one before it was.
+            let (mut later, _) = connect_and_ask(&env).await;
+            tokio::time::sleep(SILENCE).await;
+            // The time to drain is an hour, so only their own end closes these.
+            env.stop_serving();
+            for stream in [&mut idle, &mut silent, &mut later] {
+                is_ended(stream).await;
+            }
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_has_its_own_time_on_a_connection_that_may_be_idle_for_longer() {
+    let head_timeout = Duration::from_millis(500);
+    open(parking(head_timeout, HOUR), async |env| {
+        let (mut stream, _) = connect_and_ask(&env).await;
+        // The silence before it is not its time.
+        tokio::time::sleep(head_timeout + SILENCE).await;
+        let since = Instant::now();
+        send(&mut stream, "GET /heal").await;
+        is_ended(&mut stream).await;
+        let elapsed = since.elapsed() + CLOCK_STEP;
+        assert!(elapsed >= head_timeout, "{elapsed:?}");
     })
     .await;
 }

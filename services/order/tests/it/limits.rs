@@ -148,6 +148,7 @@ fn crowded(connections: usize) -> Options {
         connections: Some(connections),
         // No silent connection makes room by its time-out.
         head_timeout: Duration::from_secs(3600),
+        idle_timeout: Duration::from_secs(3600),
         ..patient()
     })
 }

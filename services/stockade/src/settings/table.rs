@@ -219,7 +219,13 @@ pub(super) const SETTINGS: &[Setting] = &[
         "head_timeout_ms",
         "STOCKADE_HEAD_TIMEOUT_MS",
         "30000",
-        "milliseconds within which the head of a request must arrive",
+        "milliseconds within which the head of a request must arrive, and a first one after the connection was opened",
+    ),
+    setting(
+        "idle_timeout_ms",
+        "STOCKADE_IDLE_TIMEOUT_MS",
+        "75000",
+        "idle time-out: milliseconds for which a connection stays open after a request without another one. Longer than a balancer keeps its idle connections (60 s is usual), or it sends a request to one that is closed",
     ),
     setting(
         "write_timeout_ms",

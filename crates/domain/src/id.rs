@@ -65,6 +65,32 @@ macro_rules! text_newtype {
     };
 }
 
+/// Whether a name cannot be a segment of a URL's path. Clients resolve `.` and `..` before they send
+/// a request, percent-encoded ones too (RFC 3986, 5.2.4), so the request has another path.
+fn is_dots(name: &str) -> bool {
+    matches!(name, "." | "..")
+}
+
+/// Gives a name the constructor for what is new. Ledgers of earlier releases have names that only
+/// [`new`](ItemId::new) accepts, and these stay readable.
+macro_rules! addressable {
+    ($name:ident) => {
+        impl $name {
+            /// The name of something new: [`Self::new`], and a URL can have it in its path.
+            pub fn addressable(text: impl AsRef<str>) -> Result<Self, Invalid> {
+                let name = Self::new(text)?;
+                if is_dots(name.as_str()) {
+                    return Err(Invalid::new(
+                        Self::FIELD,
+                        "another name than `.` and `..`, which no URL can have in its path",
+                    ));
+                }
+                Ok(name)
+            }
+        }
+    };
+}
+
 /// The name of an item: 1 to 64 of `A-Z a-z 0-9 . _ -`.
 ///
 /// It becomes part of Redis keys (inside the hash tag), URLs and channel names. The characters with
@@ -77,13 +103,15 @@ impl ItemId {
     /// Maximum length of the name, in characters.
     pub const MAX_LEN: usize = 64;
 
+    const FIELD: &str = "id";
+
     /// Validates length and characters.
     pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
         let text = text.as_ref();
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
         if text.is_empty() || text.len() > Self::MAX_LEN || !text.bytes().all(allowed) {
             return Err(Invalid::new(
-                "id",
+                Self::FIELD,
                 format!("1 to {} of the characters A-Z a-z 0-9 . _ -", Self::MAX_LEN),
             ));
         }
@@ -100,6 +128,7 @@ impl ItemId {
 }
 
 text_newtype!(ItemId);
+addressable!(ItemId);
 
 /// The first 32 bits of every order id of an item. Two items may share a tag; nothing relies on
 /// tags being distinct.
@@ -115,12 +144,14 @@ impl BuyerId {
     /// Maximum length of the name, in bytes.
     pub const MAX_LEN: usize = 128;
 
+    const FIELD: &str = "sub";
+
     /// Validates length and characters.
     pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
         let text = text.as_ref();
         if text.is_empty() || text.len() > Self::MAX_LEN || text.chars().any(char::is_control) {
             return Err(Invalid::new(
-                "sub",
+                Self::FIELD,
                 format!("1 to {} bytes without control characters", Self::MAX_LEN),
             ));
         }
@@ -141,6 +172,7 @@ impl BuyerId {
 }
 
 text_newtype!(BuyerId);
+addressable!(BuyerId);
 
 /// Identifies repeats of one order of a buyer: the `Idempotency-Key` header, 1 to 255 visible ASCII
 /// characters.
@@ -591,6 +623,21 @@ mod tests {
             assert!(IdempotencyKey::new(bad).is_err(), "{bad:?}");
         }
         assert!(BuyerId::new("安娜").is_ok());
+    }
+
+    #[test]
+    fn new_names_can_be_a_segment_of_a_path_and_old_ones_stay_readable() {
+        for dots in [".", ".."] {
+            assert_eq!(ItemId::addressable(dots).unwrap_err().field, "id");
+            assert_eq!(BuyerId::addressable(dots).unwrap_err().field, "sub");
+            assert!(ItemId::new(dots).is_ok() && BuyerId::new(dots).is_ok());
+            assert!(dots.parse::<ItemId>().is_ok(), "as the ledger reads it");
+        }
+        for good in ["...", ".a", "a.", "..a", "-", "_"] {
+            assert_eq!(ItemId::addressable(good).unwrap().as_str(), good);
+            assert_eq!(BuyerId::addressable(good).unwrap().as_str(), good);
+        }
+        assert!(ItemId::addressable("a/b").is_err() && BuyerId::addressable("").is_err());
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod order;
 mod outbox;
 mod quantity;
 mod safety_check;
+mod time;
 
 pub use cart::{Cart, CartId, CartLine, CartRefusal, CartState, RefusalReason};
 pub use id::{
@@ -25,3 +26,4 @@ pub use quantity::Quantity;
 pub use safety_check::{SafetyCheck, script_source};
 #[cfg(feature = "ablation")]
 pub use safety_check::{ScriptPatch, patch_scripts};
+pub use time::GivenTime;

@@ -4,8 +4,9 @@ use std::{fmt, fs, path::Path};
 
 use anyhow::{Context, Result, bail, ensure};
 use client::{Durability, Item, ItemPatch, ItemState, NewItem, Request, Wave};
+use domain::GivenTime;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{service::Service, waves::to_come};
 
@@ -27,14 +28,34 @@ struct Wanted {
     currency: Option<String>,
     limit_per_buyer: Option<u32>,
     segments: Option<u16>,
+    #[serde(default, deserialize_with = "given_time")]
     opens_at: Option<Timestamp>,
+    #[serde(default, deserialize_with = "given_time")]
     closes_at: Option<Timestamp>,
     hold_seconds: Option<u32>,
     max_hold_seconds: Option<u32>,
     max_per_order: Option<u32>,
     durability: Option<Durability>,
+    #[serde(default, deserialize_with = "given_waves")]
     waves: Option<Vec<Wave>>,
     state: Option<ItemState>,
+}
+
+fn given_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    let given = Option::<GivenTime>::deserialize(deserializer)?;
+    Ok(given.map(|GivenTime(time)| time))
+}
+
+fn given_waves<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Wave>>, D::Error> {
+    #[derive(Deserialize)]
+    struct Given {
+        at: GivenTime,
+        units: u64,
+    }
+
+    let given = Option::<Vec<Given>>::deserialize(deserializer)?;
+    let wave = |Given { at, units }| Wave { at: at.0, units };
+    Ok(given.map(|waves| waves.into_iter().map(wave).collect()))
 }
 
 /// What happens to one item.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use client::{Durability, IdempotencyKey, ItemState, NewItem, Request, StockChange, Wave};
-use jiff::Timestamp;
+use domain::GivenTime;
 use serde_json::Value;
 
 use super::{
@@ -117,10 +117,10 @@ pub struct NewItemArguments {
     segments: Option<u16>,
     /// When the sale begins, such as 2026-11-27T10:00:00Z. Default: now.
     #[arg(long, value_name = "TIME")]
-    opens_at: Option<Timestamp>,
+    opens_at: Option<GivenTime>,
     /// When the sale ends. Default: never.
     #[arg(long, value_name = "TIME")]
-    closes_at: Option<Timestamp>,
+    closes_at: Option<GivenTime>,
     /// Seconds for which an order holds its units. Default: 900.
     #[arg(long, value_name = "SECONDS")]
     hold_seconds: Option<u32>,
@@ -164,8 +164,8 @@ impl From<NewItemArguments> for NewItem {
             currency: arguments.currency,
             limit_per_buyer: arguments.limit_per_buyer,
             segments: arguments.segments,
-            opens_at: arguments.opens_at,
-            closes_at: arguments.closes_at,
+            opens_at: arguments.opens_at.map(|time| time.0),
+            closes_at: arguments.closes_at.map(|time| time.0),
             hold_seconds: arguments.hold_seconds,
             max_hold_seconds: arguments.max_hold_seconds,
             max_per_order: arguments.max_per_order,

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use clap::Subcommand;
 use client::{Item, ItemPatch, Request, Wave};
+use domain::{GivenTime, Invalid};
 
 use super::service::Service;
 
@@ -37,8 +38,12 @@ pub enum WavesCommand {
 pub fn wave(text: &str) -> Result<Wave, String> {
     let expected = || "expected TIME=UNITS, such as 2027-01-01T10:00:00Z=500".to_owned();
     let (at, units) = text.split_once('=').ok_or_else(expected)?;
+    let at: GivenTime = at.parse().map_err(|error: Invalid| {
+        let told = expected();
+        format!("{told}: TIME is {}", error.expected)
+    })?;
     Ok(Wave {
-        at: at.parse().map_err(|_| expected())?,
+        at: at.0,
         units: units.parse().map_err(|_| expected())?,
     })
 }
@@ -102,6 +107,7 @@ mod tests {
             "2027-01-01=500",
             "2027-01-01T10:00:00Z=",
             "now=5",
+            "2027-07-01T10:00:00+01:00[Europe/Berlin]=5",
         ] {
             let error = wave(text).unwrap_err();
             assert!(error.starts_with("expected TIME=UNITS"), "{text}");

@@ -1,6 +1,7 @@
 //! Authentication: buyers by a JWT, admins by a secret token.
 
 mod admins;
+mod claims;
 mod crypto;
 mod keys;
 
@@ -15,12 +16,14 @@ use quick_cache::{
     UnitWeighter,
     sync::{Cache, DefaultLifecycle},
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::sync::Notify;
 
+use claims::Claims;
 use keys::Key;
 
 pub use admins::{Admin, Scope, TokenHash, UnknownScope};
+pub(crate) use claims::TokenRefused;
 
 /// The key that verifies buyers' tokens.
 pub enum BuyerKey {
@@ -33,12 +36,27 @@ pub enum BuyerKey {
 
 /// What a token must say besides its buyer, so that a token for another application of the same
 /// issuer does not buy.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenPolicy {
     /// Required issuer (`iss`). `None`: any.
     pub issuer: Option<String>,
     /// Required audience (`aud`). `None`: any.
     pub audience: Option<String>,
+    /// How far `nbf` and `iat` may be in the future, because the issuer's clock is another one.
+    pub leeway: Duration,
+}
+
+/// More than clocks differ that are set by the network, and less than anyone waits for a token.
+const LEEWAY: Duration = Duration::from_secs(30);
+
+impl Default for TokenPolicy {
+    fn default() -> Self {
+        Self {
+            issuer: None,
+            audience: None,
+            leeway: LEEWAY,
+        }
+    }
 }
 
 /// The key, or a set of keys, cannot be parsed.
@@ -67,17 +85,6 @@ pub struct Credentials {
     checked: CheckedTokens,
 }
 
-/// The claims of a buyer's token.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Claims {
-    pub sub: BuyerId,
-    /// Seconds since 1970, perhaps with a fraction (RFC 7519, NumericDate). Required: a token that
-    /// never expires can never be revoked.
-    exp: f64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    nbf: Option<f64>,
-}
-
 /// The claims of a token that is minted here.
 #[derive(Serialize)]
 struct MintedClaims<'a> {
@@ -87,12 +94,6 @@ struct MintedClaims<'a> {
     iss: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     aud: Option<&'a str>,
-}
-
-impl Claims {
-    fn is_good_at(&self, now: f64) -> bool {
-        now < self.exp && self.nbf.is_none_or(|nbf| nbf <= now)
-    }
 }
 
 impl Credentials {
@@ -174,20 +175,26 @@ impl Credentials {
     }
 
     /// The buyer of a valid token.
-    pub(crate) fn buyer(&self, token: &str) -> Option<Arc<Claims>> {
-        let claims = self.checked.get(token).or_else(|| self.check(token))?;
-        Some(claims)
-            .filter(|claims| claims.is_good_at(jiff::Timestamp::now().as_duration().as_secs_f64()))
+    pub(crate) fn buyer(&self, token: &str) -> Result<Arc<Claims>, TokenRefused> {
+        let claims = match self.checked.get(token) {
+            Some(claims) => claims,
+            None => self.check(token)?,
+        };
+        // The cache does not stop the clock.
+        let now = jiff::Timestamp::now().as_duration().as_secs_f64();
+        claims.check_at(now, self.policy.leeway)?;
+        Ok(claims)
     }
 
     /// The name of the buyer of a valid token. The benchmark's baselines use it, so that they are
     /// not faster because they skip authentication.
     pub fn buyer_name(&self, token: &str) -> Option<BuyerId> {
-        self.buyer(token).map(|claims| claims.sub.clone())
+        self.buyer(token).ok().map(|claims| claims.sub.clone())
     }
 
-    fn check(&self, token: &str) -> Option<Arc<Claims>> {
-        let kid = decode_header(token).ok()?.kid;
+    fn check(&self, token: &str) -> Result<Arc<Claims>, TokenRefused> {
+        let header = decode_header(token).map_err(|_| TokenRefused::Unverified)?;
+        let kid = header.kid;
         let keys = self.keys();
         let mut candidates = keys
             .iter()
@@ -196,18 +203,13 @@ impl Credentials {
         if candidates.peek().is_none() {
             self.unknown_key.notify_one();
         }
-        let decoded = candidates.find_map(
-            |Key {
-                 key, validation, ..
-             }| { jsonwebtoken::decode::<Claims>(token, key, validation).ok() },
-        );
-        let claims = Arc::new(decoded?.claims);
+        let claims = Arc::new(verified(token, candidates)?);
         self.checked.insert(token.into(), Arc::clone(&claims));
         // The keys may have been replaced, and the cache cleared, in the meantime.
         if !Arc::ptr_eq(&keys, &self.keys()) {
             self.checked.remove(token);
         }
-        Some(claims)
+        Ok(claims)
     }
 
     /// The admin with this token.
@@ -220,6 +222,21 @@ impl Credentials {
     pub(crate) fn cursor_secret(&self) -> &[u8] {
         self.admins.first().map_or(&[], Admin::token_hash)
     }
+}
+
+/// The claims of a token that one of these keys has signed.
+fn verified<'a>(token: &str, keys: impl Iterator<Item = &'a Key>) -> Result<Claims, TokenRefused> {
+    let mut refused = TokenRefused::Unverified;
+    for Key {
+        key, validation, ..
+    } in keys
+    {
+        match jsonwebtoken::decode::<Claims>(token, key, validation) {
+            Ok(decoded) => return Ok(decoded.claims),
+            Err(error) => refused = refused.or(TokenRefused::of(&error)),
+        }
+    }
+    Err(refused)
 }
 
 /// A token for `buyer` that is valid for `lifetime`, as a shop's login would issue it.
@@ -236,6 +253,7 @@ pub fn mint_buyer_token(
             sub: buyer.clone(),
             exp: (now + lifetime.as_secs_f64()).floor(),
             nbf: None,
+            iat: None,
         },
         iss: policy.issuer.as_deref(),
         aud: policy.audience.as_deref(),
@@ -274,16 +292,16 @@ mod tests {
                 "also from the cache"
             );
         }
-        assert!(self::credentials("other").buyer(&token).is_none());
-        assert!(credentials.buyer("nonsense").is_none());
-        assert!(credentials.buyer(&format!("{token}x")).is_none());
+        assert!(self::credentials("other").buyer(&token).is_err());
+        assert!(credentials.buyer("nonsense").is_err());
+        assert!(credentials.buyer(&format!("{token}x")).is_err());
     }
 
     #[test]
     fn an_expired_early_or_unsigned_token_is_nobodys() {
         let credentials = credentials("secret");
         let none = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbm4ifQ.";
-        assert!(credentials.buyer(none).is_none());
+        assert!(credentials.buyer(none).is_err());
         let key = jsonwebtoken::EncodingKey::from_secret(b"secret");
         let now = jiff::Timestamp::now().as_second();
         let table = [
@@ -302,6 +320,15 @@ mod tests {
                 serde_json::json!({ "sub": "ann", "exp": now + 60, "nbf": now - 60 }),
                 true,
             ),
+            (
+                serde_json::json!({ "sub": "ann", "exp": now + 60, "nbf": now + 10, "iat": now + 10 }),
+                true,
+            ),
+            (
+                serde_json::json!({ "sub": "ann", "exp": now + 60, "iat": now + 3600 }),
+                false,
+            ),
+            (serde_json::json!({ "sub": "..", "exp": now + 60 }), false),
             (serde_json::json!({ "sub": "", "exp": now + 60 }), false),
             (serde_json::json!({ "exp": now + 60 }), false),
         ];
@@ -310,7 +337,7 @@ mod tests {
                 jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).unwrap();
             for _ in 0..2 {
                 assert_eq!(
-                    credentials.buyer(&token).is_some(),
+                    credentials.buyer(&token).is_ok(),
                     good,
                     "{claims}, also from the cache"
                 );
@@ -323,6 +350,7 @@ mod tests {
         let policy = |issuer: Option<&str>, audience: Option<&str>| TokenPolicy {
             issuer: issuer.map(Into::into),
             audience: audience.map(Into::into),
+            ..TokenPolicy::default()
         };
         let (any, shop) = (policy(None, None), policy(Some("login"), Some("shop")));
         let ann = BuyerId::new("ann").unwrap();
@@ -339,10 +367,52 @@ mod tests {
             let credentials = Credentials::with_policy(&key, required.clone());
             let token = mint_buyer_token(b"secret", &ann, MINUTE, minted).unwrap();
             assert_eq!(
-                credentials.unwrap().buyer(&token).is_some(),
+                credentials.unwrap().buyer(&token).is_ok(),
                 good,
                 "{minted:?} where {required:?} is required"
             );
+        }
+    }
+
+    #[test]
+    fn the_leeway_is_that_of_the_policy() {
+        let key = jsonwebtoken::EncodingKey::from_secret(b"secret");
+        let nbf = jiff::Timestamp::now().as_second() + 600;
+        let claims = serde_json::json!({ "sub": "ann", "exp": nbf + 600, "nbf": nbf });
+        let token = jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).unwrap();
+        for (leeway, good) in [(Duration::ZERO, false), (Duration::from_secs(3600), true)] {
+            let policy = TokenPolicy {
+                leeway,
+                ..TokenPolicy::default()
+            };
+            let key = BuyerKey::Secret(b"secret".to_vec());
+            let credentials = Credentials::with_policy(&key, policy).unwrap();
+            assert_eq!(credentials.buyer(&token).is_ok(), good, "{leeway:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_claim_only_if_the_signature_is_good() {
+        let policy = TokenPolicy {
+            audience: Some("shop".into()),
+            ..TokenPolicy::default()
+        };
+        let of = |secret: &str| {
+            let key = BuyerKey::Secret(secret.into());
+            Credentials::with_policy(&key, policy.clone()).unwrap()
+        };
+        let ann = BuyerId::new("ann").unwrap();
+        let other = TokenPolicy {
+            audience: Some("newsletter".into()),
+            ..TokenPolicy::default()
+        };
+        let token = mint_buyer_token(b"old", &ann, MINUTE, &other).unwrap();
+        let both = of("new")
+            .or_key(&BuyerKey::Secret(b"old".to_vec()))
+            .unwrap();
+        for (credentials, names_it) in [(of("old"), true), (both, true), (of("new"), false)] {
+            let refused = credentials.buyer(&token).unwrap_err().to_string();
+            assert_eq!(refused.contains("aud"), names_it, "{refused}");
         }
     }
 
@@ -355,7 +425,7 @@ mod tests {
         for (secret, good) in [("new", true), ("old", true), ("older", false)] {
             let policy = TokenPolicy::default();
             let token = mint_buyer_token(secret.as_bytes(), &ann, MINUTE, &policy).unwrap();
-            assert_eq!(credentials.buyer(&token).is_some(), good, "{secret}");
+            assert_eq!(credentials.buyer(&token).is_ok(), good, "{secret}");
         }
     }
 

@@ -21,6 +21,7 @@ mod problems;
 mod public_view;
 pub(crate) mod request_id;
 mod signature;
+mod single;
 mod stock;
 mod stripe;
 mod text;

@@ -1,12 +1,11 @@
 //! Whether a form was sent by a page of this service.
 
-use http::{HeaderMap, Uri, header};
+use http::{HeaderMap, HeaderName, Uri, header};
 
 /// Whether the page that sent the form came from the host that received it. Browsers name the origin
 /// of every form that changes something. A proxy must pass the host on.
 pub(crate) fn is_own(headers: &HeaderMap) -> bool {
-    let text = |name| headers.get(name)?.to_str().ok();
-    let (Some(origin), Some(host)) = (uri(headers), text(header::HOST)) else {
+    let (Some(origin), Some(host)) = (uri(headers), single(headers, &header::HOST)) else {
         return false;
     };
     origin
@@ -20,7 +19,14 @@ pub(crate) fn is_https(headers: &HeaderMap) -> bool {
 }
 
 fn uri(headers: &HeaderMap) -> Option<Uri> {
-    headers.get(header::ORIGIN)?.to_str().ok()?.parse().ok()
+    single(headers, &header::ORIGIN)?.parse().ok()
+}
+
+/// The value of a header. Two of one name are none: the form might come from either.
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    values.next().is_none().then(|| value.to_str().ok())?
 }
 
 #[cfg(test)]
@@ -50,6 +56,9 @@ mod tests {
         ] {
             assert_eq!(is_own(&headers(origin)), own, "{origin:?}");
         }
+        let mut two = headers(Some("http://shop:8080"));
+        two.append(header::ORIGIN, HeaderValue::from_static("http://evil:8080"));
+        assert!(!is_own(&two));
         assert!(is_https(&headers(Some("https://shop:8080"))));
         assert!(!is_https(&headers(Some("http://shop:8080"))));
     }

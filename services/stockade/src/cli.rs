@@ -234,7 +234,7 @@ fn print_token(settings: &Settings, token: &Token) -> Result<ExitCode> {
                     "STOCKADE_JWT_PUBLIC_KEY is set: issue buyers' tokens with its private key, which `stockade` does not have"
                 );
             }
-            let buyer = BuyerId::new(name)
+            let buyer = BuyerId::addressable(name)
                 .map_err(|error| anyhow::anyhow!("NAME: expected {}", error.expected))?;
             let secret = settings.jwt_secret()?.as_bytes();
             order::mint_buyer_token(secret, &buyer, lifetime, &settings.token_policy)

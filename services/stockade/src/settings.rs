@@ -209,6 +209,9 @@ impl Settings {
             token_policy: TokenPolicy {
                 issuer: layers.text("jwt_issuer"),
                 audience: layers.text("jwt_audience"),
+                leeway: layers
+                    .number("jwt_leeway_seconds", 0..=600)
+                    .map(Duration::from_secs)?,
             },
             jwt_public_key: layers.text("jwt_public_key").map(PathBuf::from),
             jwks: layers

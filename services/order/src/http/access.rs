@@ -3,10 +3,10 @@
 use std::{convert::Infallible, marker::PhantomData, sync::Arc};
 
 use axum::extract::{FromRequestParts, Path};
-use domain::BuyerId;
-use http::{HeaderMap, header, request::Parts};
+use domain::{BuyerId, Invalid};
+use http::{HeaderMap, request::Parts};
 
-use super::{App, Problem};
+use super::{App, Problem, single::single};
 use crate::auth::Scope;
 
 /// The caller is a buyer.
@@ -47,10 +47,25 @@ macro_rules! scopes {
 
 scopes!(Read ItemsWrite StockWrite OrdersPlace RefundsWrite WebhooksWrite BuyersErase);
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, token) = value.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+/// What a buyer must present.
+const BUYERS: &str = "a buyer's JWT that is signed, not expired, and names the buyer in `sub`";
+/// What an admin must present.
+const ADMINS: &str = "an admin's token";
+
+/// The token of the request. `Ok(None)`: it has none. An error: it has several, and might mean any.
+fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Invalid> {
+    let value = single(headers, "Authorization")?.and_then(|value| value.to_str().ok());
+    let parts = value.and_then(|value| value.split_once(' '));
+    let token = parts.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    Ok(token.map(|(_, token)| token.trim()))
+}
+
+/// The same for a caller who must present this.
+fn required<'a>(headers: &'a HeaderMap, expected: &str) -> Result<Option<&'a str>, Problem> {
+    bearer(headers).map_err(|several| {
+        let why = format_args!("{}: expected {}", several.field, several.expected);
+        Problem::unauthorized_because(expected, why)
+    })
 }
 
 impl FromRequestParts<App> for Buyer {
@@ -63,12 +78,10 @@ impl FromRequestParts<App> for Buyer {
 
 impl Buyer {
     pub(super) fn of(parts: &Parts, app: &App) -> Result<Self, Problem> {
-        let claims = bearer(&parts.headers).and_then(|token| app.credentials.buyer(token));
-        let claims = claims.ok_or_else(|| {
-            Problem::unauthorized(
-                "a buyer's JWT that is signed, not expired, and names the buyer in `sub`",
-            )
-        })?;
+        let token = required(&parts.headers, BUYERS)?;
+        let token = token.ok_or_else(|| Problem::unauthorized(BUYERS))?;
+        let claims = app.credentials.buyer(token);
+        let claims = claims.map_err(|refused| Problem::unauthorized_because(BUYERS, refused))?;
         app.rates.admit(&claims.sub, parts.uri.path())?;
         Ok(Self(claims.sub.clone()))
     }
@@ -78,12 +91,12 @@ impl<S: Requires> FromRequestParts<App> for AdminWith<S> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        let token = bearer(&parts.headers);
+        let token = required(&parts.headers, ADMINS)?;
         let Some(admin) = token.and_then(|token| app.credentials.admin(token)) else {
-            let buyer = token.and_then(|token| app.credentials.buyer(token));
+            let buyer = token.and_then(|token| app.credentials.buyer(token).ok());
             return Err(match buyer {
                 Some(_) => Problem::forbidden("only admins may do this"),
-                None => Problem::unauthorized("an admin's token"),
+                None => Problem::unauthorized(ADMINS),
             });
         };
         if !admin.has(S::SCOPE) {
@@ -100,7 +113,8 @@ impl FromRequestParts<App> for MaybeAdmin {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
-        let admin = bearer(&parts.headers).and_then(|token| app.credentials.admin(token));
+        let token = bearer(&parts.headers).ok().flatten();
+        let admin = token.and_then(|token| app.credentials.admin(token));
         Ok(Self(admin.is_some_and(|admin| admin.has(Scope::Read))))
     }
 }
@@ -109,7 +123,7 @@ impl<S: Requires> FromRequestParts<App> for BuyerOrAdmin<S> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        let token = bearer(&parts.headers);
+        let token = required(&parts.headers, BUYERS)?;
         let buyer = if token.is_some_and(|token| app.credentials.admin(token).is_some()) {
             AdminWith::<S>::from_request_parts(parts, app).await?;
             None

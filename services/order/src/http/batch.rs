@@ -118,7 +118,8 @@ impl NewLine {
             Problem::invalid(field, format_args!("expected {}", invalid.expected))
         };
         Ok(OrderRequest {
-            buyer: BuyerId::new(&self.buyer).map_err(|invalid| expected("buyer", invalid))?,
+            buyer: BuyerId::addressable(&self.buyer)
+                .map_err(|invalid| expected("buyer", invalid))?,
             key: IdempotencyKey::new(&self.key).map_err(|invalid| expected("key", invalid))?,
             quantity: Quantity::new(u32::try_from(self.quantity.0).unwrap_or(u32::MAX))?,
             respond_async,

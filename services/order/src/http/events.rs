@@ -11,6 +11,7 @@ use axum::{
         sse::{Event as SseEvent, KeepAlive},
     },
 };
+use domain::Invalid;
 use futures::{Stream, stream};
 use http::{HeaderMap, header};
 use ledger::{EventCursor, Events, LedgerError};
@@ -24,6 +25,7 @@ use super::{
     App, Problem,
     access::{AdminWith, Read},
     problem::FieldError,
+    single::single,
 };
 use crate::engine::EngineError;
 
@@ -78,11 +80,15 @@ impl Wanted {
             wait: Duration::ZERO,
             limit: LIMIT,
         };
-        let mut errors = Vec::new();
+        let (mut errors, mut seen) = (Vec::new(), Vec::new());
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            if let Err(expected) = wanted.set(&name, &value) {
-                errors.push(FieldError::new(&name, expected));
-            }
+            let read = if seen.contains(&name) {
+                Err("expected once".into())
+            } else {
+                wanted.set(&name, &value)
+            };
+            errors.extend(read.err().map(|expected| FieldError::new(&name, expected)));
+            seen.push(name);
         }
         if errors.is_empty() {
             Ok(wanted)
@@ -111,6 +117,7 @@ fn after(text: &str) -> Result<After, String> {
     }
 }
 
+const LAST_EVENT_ID: &str = "Last-Event-ID";
 const CURSOR: &str = "expected `now`, or a cursor from `next` of an earlier page";
 
 fn number(text: &str, min: u64, max: u64) -> Result<u64, String> {
@@ -145,11 +152,8 @@ pub(crate) async fn list(
 ) -> Result<Response, Problem> {
     let mut wanted = Wanted::parse(&query.unwrap_or_default())?;
     let wants_stream = accepts_stream(&headers);
-    if let Some(last) = headers.get("last-event-id").filter(|_| wants_stream) {
-        let last = last.to_str().ok().and_then(|last| last.parse().ok());
-        wanted.after = last
-            .map(After::Cursor)
-            .ok_or_else(|| Problem::invalid_cursor("Last-Event-ID", CURSOR))?;
+    if wants_stream && let Some(last) = last_event(&headers)? {
+        wanted.after = After::Cursor(last);
     }
     let stop = stopping.map_or_else(CancellationToken::new, |Extension(Stopping(stop))| stop);
     let reader = Reader::start(app, wanted.after, stop).await?;
@@ -158,6 +162,18 @@ pub(crate) async fn list(
     }
     let page = reader.page(wanted.limit, wanted.wait).await?;
     Ok(([(header::CACHE_CONTROL, "no-store")], axum::Json(page)).into_response())
+}
+
+/// The cursor of the last event that a stream has had. An empty one is none, as for `after`.
+fn last_event(headers: &HeaderMap) -> Result<Option<EventCursor>, Problem> {
+    let refused = |expected: &str| Problem::invalid_cursor(LAST_EVENT_ID, expected);
+    let several = |several: Invalid| refused(&format!("expected {}", several.expected));
+    let last = single(headers, LAST_EVENT_ID).map_err(several)?;
+    let last = last.filter(|last| !last.is_empty());
+    let cursor = last.map(|last| last.to_str().ok().and_then(|last| last.parse().ok()));
+    cursor
+        .map(|cursor| cursor.ok_or_else(|| refused(CURSOR)))
+        .transpose()
 }
 
 fn accepts_stream(headers: &HeaderMap) -> bool {
@@ -281,6 +297,7 @@ mod tests {
             ("limit=0", vec!["/limit"]),
             ("limit=1001", vec!["/limit"]),
             ("first=1", vec!["/first"]),
+            ("after=now&after=", vec!["/after"]),
             ("after=x&wait=x&limit=x", vec!["/after", "/wait", "/limit"]),
         ];
         for (query, pointers) in table {

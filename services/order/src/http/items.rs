@@ -1,5 +1,6 @@
 //! Handlers that create, show, open, close and audit items.
 
+mod if_match;
 mod new;
 mod shown;
 
@@ -15,9 +16,11 @@ use ledger::ItemChange;
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
+use self::if_match::etag;
 pub(crate) use self::{
+    if_match::{if_match, required_if_match},
     new::{NewItem, NewWave, YEAR_SECONDS, check_window, waves, whole_ms},
-    shown::{ItemBody, changed, etag, if_match, item_shown, view},
+    shown::{ItemBody, changed, item_shown, view},
 };
 use super::{
     App, Problem,
@@ -128,7 +131,7 @@ async fn show_to_anyone(app: &App, id: ItemId) -> Result<Response, Problem> {
 
 /// Opens, pauses or closes an item.
 #[utoipa::path(put, path = "/v1/items/{item}/state", operation_id = "setItemState", tag = "admins", request_body = NewState,
-    params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
+    params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version, or one of a list")),
     responses((status = 200, description = "the item as it is now", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `items:write`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
         (status = 409, description = "`item_archived`", body = Problem), (status = 412, description = "`version_mismatch`", body = Problem)),
@@ -140,7 +143,8 @@ pub(crate) async fn set_state(
     headers: HeaderMap,
     Json(new): Json<NewState>,
 ) -> Result<Response, Problem> {
-    let (id, expected) = (item_id(&item)?, if_match(&headers)?);
+    let id = item_id(&item)?;
+    let expected = if_match(&app, &id, &headers).await?;
     let state = new
         .state
         .ok_or_else(|| Problem::invalid("state", SETTABLE))?;

@@ -22,6 +22,7 @@ use super::{
     access::{Buyer, BuyerOrAdmin, Name, Read},
     body::{self, Raw, Whole},
     problem,
+    single::single,
     text::header_of,
     words::OrderStateWord,
 };
@@ -123,7 +124,7 @@ pub(crate) async fn shown(app: &App, order: &Order, for_admin: bool) -> Result<R
 /// Places an order.
 #[utoipa::path(post, path = "/v1/items/{item}/orders", operation_id = "placeOrder", tag = "buyers", request_body = NewOrder,
     params(("item" = String, Path, description = "the item"),
-        ("Idempotency-Key" = String, Header, description = "identifies the order among the buyer's orders: 1 to 255 visible ASCII characters"),
+        ("Idempotency-Key" = String, Header, description = "identifies the order among the buyer's orders: 1 to 255 visible ASCII characters, in one header"),
         ("Prefer" = Option<String>, Header, description = "`respond-async`: answer 202 before the ledger has the order")),
     responses((status = 201, description = "held; a repeat has the header `Idempotent-Replayed: true` and the order's current state", body = OrderBody, headers(("Location" = String))),
         (status = 202, description = "held, and not yet in the ledger", body = OrderBody, headers(("Location" = String))),
@@ -300,9 +301,7 @@ pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<IdempotencyKey, Pro
 }
 
 fn read_key(headers: &HeaderMap) -> Result<IdempotencyKey, Invalid> {
-    let value = headers
-        .get(IDEMPOTENCY_KEY)
-        .map(|value| value.to_str().unwrap_or_default());
+    let value = single(headers, IDEMPOTENCY_KEY)?.map(|value| value.to_str().unwrap_or_default());
     IdempotencyKey::new(unquoted(value.unwrap_or_default()))
 }
 

@@ -371,6 +371,13 @@ impl Problem {
         )
     }
 
+    /// The same, and what is wrong with what was presented.
+    pub(crate) fn unauthorized_because(expected: &str, why: impl std::fmt::Display) -> Self {
+        let problem = Self::unauthorized(expected);
+        let detail = format!("{}: {why}", problem.detail);
+        Self { detail, ..problem }
+    }
+
     pub(crate) fn forbidden(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
     }

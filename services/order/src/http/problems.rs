@@ -73,8 +73,8 @@ const PROBLEMS: &[Entry] = &[
     (
         "unauthorized",
         "401",
-        "The token is missing, not valid or expired.",
-        "Send `Authorization: Bearer` with a buyer's JWT or an admin's token, as the call requires.",
+        "The token is missing, not valid, not valid yet or expired; `detail` names the claim that is wrong.",
+        "Send `Authorization: Bearer` once, with a buyer's JWT or an admin's token, as the call requires.",
     ),
     (
         "forbidden",
@@ -272,7 +272,7 @@ const PROBLEMS: &[Entry] = &[
         "if_match_required",
         "428",
         "The change must name the version of the item that it was decided on.",
-        "Send `If-Match` with the `ETag` that an admin gets with the item.",
+        "Send `If-Match` with the `ETag` that an admin gets with the item, weak or strong.",
     ),
     (
         "currency_mismatch",

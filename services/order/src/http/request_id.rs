@@ -15,9 +15,10 @@ use std::{
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use uuid::Uuid;
 
-use super::text::header_of;
+use super::{single::single, text::header_of};
 
-const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const NAME: &str = "x-request-id";
+const X_REQUEST_ID: HeaderName = HeaderName::from_static(NAME);
 const LENGTH_MAX: usize = 128;
 
 tokio::task_local! {
@@ -100,9 +101,10 @@ pub(crate) fn for_another_task<T>(
 pub(crate) struct RequestId(HeaderValue);
 
 impl RequestId {
-    /// The name that the caller gave, or a new one.
+    /// The name that the caller gave, or a new one. Two names are none.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let given = headers.get(X_REQUEST_ID).filter(|value| is_name(value));
+        let given = single(headers, NAME).ok().flatten();
+        let given = given.filter(|value| is_name(value));
         given.cloned().map_or_else(Self::next, Self)
     }
 
@@ -179,6 +181,23 @@ mod tests {
             assert!(seen.len() > 9 && names.insert(seen), "{bad:?}: {sent}");
         }
     }
+
+    #[tokio::test]
+    async fn a_request_with_two_names_gets_one() {
+        let mut headers = HeaderMap::new();
+        for name in ["shop-7", "shop-8"] {
+            headers.append(X_REQUEST_ID, HeaderValue::from_static(name));
+        }
+        let response = RequestId::of(&headers)
+            .name(pin!(async { Response::new(()) }))
+            .await;
+        let sent: Vec<_> = response.headers().get_all(X_REQUEST_ID).iter().collect();
+        assert!(
+            sent.len() == 1 && !sent[0].as_bytes().starts_with(b"shop"),
+            "{sent:?}"
+        );
+    }
+
     #[tokio::test]
     async fn another_task_answers_under_the_same_name_and_its_reading_is_seen() {
         let (begin, begun) = tokio::sync::oneshot::channel::<()>();

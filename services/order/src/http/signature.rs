@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use ring::hmac;
 use subtle::ConstantTimeEq;
 
-use super::{Problem, body};
+use super::{Problem, body, single::single};
 
 /// Names of the headers.
 const OF_PROVIDER: &str = "Stockade-Signature";
@@ -140,7 +140,10 @@ impl Signer<'_> {
     }
 
     fn value<'a>(&self, headers: &'a HeaderMap) -> Result<&'a str, Problem> {
-        let value = headers.get(self.header);
+        let value = single(headers, self.header).map_err(|several| {
+            let expected = several.expected;
+            Problem::invalid_signature(&format!("{}: expected {expected}", self.header))
+        })?;
         let value = value.and_then(|value| value.to_str().ok());
         value.ok_or_else(|| {
             let expected = format!("expected the header {}: t=SECONDS,v1=HEX", self.header);

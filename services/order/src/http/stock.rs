@@ -1,9 +1,8 @@
 //! Handlers that change an item while it sells: stock, limit, window, waves.
 
 use axum::{extract::State, response::Response};
-use domain::{IdempotencyKey, Item, ItemId, Quantity, Wave, Window};
+use domain::{GivenTime, IdempotencyKey, Item, ItemId, Quantity, Wave, Window};
 use http::{HeaderMap, StatusCode};
-use jiff::Timestamp;
 use ledger::ItemChange;
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
@@ -13,7 +12,8 @@ use super::{
     access::{AdminWith, ItemsWrite, Name, StockWrite},
     body::{Json, Whole},
     items::{
-        ItemBody, NewWave, changed, check_window, if_match, item_id, item_shown, waves, whole_ms,
+        ItemBody, NewWave, changed, check_window, if_match, item_id, item_shown, required_if_match,
+        waves, whole_ms,
     },
     orders::idempotency_key,
     problem::FieldError,
@@ -54,11 +54,11 @@ pub(crate) struct ItemPatch {
     /// The first moment at which it sells.
     #[schema(value_type = Option<String>, format = DateTime)]
     #[serde(default, deserialize_with = "named")]
-    opens_at: Option<Option<Timestamp>>,
+    opens_at: Option<Option<GivenTime>>,
     /// The first moment at which it does not sell any more.
     #[schema(value_type = Option<String>, format = DateTime)]
     #[serde(default, deserialize_with = "named")]
-    closes_at: Option<Option<Timestamp>>,
+    closes_at: Option<Option<GivenTime>>,
     /// The waves that are to come; null or an empty list: none. Waves that were added stay.
     #[schema(value_type = Option<Vec<NewWave>>, max_items = 100)]
     #[serde(default, deserialize_with = "named")]
@@ -76,7 +76,7 @@ impl ItemPatch {
     fn into_change(self, item: &Item) -> Result<ItemChange, Problem> {
         let now = item.window;
         let time =
-            |patch: Option<Option<Timestamp>>, now| patch.map_or(now, |time| time.map(whole_ms));
+            |patch: Option<Option<GivenTime>>, now| patch.map_or(now, |time| time.map(whole_ms));
         let window = Window {
             opens_at: time(self.opens_at, now.opens_at),
             closes_at: time(self.closes_at, now.closes_at),
@@ -142,7 +142,7 @@ async fn stocked(app: &App, id: &ItemId, stocked: Stocked) -> Result<Response, P
 /// the same change.
 #[utoipa::path(post, path = "/v1/items/{item}/stock", operation_id = "moveStock", tag = "admins", request_body = StockMove,
     params(("item" = String, Path, description = "the item"), ("Idempotency-Key" = String, Header, description = "identifies the change: a repeat with the same key changes nothing"),
-        ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
+        ("If-Match" = Option<String>, Header, description = "only if the item has this version, or one of a list")),
     responses((status = 200, description = "the change is complete", body = ItemBody), (status = 202, description = "units are still in transit", body = ItemBody),
         (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `stock:write`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem), (status = 409, description = "`item_archived`", body = Problem),
@@ -156,11 +156,8 @@ pub(crate) async fn move_stock(
     headers: HeaderMap,
     Json(request): Json<StockMove>,
 ) -> Result<Response, Problem> {
-    let (id, key, expected) = (
-        item_id(&item)?,
-        idempotency_key(&headers)?,
-        if_match(&headers)?,
-    );
+    let (id, key) = (item_id(&item)?, idempotency_key(&headers)?);
+    let expected = if_match(&app, &id, &headers).await?;
     let request = match (request.add, request.withdraw) {
         (Some(units), None) => StockRequest::Add(units.0),
         (None, Some(units)) => StockRequest::Withdraw(units.0),
@@ -195,7 +192,7 @@ async fn check_total(app: &App, id: &ItemId, request: StockRequest) -> Result<()
 /// Sets the stock of an item, if its version has not changed. For systems that manage the stock of
 /// several shops.
 #[utoipa::path(put, path = "/v1/items/{item}/stock", operation_id = "setStock", tag = "admins", request_body = NewStock,
-    params(("item" = String, Path, description = "the item"), ("If-Match" = String, Header, description = "the item's version, from its `ETag`")),
+    params(("item" = String, Path, description = "the item"), ("If-Match" = String, Header, description = "the item's version, from its `ETag`; or a list; or `*`: the one that it has now")),
     responses((status = 200, description = "the item has this stock, and the change is complete", body = ItemBody),
         (status = 202, description = "units are still in transit (`withdrawing`); or units were sold in the meantime and only some could be withdrawn: `stock` is the result", body = ItemBody),
         (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `stock:write`", body = Problem),
@@ -211,7 +208,7 @@ pub(crate) async fn set_stock(
     Json(request): Json<NewStock>,
 ) -> Result<Response, Problem> {
     let id = item_id(&item)?;
-    let expected = if_match(&headers)?.ok_or_else(Problem::if_match_required)?;
+    let expected = required_if_match(&app, &id, &headers).await?;
     // The version serves as the key of the change: a repeat of this request finds another version.
     let key = IdempotencyKey::new(format!("stock-of-version-{expected}"))?;
     match app
@@ -232,7 +229,7 @@ pub(crate) async fn set_stock(
 
 /// Changes the limit or the window of an item.
 #[utoipa::path(patch, path = "/v1/items/{item}", operation_id = "changeItem", tag = "admins", request_body = ItemPatch,
-    params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
+    params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version, or one of a list")),
     responses((status = 200, description = "the item as it is now", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `items:write`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
         (status = 409, description = "`item_archived`", body = Problem), (status = 412, description = "`version_mismatch`", body = Problem)),
@@ -244,7 +241,8 @@ pub(crate) async fn patch(
     headers: HeaderMap,
     Json(request): Json<ItemPatch>,
 ) -> Result<Response, Problem> {
-    let (id, expected) = (item_id(&item)?, if_match(&headers)?);
+    let id = item_id(&item)?;
+    let expected = if_match(&app, &id, &headers).await?;
     let now = app
         .engine
         .item(&id)
@@ -257,7 +255,7 @@ pub(crate) async fn patch(
 /// Archives a closed item for good: its final audit is written down, and Redis forgets it. Orders
 /// that are repeated or looked up are answered from the ledger.
 #[utoipa::path(post, path = "/v1/items/{item}/archive", operation_id = "archiveItem", tag = "admins",
-    params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version")),
+    params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version, or one of a list")),
     responses((status = 200, description = "the item is archived, now or before", body = ItemBody),
         (status = 202, description = "the request is recorded, and a reconciler will archive the item", body = ItemBody),
         (status = 400, description = "`invalid_request`", body = Problem),
@@ -271,7 +269,8 @@ pub(crate) async fn archive(
     Name(item): Name,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let (id, expected) = (item_id(&item)?, if_match(&headers)?);
+    let id = item_id(&item)?;
+    let expected = if_match(&app, &id, &headers).await?;
     match app.engine.archive_item(&id, expected, &admin.name).await? {
         ArchiveRequested::Archived => item_shown(&app, StatusCode::OK, &id).await,
         ArchiveRequested::Pending => item_shown(&app, StatusCode::ACCEPTED, &id).await,

@@ -15,7 +15,7 @@ use serde_json::json;
 use testkit::eventually;
 use tower::ServiceExt;
 
-use crate::env::{ADMIN, Answer, Options, TestEnv, open, open_each, token};
+use crate::env::{ADMIN, Answer, Options, SECRET, TestEnv, open, open_each, token};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_is_held_and_a_repeat_is_the_same_order() {
@@ -289,6 +289,141 @@ async fn a_public_key_verifies_tokens_and_signs_none() {
     .await;
 }
 
+/// That of the default policy.
+const LEEWAY_SECONDS: f64 = 30.0;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_token_is_told_which_claim_is_wrong() {
+    open(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": 5 })).await;
+        let key = EncodingKey::from_secret(SECRET);
+        let now = jiff::Timestamp::now().as_second();
+        for (claims, expected) in [
+            (json!({ "nbf": now + 7200, "exp": now + 9000 }), "nbf is 7"),
+            (json!({ "iat": now + 7200, "exp": now + 9000 }), "iat is 7"),
+            (json!({ "exp": now - 60 }), "exp was"),
+            (json!({ "exp": "soon" }), "exp is no number"),
+            (json!({}), "missing field `exp`"),
+            (
+                json!({ "sub": "..", "exp": now + 60 }),
+                "sub: expected another name",
+            ),
+        ] {
+            let mut all = json!({ "sub": "ann" });
+            all.as_object_mut()
+                .unwrap()
+                .extend(claims.as_object().unwrap().clone());
+            let request = env
+                .anyone(Method::POST, &format!("/v1/items/{item}/orders"))
+                .header("Idempotency-Key", "k")
+                .bearer_auth(signed(Algorithm::HS256, &key, &all))
+                .json(&json!({ "quantity": 1 }));
+            let refused = Answer::of(request).await;
+            let detail = refused.is(401, "unauthorized").body["detail"].as_str();
+            assert!(detail.unwrap().contains(expected), "{claims}: {detail:?}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_header_that_comes_twice_is_refused_and_none_of_the_two_counts() {
+    open(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": 5 })).await;
+        let path = format!("/v1/items/{item}/orders");
+        for second in ["other", "key"] {
+            let request = env
+                .buyer("ann", Method::POST, &path)
+                .header("Idempotency-Key", "key")
+                .header("Idempotency-Key", second)
+                .json(&json!({ "quantity": 1 }));
+            let refused = Answer::of(request).await;
+            assert_eq!(
+                refused.is(400, "invalid_request").body["field"],
+                "Idempotency-Key",
+                "{second}"
+            );
+        }
+        let lines = json!({ "lines": [{ "item": item, "quantity": 1 }] });
+        let cart = env
+            .buyer("ann", Method::POST, "/v1/carts")
+            .header("Idempotency-Key", "key")
+            .header("Idempotency-Key", "other");
+        let cart = Answer::of(cart.json(&lines)).await;
+        assert_eq!(
+            cart.is(400, "invalid_request").body["field"],
+            "Idempotency-Key"
+        );
+        for first in [token("ann"), ADMIN.to_owned()] {
+            let request = env
+                .anyone(Method::POST, &path)
+                .bearer_auth(first)
+                .bearer_auth(token("bob"))
+                .header("Idempotency-Key", "key")
+                .json(&json!({ "quantity": 1 }));
+            let refused = Answer::of(request).await;
+            let detail = refused.is(401, "unauthorized").body["detail"].as_str();
+            assert!(
+                detail.unwrap().contains("Authorization: expected"),
+                "{detail:?}"
+            );
+        }
+        let both = env.admin(Method::GET, &path).bearer_auth(token("ann"));
+        Answer::of(both).await.is(401, "unauthorized");
+        let orders = Answer::of(env.admin(Method::GET, &path)).await;
+        assert_eq!(orders.body["data"], json!([]), "nothing was ordered");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_no_url_can_have_in_its_path_is_refused() {
+    open(Options::default(), async |env| {
+        for dots in [".", ".."] {
+            let create = env
+                .admin(Method::POST, "/v1/items")
+                .json(&json!({ "id": dots, "stock": 1 }));
+            let refused = Answer::of(create).await;
+            assert_eq!(refused.is(400, "invalid_request").body["field"], "id");
+            let detail = refused.body["detail"].as_str().unwrap();
+            assert!(detail.contains("no URL can have"), "{detail}");
+        }
+        let item = env.create(json!({ "stock": 5 })).await;
+        let orders = json!({ "orders": [
+            { "buyer": "..", "quantity": 1, "key": "k" },
+            { "buyer": "...", "quantity": 1, "key": "k" },
+        ] });
+        let batch = env
+            .admin(Method::POST, &format!("/v1/items/{item}/orders:batch"))
+            .json(&orders);
+        let results = &Answer::of(batch).await.body["results"];
+        assert_eq!(
+            (&results[0]["status"], &results[0]["field"]),
+            (&json!(400), &json!("buyer"))
+        );
+        assert_eq!(results[1]["status"], 201, "{results}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_that_an_earlier_release_has_named_with_dots_stays_readable() {
+    open(Options::default(), async |env| {
+        let id = domain::ItemId::new("..").unwrap();
+        let like = env.create(json!({ "stock": 3 })).await.parse().unwrap();
+        let like = env.engines[0].item(&like).await.unwrap().unwrap();
+        let old = domain::Item { id, ..like };
+        // Only in the ledger, which is the test's own.
+        let engine = &env.engines[0];
+        engine.ledger.create_item(&old).await.unwrap();
+        assert_eq!(engine.item(&old.id).await.unwrap().unwrap().id, old.id);
+        let list = Answer::of(env.admin(Method::GET, "/v1/items?limit=1000")).await;
+        let mut rows = list.body["data"].as_array().unwrap().iter();
+        assert!(rows.any(|row| row["id"] == ".."), "{list:?}");
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_is_valid_from_nbf_to_exp() {
     open(Options::default(), async |env| {
@@ -305,7 +440,10 @@ async fn a_token_is_valid_from_nbf_to_exp() {
             (json!({ "exp": -1 }), 401),
             (json!({ "exp": "tomorrow" }), 401),
             (json!({ "nbf": now - 0.5, "exp": now + 60.0 }), 404),
-            (json!({ "nbf": now + 60.5, "exp": now + 90.0 }), 401),
+            (json!({ "nbf": now + 20.5, "exp": now + 90.0 }), 404),
+            (json!({ "iat": now + 20.5, "exp": now + 90.0 }), 404),
+            (json!({ "nbf": now + 3600.0, "exp": now + 7200.0 }), 401),
+            (json!({ "iat": now + 3600.0, "exp": now + 7200.0 }), 401),
             (json!({ "nbf": "yesterday", "exp": now + 60.0 }), 401),
             (json!({ "nbf": now - 60.0, "exp": now - 30.0 }), 401),
         ];
@@ -324,7 +462,8 @@ async fn a_token_is_valid_from_nbf_to_exp() {
         let mut ahead = 0.7;
         let (early, late, nearly) = loop {
             let nearly = seconds() + ahead;
-            let early = json!({ "sub": "ann", "nbf": nearly, "exp": nearly + 3600.0 });
+            let nbf = nearly + LEEWAY_SECONDS;
+            let early = json!({ "sub": "ann", "nbf": nbf, "exp": nearly + 3600.0 });
             let early = signed(Algorithm::EdDSA, &key, &early);
             let late = json!({ "sub": "ann", "exp": nearly });
             let late = signed(Algorithm::EdDSA, &key, &late);
@@ -444,6 +583,7 @@ async fn a_bad_item_is_refused_by_the_name_of_the_field() {
             (json!({ "id": "a{b}", "stock": 1 }), "id"),
             (json!({ "id": "x".repeat(65), "stock": 1 }), "id"),
             (json!({ "id": 7, "stock": 1 }), "id"),
+            (json!({ "id": ".", "stock": 1 }), "id"),
             (json!({ "id": "x", "stock": -1 }), "stock"),
             (json!({ "id": "x", "stock": "many" }), "stock"),
             (json!({ "id": "x", "stock": 1_000_000_000_001_u64 }), "stock"),
@@ -455,6 +595,10 @@ async fn a_bad_item_is_refused_by_the_name_of_the_field() {
             (json!({ "id": "x", "stock": 1, "segments": 0 }), "segments"),
             (json!({ "id": "x", "stock": 1, "segments": 257 }), "segments"),
             (json!({ "id": "x", "stock": 1, "opens_at": "tomorrow" }), "opens_at"),
+            (json!({ "id": "x", "stock": 1, "opens_at": "2027-07-01T10:00:00+01:00[Europe/Berlin]" }), "opens_at"),
+            (json!({ "id": "x", "stock": 1, "closes_at": "2027-07-01T10:00:00+01:00[!Europe/Berlin]" }), "closes_at"),
+            (json!({ "id": "x", "stock": 1, "closes_at": "2027-07-01T10:00:00+01:00[No/Where]" }), "closes_at"),
+            (json!({ "id": "x", "stock": 1, "waves": [{ "at": "2027-07-01T10:00:00+01:00[Europe/Berlin]", "units": 1 }] }), "waves[0].at"),
             (json!({ "id": "x", "stock": 1, "opens_at": "2030-01-02T00:00:00Z", "closes_at": "2030-01-01T00:00:00Z" }), "closes_at"),
             (json!({ "id": "x", "stock": 1, "closes_at": "1970-01-01T00:00:00Z" }), "closes_at"),
             (json!({ "id": "x", "stock": 1, "opens_at": "-004714-01-01T00:00:00Z" }), "opens_at"),

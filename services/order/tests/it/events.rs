@@ -275,6 +275,23 @@ async fn a_stream_has_every_event_and_is_resumed_behind_the_last_one() {
             .header(header::ACCEPT, "text/event-stream")
             .header("Last-Event-ID", "x");
         Answer::of(wrong).await.is(400, "invalid_cursor");
+        let two = env
+            .admin(Method::GET, "/v1/events")
+            .header(header::ACCEPT, "text/event-stream")
+            .header("Last-Event-ID", &first)
+            .header("Last-Event-ID", &second);
+        Answer::of(two).await.is(400, "invalid_cursor");
+        let mut anew = Stream::open(&env, Some("")).await;
+        assert_eq!(
+            anew.next().await.unwrap().0,
+            first,
+            "an empty cursor is none"
+        );
+        let page = env.events("after=&wait=1").await;
+        assert_eq!(
+            (page.status, &page.body["data"][0]["id"]),
+            (200, &json!(first))
+        );
     })
     .await;
 }

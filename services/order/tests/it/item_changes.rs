@@ -210,6 +210,68 @@ async fn absent_fields_stay_and_an_equal_value_is_no_change() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_weak_version_one_of_a_list_and_any_are_conditions_too() {
+    open(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": 5 })).await;
+        let (path, state) = (
+            format!("/v1/items/{item}"),
+            format!("/v1/items/{item}/state"),
+        );
+        let patch = async |conditions: &[String], limit: u32| {
+            let request = env.admin(Method::PATCH, &path);
+            let request = conditions.iter().fold(request, |request, condition| {
+                request.header("If-Match", condition)
+            });
+            Answer::of(request.json(&json!({ "limit_per_buyer": limit }))).await
+        };
+        for (round, limit) in (0..6).zip(10..) {
+            let now = env.version(&item).await;
+            let earlier = "\"999999\"".to_owned();
+            let conditions = match round {
+                0 => vec![format!("W/{now}")],
+                1 => vec![format!("{now}, {earlier}")],
+                2 => vec![earlier, now],
+                3 => vec!["*".to_owned()],
+                4 => vec![now.replace('"', "")],
+                _ => vec![format!("\"{}-gzip\"", now.trim_matches('"'))],
+            };
+            let changed = patch(&conditions, limit).await;
+            assert_eq!(changed.status, 200, "{conditions:?}: {changed:?}");
+            assert_eq!(changed.body["limit_per_buyer"], limit, "{conditions:?}");
+        }
+        let seen = env.version(&item).await;
+        for late in ["W/\"999999\"", "\"999998\", \"999999\""] {
+            let refused = patch(&[late.to_owned()], 1).await;
+            assert_eq!(
+                refused.is(412, "version_mismatch").body["field"],
+                "If-Match",
+                "{late}"
+            );
+        }
+        for malformed in ["", "\"x\"", "W/1", "*, \"1\""] {
+            let refused = patch(&[malformed.to_owned()], 1).await;
+            assert_eq!(
+                refused.is(400, "invalid_request").body["field"],
+                "If-Match",
+                "{malformed:?}"
+            );
+        }
+        assert_eq!(env.version(&item).await, seen, "nothing was changed");
+        let paused = env
+            .admin(Method::PUT, &state)
+            .header("If-Match", format!("W/{seen}"))
+            .json(&json!({ "state": "paused" }));
+        assert_eq!(Answer::of(paused).await.body["state"], "paused");
+        let none = env
+            .admin(Method::PATCH, "/v1/items/no-such-item")
+            .header("If-Match", "*")
+            .json(&json!({ "limit_per_buyer": 1 }));
+        Answer::of(none).await.is(404, "item_not_found");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_state_for_another_version_is_not_set() {
     open(Options::default(), async |env| {
         let item = env.create(json!({ "stock": 5 })).await;
@@ -261,6 +323,14 @@ async fn a_bad_change_of_an_item_is_refused_by_the_name_of_the_field_and_changes
             (json!({ "limit_per_buyer": 0 }), "limit_per_buyer"),
             (json!({ "limit_per_buyer": "two" }), "limit_per_buyer"),
             (json!({ "opens_at": "tomorrow" }), "opens_at"),
+            (
+                json!({ "opens_at": "2027-07-01T10:00:00+01:00[Europe/Berlin]" }),
+                "opens_at",
+            ),
+            (
+                json!({ "closes_at": "2027-07-01T10:00:00Z[No/Where]" }),
+                "closes_at",
+            ),
             (json!({ "opens_at": "1970-01-01T00:00:00Z" }), "opens_at"),
             (json!({ "closes_at": "9999-01-01T00:00:00Z" }), "closes_at"),
             // Earlier than the item's other time.

@@ -368,7 +368,7 @@ async fn a_bad_parameter_is_refused_by_its_pointer() {
             ("limit=", "/limit"),
             ("limit=two", "/limit"),
             ("limit=1&limit=2", "/limit"),
-            ("after=", "/after"),
+            ("after=&after=", "/after"),
             ("after=nonsense", "/after"),
             ("after=%20", "/after"),
             (&*forged, "/after"),
@@ -415,7 +415,7 @@ async fn a_bad_parameter_is_refused_by_its_pointer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_list_refuses_a_bad_limit_and_a_cursor_of_no_page() {
+async fn every_list_begins_without_a_cursor_and_refuses_one_of_no_page_and_a_bad_limit() {
     on_both_ledgers(Options::default(), async |env| {
         let item = env.create(json!({ "stock": 5 })).await;
         for key in ["k1", "k2"] {
@@ -440,6 +440,11 @@ async fn every_list_refuses_a_bad_limit_and_a_cursor_of_no_page() {
             let next = page.body["next"]
                 .as_str()
                 .unwrap_or("AAAAAAAAAAAAAAAAAAAAAAAA");
+            let first = get("limit=1&after=").await;
+            assert_eq!(
+                (first.status, &first.body["next"]),
+                (200, &page.body["next"])
+            );
             let other = if next.starts_with('A') { 'B' } else { 'A' };
             for (query, pointer) in [
                 ("limit=0".to_owned(), "/limit"),

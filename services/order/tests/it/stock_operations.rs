@@ -526,6 +526,23 @@ async fn a_change_of_stock_for_another_version_moves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_stock_is_set_for_a_weak_version_one_of_a_list_and_any() {
+    open(Options::reconciled(), async |env| {
+        let item = env.create(json!({ "stock": 10 })).await;
+        let weak = format!("W/{}", env.version(&item).await);
+        is_stocked(&env.set_stock(&item, &weak, 11).await, 11, 11);
+        env.set_stock(&item, &weak, 12)
+            .await
+            .is(412, "version_mismatch");
+        let list = format!("{weak}, {}", env.version(&item).await);
+        is_stocked(&env.set_stock(&item, &list, 13).await, 13, 13);
+        is_stocked(&env.set_stock(&item, "*", 14).await, 14, 14);
+        is_stocked(&env.set_stock(&item, "*", 14).await, 14, 14);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_bad_change_is_refused_by_the_name_of_the_field_and_changes_nothing() {
     open(Options::reconciled(), async |env| {
         let item = env.create(json!({ "stock": 10 })).await;
@@ -571,7 +588,7 @@ async fn a_bad_change_is_refused_by_the_name_of_the_field_and_changes_nothing() 
                 "{body}"
             );
         }
-        for value in ["", "x", "\"x\"", "*", "-1", "W/\"1\""] {
+        for value in ["", "x", "\"x\"", "-1", "W/1", "*, \"1\""] {
             let request = env
                 .stock_request(0, Method::PUT, &item)
                 .header("If-Match", value)
@@ -588,9 +605,11 @@ async fn a_bad_change_is_refused_by_the_name_of_the_field_and_changes_nothing() 
         env.move_stock(0, "no-such-item", "key", &json!({ "withdraw": 1 }))
             .await
             .is(404, "item_not_found");
-        env.set_stock("no-such-item", "\"1\"", 1)
-            .await
-            .is(404, "item_not_found");
+        for version in ["\"1\"", "*"] {
+            env.set_stock("no-such-item", version, 1)
+                .await
+                .is(404, "item_not_found");
+        }
         for (method, body) in [
             (Method::POST, json!({ "add": 1 })),
             (Method::PUT, json!({ "stock": 1 })),

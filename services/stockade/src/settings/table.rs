@@ -150,6 +150,12 @@ pub(super) const SETTINGS: &[Setting] = &[
         "STOCKADE_JWT_AUDIENCE",
         "audience (`aud`) that buyers' tokens must name, so that tokens for other applications do not buy; unset: any",
     ),
+    setting(
+        "jwt_leeway_seconds",
+        "STOCKADE_JWT_LEEWAY_SECONDS",
+        "30",
+        "how many seconds `nbf` and `iat` of a buyer's token may be in the future, because the clock of your login is another one; `exp` has no leeway",
+    ),
     unset(
         "jwt_public_key",
         "STOCKADE_JWT_PUBLIC_KEY",

@@ -54,6 +54,11 @@ fn an_invalid_value_is_refused_with_its_origin_and_the_expected_value() {
             "soon",
             "a whole number from 50 to 60000",
         ),
+        (
+            "STOCKADE_JWT_LEEWAY_SECONDS",
+            "601",
+            "a whole number from 0 to 600",
+        ),
         ("STOCKADE_BATCH_MAX", "0", "a whole number from 1 to 2000"),
         ("STOCKADE_BODY_BYTES_MAX", "-1", "a whole number"),
         ("STOCKADE_LOG", "stock=loud", "a filter"),

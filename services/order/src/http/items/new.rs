@@ -1,6 +1,6 @@
 //! A new item, as an admin describes it.
 
-use domain::{Durability, Item, ItemId, ItemState, Quantity, Wave, Window};
+use domain::{Durability, GivenTime, Item, ItemId, ItemState, Quantity, Wave, Window};
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
@@ -21,8 +21,9 @@ const TIMES: &str = "expected a time after 1970-01-01T00:00:00Z and before the y
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewItem {
-    /// The item's id: 1 to 64 of `A-Z a-z 0-9 . _ -`.
-    #[schema(value_type = String, pattern = "^[A-Za-z0-9._-]{1,64}$", example = "maotai")]
+    /// The item's id: 1 to 64 of `A-Z a-z 0-9 . _ -`, and neither `.` nor `..`.
+    #[schema(value_type = String, pattern = r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}$", example = "maotai")]
+    #[serde(deserialize_with = "new_id")]
     id: ItemId,
     /// The title that buyers see, 200 characters at most. Default: the id.
     #[schema(
@@ -48,10 +49,10 @@ pub(crate) struct NewItem {
     segments: Option<Whole<1, { Item::MAX_SEGMENTS as u64 }>>,
     /// The first moment at which it sells. Default: no start.
     #[schema(value_type = Option<String>, format = DateTime)]
-    opens_at: Option<Timestamp>,
+    opens_at: Option<GivenTime>,
     /// The first moment at which it does not sell any more. Default: no end.
     #[schema(value_type = Option<String>, format = DateTime)]
-    closes_at: Option<Timestamp>,
+    closes_at: Option<GivenTime>,
     /// Seconds for which an order holds its units. Default: 900.
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 31_536_000)]
     hold_seconds: Option<Whole<1, YEAR_SECONDS>>,
@@ -77,7 +78,7 @@ pub(crate) struct NewItem {
 pub(crate) struct NewWave {
     /// When they are added. It identifies the wave among those of the item.
     #[schema(value_type = String, format = DateTime)]
-    at: Timestamp,
+    at: GivenTime,
     /// Number of units.
     #[schema(value_type = u64, minimum = 1, maximum = 1_000_000_000_000_u64, example = 100)]
     units: Whole<1, { Item::MAX_STOCK }>,
@@ -176,7 +177,7 @@ fn narrow<T: TryFrom<u64> + Default>(number: u64) -> T {
 
 /// Redis and the ledger store milliseconds. A fraction that is not stored must not make a repeat of
 /// the request look different.
-pub(crate) fn whole_ms(time: Timestamp) -> Timestamp {
+pub(crate) fn whole_ms(GivenTime(time): GivenTime) -> Timestamp {
     Timestamp::from_millisecond(time.as_millisecond()).unwrap_or(time)
 }
 
@@ -234,6 +235,13 @@ fn default_segments(stock: u64, masters: u16) -> u16 {
         1
     };
     useful.min(Item::MAX_SEGMENTS).min(worthwhile)
+}
+
+/// Reads the id of a new item.
+fn new_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ItemId, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    ItemId::addressable(text)
+        .map_err(|invalid| serde::de::Error::custom(format_args!("expected {}", invalid.expected)))
 }
 
 /// Reads an enum from its name; the error lists the names.

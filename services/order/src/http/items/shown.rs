@@ -2,15 +2,18 @@
 
 use axum::response::{IntoResponse, Response};
 use domain::{Durability, Item, ItemId, ItemState, Quantity, Wave};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{StatusCode, header};
 use jiff::Timestamp;
 use ledger::{Changed, ItemChange};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::super::{
-    App, Problem,
-    words::{DurabilityWord, ItemStateWord},
+use super::{
+    super::{
+        App, Problem,
+        words::{DurabilityWord, ItemStateWord},
+    },
+    if_match::etag,
 };
 use crate::engine::{ItemView, SegmentView};
 
@@ -238,27 +241,4 @@ pub(crate) async fn item_shown(
 ) -> Result<Response, Problem> {
     let (version, body) = view(app, id, true).await?;
     Ok((status, [(header::ETAG, etag(version))], axum::Json(body)).into_response())
-}
-
-/// The version in `If-Match`, from an earlier `ETag`.
-pub(crate) fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
-    let Some(value) = headers.get(header::IF_MATCH) else {
-        return Ok(None);
-    };
-    let version = value
-        .to_str()
-        .ok()
-        .and_then(|text| text.trim().trim_matches('"').parse().ok());
-    version.map(Some).ok_or_else(|| {
-        Problem::invalid(
-            "If-Match",
-            "expected the item's version in quotes, as in its ETag",
-        )
-    })
-}
-
-/// The item's version as `ETag`, for a later `If-Match`.
-pub(crate) fn etag(version: u64) -> HeaderValue {
-    HeaderValue::try_from(format!("\"{version}\""))
-        .unwrap_or_else(|_| HeaderValue::from_static("\"0\""))
 }

@@ -10,16 +10,17 @@ places the orders of many buyers, and a `Webhook` verifies what Stockade sends.
     print(placed.order.id, placed.order.state)
 
 Rule 1: the same key until the outcome is known. A `NewOrder` or a `NewCart` contains its key:
-create it once, store `order.key`, and place that same value again. Rule 2: `OutcomeUnknown` is never a refusal; only
-`Refused` is. Rule 3: verify before you trust: look at `order.state`, at `placed.recorded`, and at
-the signature of a webhook.
+create it once, store `order.key`, and place that same value again. Rule 2: `OutcomeUnknown` is never
+a refusal; only `Refused` is, and after an unknown outcome only one with `settles_key`. Rule 3:
+verify before you trust: look at `placed.recorded`, and at the signature of a webhook. A key whose
+order has ended is used up: `NoLongerHeld`.
 """
 
 from .batch import BuyerOrder
 from .batcher import OrderBatcher
 from .carts import Cart, CartLine, CartPayment, NewCart, PlacedCart
 from .client import Admin, Buyer, Client, PaymentProvider
-from .errors import Contract, Error, InvalidInput, OutcomeUnknown, Problem, Refused
+from .errors import Contract, Error, InvalidInput, NoLongerHeld, OutcomeUnknown, Problem, Refused
 from .models import Event, EventPage, Item, ListedOrder, NewOrder, Order, Payment, Placed, RefundDue
 from .retry import RetryPolicy
 from .signatures import InvalidSignature, Webhook, mint_buyer, sign_payment
@@ -42,6 +43,7 @@ __all__ = [
     "ListedOrder",
     "NewCart",
     "NewOrder",
+    "NoLongerHeld",
     "Order",
     "OrderBatcher",
     "OutcomeUnknown",

@@ -41,10 +41,11 @@ def _read_line(item: str, order: BuyerOrder, result: object) -> Placed | Error:
     try:
         if not isinstance(result, dict) or not isinstance(result.get("status"), int):
             raise Contract(200, "a result has no status")
+        seconds = result.get("retry_after")
         response = Response(
             status=result["status"],
             replayed=result.get("replayed") is True,
-            retry_after=result.get("retry_after"),
+            retry_after=seconds if isinstance(seconds, int) else None,
             version=None,
             body=json.dumps(result).encode(),
         )

@@ -8,13 +8,16 @@ batches grow by themselves.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from .attempts import Attempts
 from .batch import BuyerOrder
 from .client import Admin
 from .errors import Error, OutcomeUnknown
@@ -30,7 +33,7 @@ FLIGHTS = 2
 class _Waiting:
     order: BuyerOrder
     deadline: float
-    attempts: int = 0
+    attempts: Attempts = field(default_factory=Attempts)
     future: Future[Placed] = field(default_factory=Future)
 
 
@@ -43,6 +46,11 @@ class OrderBatcher:
 
     def __init__(self, admin: Admin, item: str, *, flights: int = FLIGHTS) -> None:
         self._admin, self._item, self._flights_max = admin, item, flights
+        self._forget()
+        _BATCHERS.add(self)
+
+    def _forget(self) -> None:
+        """Starts with nothing under way: the threads of a parent process do not exist here."""
         self._lock = threading.Lock()
         self._waiting: deque[_Waiting] = deque()
         self._flights = 0
@@ -52,7 +60,10 @@ class OrderBatcher:
         return self.submit(buyer, quantity, key).result()
 
     def submit(self, buyer: str, quantity: int, key: str) -> Future[Placed]:
-        """The same without waiting. Do not forget the key, whatever becomes of the future."""
+        """The same without waiting. Do not forget the key, whatever becomes of the future.
+
+        The future belongs to this process; in a child that is forked later it never ends.
+        """
         deadline = time.monotonic() + self._admin.retry.deadline
         waiting = _Waiting(BuyerOrder(buyer, quantity, key), deadline)
         waiting.future.set_running_or_notify_cancel()  # It cannot be called back.
@@ -71,6 +82,8 @@ class OrderBatcher:
     def _fly(self) -> None:
         """Sends what waits, request by request, until nothing waits."""
         while batch := self._next_batch():
+            for waiting in batch:
+                waiting.attempts.begin()
             results = self._send([waiting.order for waiting in batch])
             again = [
                 (waiting, pause)
@@ -100,15 +113,25 @@ class OrderBatcher:
 
     def _settle(self, waiting: _Waiting, result: Placed | Error) -> float | None:
         """Answers the order, or returns the pause before it is sent again."""
-        waiting.attempts += 1
         if isinstance(result, Placed):
             waiting.future.set_result(result)
             return None
-        retry = self._admin.retry
-        pause = retry.pause_after(waiting.attempts, result.retry_after)
-        if result.is_retryable and time.monotonic() + pause <= waiting.deadline:
+        error, retry = waiting.attempts.judge(result), self._admin.retry
+        pause = retry.pause_after(waiting.attempts.count, error.retry_after)
+        if error.is_retryable and time.monotonic() + pause <= waiting.deadline:
             return pause
-        if isinstance(result, OutcomeUnknown):
-            result = OutcomeUnknown(result.cause, waiting.attempts)
-        waiting.future.set_exception(result)
+        waiting.future.set_exception(error)
         return None
+
+
+#: What a child of this process must forget.
+_BATCHERS: weakref.WeakSet[OrderBatcher] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for batcher in list(_BATCHERS):
+        batcher._forget()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork.
+    os.register_at_fork(after_in_child=_forget_all)

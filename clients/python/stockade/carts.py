@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from .errors import Contract
+from .errors import Contract, NoLongerHeld
 from .models import check_key, read
 from .transport import Response
 
@@ -70,15 +70,15 @@ class Cart:
 
     @property
     def has_units(self) -> bool:
-        """Whether the units of all lines belong to the buyer."""
+        """Whether the units of all lines belong to the buyer: it is `held` or `confirmed`."""
         return self.state in ("held", "confirmed")
 
 
 @dataclass(frozen=True)
 class PlacedCart:
-    """A cart that was placed, now or by an earlier request with the same key."""
+    """A cart that was placed, now or by an earlier request with the same key, and holds units."""
 
-    #: The cart as it is now. After a replay it may have moved on.
+    #: The cart as it is now: `held`, or after a replay perhaps `confirmed`.
     cart: Cart
     #: Whether an earlier request with this key had placed it.
     replayed: bool
@@ -108,7 +108,7 @@ def read_cart(response: Response, cart: str | None = None) -> Cart:
 
 
 def read_placed_cart(cart: NewCart, response: Response) -> PlacedCart:
-    """Reads the response to `cart`, and verifies that it is about this cart."""
+    """Reads the response to `cart`, and verifies that it is about this cart and holds units."""
     found = read_cart(response)
     wanted: Counter[str] = Counter()
     for item, units in cart.lines:
@@ -116,4 +116,6 @@ def read_placed_cart(cart: NewCart, response: Response) -> PlacedCart:
     got = {line.item: line.quantity for line in found.lines}
     if got != wanted or len(got) != len(found.lines):
         raise Contract(response.status, f"expected a cart of {dict(wanted)}, found one of {got}")
+    if not found.has_units:
+        raise NoLongerHeld(cart=found)
     return PlacedCart(found, response.replayed)

@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
+from .attempts import Attempts
 from .batch import BuyerOrder, read_results
 from .carts import Cart, CartPayment, NewCart, PlacedCart, read_cart, read_placed_cart
-from .errors import Contract, Error, InvalidInput, OutcomeUnknown, Refused
+from .errors import Contract, Error, InvalidInput
 from .models import (
     Event,
     EventPage,
@@ -32,9 +33,6 @@ from .transport import Instance, Response
 
 T = TypeVar("T")
 
-#: Seconds for which an attempt of unknown outcome may still place a cart: twice the service's bound.
-_CART_SETTLED = 10.0
-
 #: Rows of a page, when an iterator reads all of them.
 _ROWS = 1000
 
@@ -52,6 +50,11 @@ class Request:
     payment_secret: str | None = None
     #: Seconds that the service itself may wait before it answers.
     wait: float = 0.0
+
+    @property
+    def reads(self) -> bool:
+        """Whether it changes nothing, however often it is sent."""
+        return self.method == "GET"
 
     def parts(self) -> tuple[dict[str, str], bytes | None]:
         headers, body = dict(self.headers), None
@@ -112,26 +115,26 @@ class Client:
     def send(self, request: Request) -> Response:
         """Sends `request`, and repeats it while the outcome is unknown and the policy allows it.
 
-        A refusal that is not final does not end the attempts as long as an earlier one may still
-        place the cart.
+        After an attempt that was lost, only a decision of the service ends the attempts.
         """
+        return self.send_as(request, Attempts(reads=request.reads))
+
+    def send_as(self, request: Request, attempts: Attempts) -> Response:
+        """`send` with attempts that the caller judges the parts of the response by."""
         deadline = time.monotonic() + self.retry.deadline
-        unknown: tuple[float, OutcomeUnknown] | None = None
-        for attempts in itertools.count(1):
+        while True:
+            attempts.begin()
             try:
-                return self.send_once(request)
-            except OutcomeUnknown as error:
-                unknown = (time.monotonic(), error)
-            except Refused as error:
-                if error.is_final or not unknown or time.monotonic() - unknown[0] > _CART_SETTLED:
-                    raise
-            error = unknown[1]
-            error.attempts = attempts
-            pause = self.retry.pause_after(attempts, error.retry_after)
-            if not error.is_retryable or time.monotonic() + pause > deadline:
-                raise error
+                response = self.send_once(request)
+                if not attempts.has_lost or response.is_of_the_service:
+                    return response
+                raise Contract(response.status, "the body is not the documented JSON")
+            except Error as error:
+                known = attempts.judge(error)
+            pause = self.retry.pause_after(attempts.count, known.retry_after)
+            if not known.is_retryable or time.monotonic() + pause > deadline:
+                raise known
             time.sleep(pause)
-        raise AssertionError("the loop has no end")
 
     def send_once(self, request: Request) -> Response:
         """Sends `request` once; only success statuses return."""
@@ -151,7 +154,8 @@ class Buyer:
     def place(self, order: NewOrder) -> Placed:
         """Places an order, and repeats the request with the same key while the outcome is unknown.
 
-        A repeat of an order that exists succeeds too. It returns the order as it is now.
+        A repeat of an order that holds units succeeds too, and returns it as it is now. The order
+        of the key may also have ended since: that is `NoLongerHeld`.
         """
         path = _item_path(order.item, "/orders")
         key = {"Idempotency-Key": order.key}
@@ -174,7 +178,8 @@ class Buyer:
     def place_cart(self, cart: NewCart) -> PlacedCart:
         """Places a cart, and repeats the request with the same key while the outcome is unknown.
 
-        All lines are held, or none: `error.problem.item` of the `Refused` names the item then.
+        All lines are held, or none: `error.problem.item` of the `Refused` names the item then. A
+        cart of the key that has ended since is `NoLongerHeld`.
         """
         key = {"Idempotency-Key": cart.key}
         request = Request("POST", "/v1/carts", self._token, key, cart.body())
@@ -296,8 +301,13 @@ class Admin:
         The whole request is repeated while its outcome is unknown, but not single orders whose
         outcome is: `OrderBatcher` does that.
         """
-        response = self._client.send(self._batch(item, orders))
-        return read_results(item, orders, response)
+        attempts = Attempts()
+        response = self._client.send_as(self._batch(item, orders), attempts)
+        results = read_results(item, orders, response)
+        return [
+            attempts.judge(result) if isinstance(result, Error) else result
+            for result in results
+        ]
 
     def place_batch_once(self, item: str, orders: Sequence[BuyerOrder]) -> list[Placed | Error]:
         """`place_batch` without a repeat of the request."""

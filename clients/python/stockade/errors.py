@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .answers import is_decision, may_have_run
+
+if TYPE_CHECKING:
+    from .carts import Cart
+    from .models import Order
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,15 @@ class Error(Exception):
         return True
 
     @property
+    def settles_key(self) -> bool:
+        """Whether this is the service's own decision, which counts for earlier attempts as well.
+
+        Ask it after a call whose outcome was unknown, in the call that repeats it: a refusal with
+        status 401, 403, 404 or 429, or one of a proxy, says nothing about the call before.
+        """
+        return False
+
+    @property
     def retry_after(self) -> int | None:
         """Seconds that the service asks to wait before a repeat."""
         return self.problem.retry_after if self.problem else None
@@ -60,9 +76,11 @@ class Error(Exception):
 
 
 class Refused(Error):
-    """The service decided against the request. A repeat of it changes nothing.
+    """The request was refused, and no attempt of this call has taken effect.
 
-    The exception is `too_many_requests`: the same request may be sent again after `retry_after`.
+    If `settles_key`, the service has decided. Otherwise something before the decision has refused
+    the request, such as a token that has expired (401) or a limit of requests (429): mend that, or
+    wait for `retry_after`, and send the same request again.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -76,22 +94,70 @@ class Refused(Error):
     def is_final(self) -> bool:
         return self.problem.final
 
+    @property
+    def settles_key(self) -> bool:
+        return self.is_final and is_decision(self.problem.status, self.problem.code)
+
+
+class NoLongerHeld(Error):
+    """The key is that of an order or a cart which has ended and holds no units.
+
+    It was placed by an earlier request, and was cancelled, refunded or not paid in time since. The
+    key stays its own for good, so a new attempt of the buyer needs a new key.
+    """
+
+    def __init__(self, *, order: Order | None = None, cart: Cart | None = None) -> None:
+        super().__init__(order, cart)
+        #: The order as it is now, if an order was placed.
+        self.order = order
+        #: The cart as it is now, if a cart was placed.
+        self.cart = cart
+
+    @property
+    def state(self) -> str:
+        """The state of the order or the cart: `cancelled`, `expired`, `refund_due`, `refunded`."""
+        ended = self.order or self.cart
+        return ended.state if ended else ""
+
+    @property
+    def settles_key(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        what = "order" if self.order else "cart"
+        return f"the {what} of this key is {self.state}: a new {what} needs a new key"
+
 
 class OutcomeUnknown(Error):
     """The request may or may not have taken effect. Repeat it, with the same key."""
 
-    def __init__(self, cause: Problem | Exception, attempts: int = 1) -> None:
+    def __init__(
+        self, cause: Problem | Exception, attempts: int = 1, *, answer: Error | None = None
+    ) -> None:
         super().__init__(cause, attempts)
+        #: What happened to the attempt whose outcome is unknown.
         self.cause = cause
         #: Number of times that the request was sent.
         self.attempts = attempts
+        #: How a later attempt ended, if that settles nothing: a 401, 403, 404 or 429, or a proxy.
+        self.answer = answer
         self.problem = cause if isinstance(cause, Problem) else None
 
     def __str__(self) -> str:
+        later = f"; a later attempt: {self.answer}" if self.answer else ""
         return (
             f"the outcome is unknown after {self.attempts} attempts, "
-            f"repeat the same request: {self.cause or type(self.cause).__name__}"
+            f"repeat the same request: {self.cause or type(self.cause).__name__}{later}"
         )
+
+    @property
+    def may_have_run(self) -> bool:
+        """False if the last answer proves that its own attempt changed nothing (`unavailable`)."""
+        return self.problem is None or may_have_run(self.problem.status, self.problem.code)
+
+    @property
+    def retry_after(self) -> int | None:
+        return self.answer.retry_after if self.answer else super().retry_after
 
     @property
     def is_outcome_unknown(self) -> bool:
@@ -104,9 +170,9 @@ class OutcomeUnknown(Error):
 
 
 class Contract(Error):
-    """The service sent what the API does not promise: a defect, or not a Stockade at all.
+    """The answer is not what the API promises: a defect, or not a Stockade at all.
 
-    After a success status the request has taken effect.
+    After a success status of the service the request has taken effect.
     """
 
     def __init__(self, status: int, violation: str) -> None:

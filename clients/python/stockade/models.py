@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
 from typing import Any, TypeVar, get_origin, get_type_hints
 
-from .errors import Contract, InvalidInput
+from .errors import Contract, InvalidInput, NoLongerHeld
 from .transport import Response
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ def _value(expected: Any, value: Any, name: str, status: int) -> Any:
 
 
 def read_placed(order: NewOrder, response: Response) -> Placed:
-    """Reads the response to `order`, and verifies that it is about this order."""
+    """Reads the response to `order`, and verifies that it is about this order and holds units."""
     found = read(Order, response.json(), response.status)
     if (found.item, found.quantity) != (order.item, order.quantity):
         raise Contract(
@@ -54,6 +54,8 @@ def read_placed(order: NewOrder, response: Response) -> Placed:
             f"expected an order of {order.quantity} x {order.item}, "
             f"found one of {found.quantity} x {found.item}",
         )
+    if not found.has_units:
+        raise NoLongerHeld(order=found)
     return Placed(found, response.replayed, response.status == 201)
 
 
@@ -101,15 +103,15 @@ class Order:
 
     @property
     def has_units(self) -> bool:
-        """Whether the units belong to the buyer."""
+        """Whether the units belong to the buyer: it is `held` or `confirmed`."""
         return self.state in ("held", "confirmed")
 
 
 @dataclass(frozen=True)
 class Placed:
-    """An order that was placed, now or by an earlier request with the same key."""
+    """An order that was placed, now or by an earlier request with the same key, and holds units."""
 
-    #: The order as it is now. After a replay it may have moved on.
+    #: The order as it is now: `held`, or after a replay perhaps `confirmed`.
     order: Order
     #: Whether an earlier request with this key had placed it.
     replayed: bool

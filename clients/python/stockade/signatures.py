@@ -7,10 +7,16 @@ import binascii
 import hashlib
 import hmac
 import json
+import re
 import time
 from collections.abc import Iterable, Mapping
+from typing import Any
 
+from .errors import Contract
 from .models import Event, read
+
+#: A mapping of names to values, or pairs of them, as text or as ASCII bytes (as ASGI has them).
+Headers = Mapping[str, str] | Iterable[tuple[str, str]] | Iterable[tuple[bytes, bytes]]
 
 #: `{"alg":"HS256","typ":"JWT"}` in base64url.
 _HEADER = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9"
@@ -70,28 +76,33 @@ class Webhook:
             raise ValueError("secrets: expected whsec_ and base64")
         return key
 
-    def verify(self, headers: Mapping[str, str], body: bytes, *, now: float | None = None) -> Event:
+    def verify(self, headers: Headers, body: bytes, *, now: float | None = None) -> Event:
         """The event in `body`, which must be the raw body of the request.
 
-        Remember `event.id` with what you do about the event: it may come again.
+        `headers` are a mapping or pairs, with names in any case. Anything that Stockade would not
+        send is `InvalidSignature`. Remember `event.id` with what you do about the event: it may
+        come again.
         """
         self.check(headers, body, now=now)
-        return read(Event, json.loads(body))
-
-    def check(self, headers: Mapping[str, str], body: bytes, *, now: float | None = None) -> None:
-        """Raises `InvalidSignature` unless a secret has signed the headers and the raw body now."""
-        header = {name.lower(): value for name, value in headers.items()}
         try:
-            message, seconds = header["webhook-id"], header["webhook-timestamp"]
-            signatures = header["webhook-signature"].split()
-        except KeyError as missing:
-            raise InvalidSignature(f"no header {missing.args[0]}") from None
-        if not (seconds.isascii() and seconds.isdigit()):
+            return read(Event, json.loads(body))
+        except (Contract, ValueError, RecursionError):
+            raise InvalidSignature("the body is no event") from None
+
+    def check(self, headers: Headers, body: bytes, *, now: float | None = None) -> None:
+        """Raises `InvalidSignature` unless a secret has signed the headers and the raw body now."""
+        if not isinstance(body, (bytes, bytearray, memoryview)):
+            raise InvalidSignature("the body is not the raw bytes of the request")
+        known = _webhook_headers(headers)
+        message, seconds, signatures = (
+            _required(known, f"webhook-{name}") for name in ("id", "timestamp", "signature")
+        )
+        if not re.fullmatch(r"[0-9]{1,15}", seconds):
             raise InvalidSignature("webhook-timestamp is no number")
         if abs((time.time() if now is None else now) - int(seconds)) > self._tolerance:
             raise InvalidSignature("webhook-timestamp is too far from now")
-        signed = f"{message}.{seconds}.".encode() + body
-        if not self._is_signed(signed, signatures):
+        signed = f"{message}.{seconds}.".encode() + bytes(body)
+        if not self._is_signed(signed, signatures.split()):
             raise InvalidSignature("no signature matches")
 
     def _is_signed(self, signed: bytes, signatures: Iterable[str]) -> bool:
@@ -102,3 +113,34 @@ class Webhook:
             hmac.compare_digest(one, other.encode()) for one in wanted for other in signatures
         ]
         return any(matches)
+
+
+def _webhook_headers(headers: Any) -> dict[str, str | None]:
+    """The headers of a webhook by their lower-case names. `None`: no text, or there are several."""
+    found: dict[str, str | None] = {}
+    try:
+        pairs = list(headers.items() if hasattr(headers, "items") else headers)
+        for name, value in pairs:
+            lower = (_ascii(name) or "").lower()
+            if lower.startswith("webhook-"):
+                text = _ascii(value)
+                found[lower] = text if found.get(lower, text) == text else None
+    except (TypeError, ValueError):
+        raise InvalidSignature("the headers are neither a mapping nor pairs") from None
+    return found
+
+
+def _ascii(value: Any) -> str | None:
+    """The text of a header. What Stockade sends is ASCII."""
+    if isinstance(value, bytes):
+        value = value.decode("latin-1")
+    return value if isinstance(value, str) and value.isascii() else None
+
+
+def _required(headers: dict[str, str | None], name: str) -> str:
+    if name not in headers:
+        raise InvalidSignature(f"no header {name}")
+    value = headers[name]
+    if value is None:
+        raise InvalidSignature(f"the header {name} is no ASCII text, or there are several")
+    return value

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import re
 import threading
 import time
+import weakref
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from .answers import leaves_open
 from .errors import Contract, InvalidInput, OutcomeUnknown, Problem, Refused
 
 #: The service, or a proxy before it, closes connections that are idle for longer.
@@ -34,15 +38,25 @@ class Response:
         except ValueError as error:
             raise Contract(self.status, f"the body is not JSON: {error}") from None
 
+    @property
+    def is_of_the_service(self) -> bool:
+        """Whether the body of this success is such as the API has, and not the page of a proxy."""
+        if self.status == 204:
+            return not self.body
+        try:
+            return isinstance(json.loads(self.body), dict)
+        except ValueError:
+            return False
+
     def into_success(self) -> Response:
         """The response if its status is a success.
 
-        Other 4xx statuses are refusals: the service decided. 408 and every 5xx status leave the
-        outcome open, whether the service sent it or a proxy before it.
+        Other 4xx statuses are refusals of this attempt, by the service or by something before it.
+        408 and every 5xx status leave the outcome open.
         """
         if 200 <= self.status <= 299:
             return self
-        if self.status == 408 or 500 <= self.status <= 599:
+        if leaves_open(self.status):
             raise OutcomeUnknown(self.problem())
         if 400 <= self.status <= 499:
             raise Refused(self.problem())
@@ -56,17 +70,17 @@ class Response:
         known = body if isinstance(body, dict) else {}
         return Problem(
             status=self.status,
-            code=str(known.get("code", "")),
-            detail=str(known.get("detail", "")),
-            field=known.get("field"),
-            item=known.get("item"),
+            code=_text(known, "code") or "",
+            detail=_text(known, "detail") or "",
+            field=_text(known, "field"),
+            item=_text(known, "item"),
             final=known.get("final") is not False,
             retry_after=self.retry_after,
         )
 
 
 class Instance:
-    """An instance of the service. Threads share its connections."""
+    """An instance of the service. Threads share its connections, and processes do not."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -77,6 +91,11 @@ class Instance:
         )
         self._address = (parts.hostname, parts.port)
         self._path = parts.path.rstrip("/")
+        self._forget()
+        _INSTANCES.add(self)
+
+    def _forget(self) -> None:
+        """Starts without connections. Two processes that share one would read each other's answers."""
         self._lock = threading.Lock()
         self._idle: list[tuple[float, http.client.HTTPConnection]] = []
 
@@ -125,6 +144,22 @@ class Instance:
                 self._idle.pop()[1].close()
 
 
+#: What a child of this process must forget.
+_INSTANCES: weakref.WeakSet[Instance] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for instance in list(_INSTANCES):
+        connections = instance._idle
+        instance._forget()
+        for _, connection in connections:
+            connection.close()  # Closes the copy of this process; the parent's stays open.
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork.
+    os.register_at_fork(after_in_child=_forget_all)
+
+
 def _receive(response: http.client.HTTPResponse) -> Response:
     # `http.client` takes headers that break off for complete ones, and a body without a length for
     # one that ends with the connection. Each response of the service has a length.
@@ -134,11 +169,23 @@ def _receive(response: http.client.HTTPResponse) -> Response:
         status=response.status,
         replayed=response.headers.get("Idempotent-Replayed") == "true",
         retry_after=_number(response.headers.get("Retry-After")),
-        version=_number(response.headers.get("ETag")),
+        version=_version(response.headers.get("ETag")),
         body=response.read(),
     )
 
 
+def _text(body: dict[str, Any], name: str) -> str | None:
+    """A field of a body that may come from anybody: a gateway's `code` can be a number."""
+    value = body.get(name)
+    return value if isinstance(value, str) else None
+
+
+def _version(tag: str | None) -> int | None:
+    """The version in an `ETag`. A proxy that compresses makes it weak (`W/"3"`) or `"3-gzip"`."""
+    version = re.fullmatch(r'(?:W/)?"?([0-9]+)(?:[-;][^"]*)?"?', tag or "")
+    return _number(version[1]) if version else None
+
+
 def _number(text: str | None) -> int | None:
-    text = (text or "").strip('"')
-    return int(text) if text.isascii() and text.isdigit() else None
+    """A number of at most 15 digits; Python refuses to read one of thousands."""
+    return int(text) if text and re.fullmatch(r"[0-9]{1,15}", text) else None

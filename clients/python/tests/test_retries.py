@@ -1,17 +1,20 @@
 """Retries and batches, against a server that answers by a script."""
 
 import json
+import os
 import threading
 import unittest
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from stockade import (
+    BuyerOrder,
     Client,
     Contract,
     InvalidInput,
     NewCart,
     NewOrder,
+    NoLongerHeld,
     OrderBatcher,
     OutcomeUnknown,
     Refused,
@@ -47,7 +50,7 @@ FAST = RetryPolicy(deadline=120, pause=0.001, pause_max=0.01)
 
 
 class Server:
-    """Answers each request as the script says: status and body, or bytes as they are."""
+    """Answers each request as the script says: status, body and perhaps headers, or raw bytes."""
 
     def __init__(self, *script) -> None:
         self.script, self.seen, self.lock = list(script), [], threading.Lock()
@@ -59,6 +62,9 @@ class Server:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 owner.answer(self, json.loads(body))
+
+            def do_GET(self) -> None:
+                owner.answer(self, None)
 
             def log_message(self, *_) -> None:
                 pass
@@ -76,9 +82,11 @@ class Server:
             handler.wfile.write(answer)
             handler.close_connection = True
             return
-        status, value = answer
-        text = json.dumps(value).encode()
+        status, value, *headers = answer
+        text = value if isinstance(value, bytes) else json.dumps(value).encode()
         handler.send_response(status)
+        for name, content in headers[0].items() if headers else ():
+            handler.send_header(name, content)
         handler.send_header("Content-Length", str(len(text)))
         handler.end_headers()
         handler.wfile.write(text)
@@ -144,7 +152,7 @@ class Retries(unittest.TestCase):
         for attempts, least, most in [(1, 0.05, 0.1), (2, 0.1, 0.2), (4, 0.4, 0.8), (99, 0.5, 1)]:
             self.assertTrue(least <= policy.pause_after(attempts, None) <= most)
         self.assertEqual(policy.pause_after(1, 1), 1)
-        self.assertEqual(policy.pause_after(1, 60), 1)
+        self.assertEqual(policy.pause_after(1, 60), 60, "the service knows better")
 
     def test_bad_input_is_never_sent(self) -> None:
         for key in ["", "a b", "é", "a\n", "x" * 256]:
@@ -171,6 +179,242 @@ def ends_at_the_deadline(
             return
         test.assertLess(deadline, 60, f"{received()} attempts")
         deadline *= 2
+
+
+#: Answers that do not come from the decision on the key: of the service's own checks before it, of
+#: a gateway with codes of its own, and of proxies with pages.
+UNDECIDED = [
+    (400, {"code": "invalid_request", "field": "quantity"}),
+    (401, {"code": "unauthorized"}),
+    (403, {"code": "forbidden"}),
+    (404, {"code": "item_not_found"}),
+    (404, {"message": "no Route matched with those values"}),
+    (409, {"code": 409, "status": "Conflict"}),
+    (409, {"code": "a_code_of_later"}),
+    (409, b"<html>conflict</html>"),
+    (429, {"code": "too_many_requests"}),
+    (429, b"slow down"),
+    (302, b"<html>moved</html>"),
+    (200, b"<html>please log in</html>"),
+    (200, []),
+]
+#: What loses an attempt: it may have taken its units.
+LOST = [
+    b"",
+    b"HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\r\n{",
+    (502, b"<html>bad gateway</html>"),
+    (503, {"code": "outcome_unknown"}),
+    (504, {"message": "upstream timed out"}),
+]
+
+
+class LostAttempts(unittest.TestCase):
+    """After an attempt whose answer was lost, only the service's decision on the key counts."""
+
+    def place(self, *script, retry=FAST):
+        with Server(*script) as server, Client(server.url, retry=retry) as client:
+            try:
+                return client.buyer("token").place(NewOrder("vase", 1))
+            finally:
+                self.sent = len(server.seen)
+
+    def test_no_other_answer_hides_the_order_of_the_lost_attempt(self) -> None:
+        for lost in LOST:
+            with self.subTest(lost):
+                placed = self.place(lost, *UNDECIDED, (201, HELD))
+                self.assertEqual(placed.order.state, "held")
+                self.assertEqual(self.sent, len(UNDECIDED) + 2)
+
+    def test_the_outcome_stays_unknown_at_the_deadline(self) -> None:
+        for answer in UNDECIDED:
+            with self.subTest(answer):
+
+                def place(retry: RetryPolicy, answer=answer) -> None:
+                    self.place(b"", answer, retry=retry)
+
+                ends_at_the_deadline(self, 2, 0.2, place, lambda: self.sent)
+
+    def test_the_error_tells_what_came_later(self) -> None:
+        refused = (401, {"code": "unauthorized"}, {"Retry-After": "600"})
+        with self.assertRaises(OutcomeUnknown) as raised:
+            self.place(b"", refused)
+        error = raised.exception
+        self.assertTrue(error.answer is not None and error.answer.is_code("unauthorized"))
+        self.assertEqual((error.attempts, error.retry_after), (2, 600))
+        self.assertIn("unauthorized", str(error))
+        self.assertFalse(error.settles_key)
+
+    def test_a_decision_settles_the_lost_attempt(self) -> None:
+        for code in ("sold_out", "buyer_limit_reached", "not_open", "idempotency_key_reused"):
+            for lost in LOST:
+                with self.subTest((code, lost)), self.assertRaises(Refused) as raised:
+                    self.place(lost, (401, {"code": "unauthorized"}), (409, {"code": code}))
+                self.assertTrue(raised.exception.settles_key)
+                self.assertEqual(self.sent, 3)
+
+    def test_before_a_lost_attempt_a_refusal_is_one(self) -> None:
+        for answer in UNDECIDED:
+            if answer[0] >= 400:
+                with self.subTest(answer), self.assertRaises(Refused) as raised:
+                    # The service says that nothing ran, so this attempt is not lost.
+                    self.place((503, {"code": "unavailable"}), answer)
+                self.assertFalse(raised.exception.settles_key)
+                self.assertEqual(self.sent, 2)
+
+    def test_a_lost_read_leaves_nothing_behind(self) -> None:
+        with Server(b"", (404, {"code": "order_not_found"})) as server:
+            with Client(server.url, retry=FAST) as client, self.assertRaises(Refused):
+                client.buyer("token").order(HELD["id"])
+
+    def test_the_lines_of_a_batch_share_its_lost_attempt(self) -> None:
+        refused = {"status": 400, "code": "invalid_request"}
+        sold_out = {"status": 409, "code": "sold_out"}
+        answer = (200, {"results": [refused, sold_out, {**HELD, "status": 201}]})
+        orders = [BuyerOrder(buyer, 1, "key") for buyer in ("ann", "bob", "cleo")]
+
+        def place(*script):
+            with Server(*script) as server, Client(server.url, retry=FAST) as client:
+                return client.admin("token").place_batch("vase", orders)
+
+        kinds = [type(result).__name__ for result in place(answer)]
+        self.assertEqual(kinds, ["Refused", "Refused", "Placed"])
+        kinds = [type(result).__name__ for result in place(b"", answer)]
+        self.assertEqual(kinds, ["OutcomeUnknown", "Refused", "Placed"])
+
+    def test_a_batcher_remembers_the_lost_attempt_of_an_order(self) -> None:
+        def line(**result):
+            return 200, {"results": [result]}
+
+        lost = line(status=503, code="outcome_unknown")
+        undecided = line(status=400, code="invalid_request")
+        script = [lost, undecided, (401, b"<html>"), line(**HELD, status=201)]
+        with Server(*script) as server, Client(server.url, retry=FAST) as client:
+            placed = OrderBatcher(client.admin("token"), "vase").order("ann", 1, "key")
+            self.assertEqual((placed.order.state, len(server.seen)), ("held", len(script)))
+
+
+class RetryAfter(unittest.TestCase):
+    def test_a_pause_beyond_the_deadline_ends_the_attempts(self) -> None:
+        answer = (503, {"code": "unavailable"}, {"Retry-After": "600"})
+        with Server(answer) as server, Client(server.url, retry=FAST) as client:
+            with self.assertRaises(OutcomeUnknown) as raised:
+                client.buyer("token").place(NewOrder("vase", 1))
+            self.assertEqual((len(server.seen), raised.exception.retry_after), (1, 600))
+
+    def test_a_value_that_is_no_number_of_seconds_counts_for_nothing(self) -> None:
+        for value in ("soon", "-1", "1.5", "9" * 5000):
+            answer = (503, {"code": "unavailable"}, {"Retry-After": value})
+            with self.subTest(value[:9]), Server(answer, (201, HELD)) as server:
+                with Client(server.url, retry=FAST) as client:
+                    client.buyer("token").place(NewOrder("vase", 1))
+
+
+class Ended(unittest.TestCase):
+    """A key whose order or cart has ended is no purchase."""
+
+    def test_an_order_that_holds_nothing_is_not_returned(self) -> None:
+        for state in ("cancelled", "expired", "refund_due", "refunded"):
+            answer = (201, {**HELD, "state": state}, {"Idempotent-Replayed": "true"})
+            with self.subTest(state), Server(b"", answer) as server:
+                with Client(server.url, retry=FAST) as client:
+                    with self.assertRaises(NoLongerHeld) as raised:
+                        client.buyer("token").place(NewOrder("vase", 1))
+            error = raised.exception
+            self.assertEqual((error.order.id, error.state, error.cart), (HELD["id"], state, None))
+            self.assertTrue(error.settles_key and not error.is_outcome_unknown)
+            self.assertIn("new key", str(error))
+
+    def test_a_cart_that_holds_nothing_is_not_returned(self) -> None:
+        for state in ("cancelled", "expired", "refund_due", "refunded", "failed"):
+            with self.subTest(state), Server((201, {**CART, "state": state})) as server:
+                with Client(server.url, retry=FAST) as client:
+                    with self.assertRaises(NoLongerHeld) as raised:
+                        client.buyer("token").place_cart(NewCart([("vase", 3), ("bowl", 1)]))
+            self.assertEqual((raised.exception.cart.id, raised.exception.state), (CART["id"], state))
+
+    def test_a_paid_order_is_returned(self) -> None:
+        paid = (201, {**HELD, "state": "confirmed"}, {"Idempotent-Replayed": "true"})
+        with Server(paid) as server, Client(server.url, retry=FAST) as client:
+            placed = client.buyer("token").place(NewOrder("vase", 1))
+        self.assertTrue(placed.replayed and placed.order.has_units)
+
+    def test_a_batch_tells_it_of_its_line(self) -> None:
+        ended = {**HELD, "state": "expired", "status": 201, "replayed": True}
+        with Server((200, {"results": [ended]})) as server:
+            with Client(server.url, retry=FAST) as client:
+                batcher = OrderBatcher(client.admin("token"), "vase")
+                with self.assertRaises(NoLongerHeld):
+                    batcher.order("ann", 1, "key")
+                self.assertEqual(len(server.seen), 1)
+
+
+class Versions(unittest.TestCase):
+    ITEM = {
+        "id": "vase",
+        "title": "vase",
+        "state": "open",
+        **dict.fromkeys(("stock", "available", "held", "confirmed", "returning", "price"), 0),
+        "sold_out": False,
+        "currency": "EUR",
+        "hold_seconds": 900,
+        "max_hold_seconds": 900,
+        "durability": "recorded",
+    }
+
+    def test_the_version_survives_a_proxy_that_compresses(self) -> None:
+        for tag, version in [
+            ('"3"', 3),
+            ('W/"3"', 3),
+            ('"3-gzip"', 3),
+            ('"3;br"', 3),
+            ('W/"x"', None),
+            ('"9a"', None),
+            ('"' + "9" * 5000 + '"', None),
+        ]:
+            with self.subTest(tag[:9]), Server((200, self.ITEM, {"ETag": tag})) as server:
+                with Client(server.url, retry=FAST) as client:
+                    self.assertEqual(client.admin("token").item("vase").version, version)
+
+
+@unittest.skipUnless(hasattr(os, "fork"), "this system has no fork")
+class Forks(unittest.TestCase):
+    """A server that forks its workers may have used the client before."""
+
+    def in_a_child(self, check: Callable[[], bool]) -> None:
+        child = os.fork()
+        if child == 0:
+            passed = False
+            try:
+                passed = check()
+            finally:
+                os._exit(0 if passed else 1)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+
+    def test_a_child_does_not_use_the_connections_of_its_parent(self) -> None:
+        with Server((201, HELD)) as server, Client(server.url, retry=FAST) as client:
+            instance = client._all[0]
+            client.buyer("token").place(NewOrder("vase", 1))
+            self.assertEqual(len(instance._idle), 1)
+            with instance._lock:  # Another thread is inside at that moment.
+                self.in_a_child(lambda: not instance._idle and instance._lock.acquire(timeout=0))
+            self.assertEqual(len(instance._idle), 1, "the parent keeps its own")
+
+    def test_a_batcher_whose_requests_are_under_way_works_in_a_child(self) -> None:
+        begun, done = threading.Event(), threading.Event()
+
+        def slow(_):
+            begun.set()
+            done.wait()
+            return 200, {"results": [{**HELD, "status": 201}]}
+
+        quick = (200, {"results": [{**HELD, "status": 201}]})
+        with Server(slow, quick) as server, Client(server.url, retry=FAST) as client:
+            batcher = OrderBatcher(client.admin("token"), "vase", flights=1)
+            future = batcher.submit("ann", 1, "key-0")
+            begun.wait()
+            self.in_a_child(lambda: batcher.order("bob", 1, "key-1").order.state == "held")
+            done.set()
+            self.assertEqual(future.result().order.state, "held")
 
 
 class Carts(unittest.TestCase):

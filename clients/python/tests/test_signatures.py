@@ -1,7 +1,11 @@
 """Signatures and tokens, against values that others have computed."""
 
+import base64
+import hashlib
+import hmac
 import json
 import unittest
+from email.message import Message
 from pathlib import Path
 
 from stockade import InvalidSignature, Webhook, mint_buyer, sign_payment
@@ -61,6 +65,61 @@ class Webhooks(unittest.TestCase):
                 self.check(**what)
         with self.assertRaises(InvalidSignature):
             Webhook(self.vector["secret"]).check({}, b"")
+
+    def test_the_names_of_headers_are_in_any_case_and_in_any_form(self) -> None:
+        known = self.vector["headers"]
+        bytes_of = [(name.encode(), value.encode()) for name, value in known.items()]
+        message = Message()
+        for name, value in known.items():
+            message[name.title()] = value
+        for headers in (
+            {name.upper(): value for name, value in known.items()},
+            {name.title(): value for name, value in known.items()},
+            list(known.items()),
+            iter(known.items()),
+            bytes_of,
+            message,
+            [*known.items(), ("Accept", "é"), ("X-Number", 7)],
+            [*known.items(), ("Webhook-Id", known["webhook-id"])],
+        ):
+            with self.subTest(headers):
+                self.verify_raw(headers)
+
+    def verify_raw(self, headers, body=None) -> None:
+        body = self.vector["body"].encode() if body is None else body
+        Webhook(self.vector["secret"]).check(headers, body, now=self.vector["now"])
+
+    def test_nothing_hostile_raises_anything_else(self) -> None:
+        known = self.vector["headers"]
+        huge = "9" * 100_000
+        values = [None, 7, 1.5, True, [], ["v1,AAAA"], {}, b"\xff", "é", "\ud800", "", " ", huge]
+        values += ["٣", "-1", "+1", "1e9", "nan", "0x10", "\x00", "v1," * 10_000]
+        hostile = [{**known, name: value} for name in known for value in values]
+        hostile += [{n: v for n, v in known.items() if n != name} for name in known]
+        hostile += [None, 7, "", "abc", b"abc", [], [None], [("a",)], [("a", "b", "c")], {1: 2}, object()]
+        hostile += [[*known.items(), (name, "other")] for name in known]
+        for headers in hostile:
+            with self.subTest(str(headers)[:200]), self.assertRaises(InvalidSignature):
+                self.verify_raw(headers)
+        for body in (None, self.vector["body"], [], 7):
+            with self.subTest(body), self.assertRaises(InvalidSignature):
+                self.verify_raw(known, 0 if body is None else body)
+
+    def test_a_signed_body_that_is_no_event_is_refused(self) -> None:
+        key = base64.b64decode(self.vector["secret"].removeprefix("whsec_"))
+        seconds = str(self.vector["now"])
+        for body in (b"", b"{", b"\xff", b"[]", b"{}", b'{"id":1}', b"[" * 100_000):
+            signed = b"msg." + seconds.encode() + b"." + body
+            tag = base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+            headers = {
+                "webhook-id": "msg",
+                "webhook-timestamp": seconds,
+                "webhook-signature": f"v1,{tag}",
+            }
+            with self.subTest(body[:9]):
+                self.verify_raw(headers, body)  # The signature is right.
+                with self.assertRaises(InvalidSignature):
+                    Webhook(self.vector["secret"]).verify(headers, body, now=self.vector["now"])
 
     def test_a_bad_secret_is_refused_at_once(self) -> None:
         for secrets in [(), ("",), ("whsec_!",)]:

@@ -10,7 +10,18 @@ from __future__ import annotations
 import logging
 import sqlite3
 
-from stockade import Buyer, Cart, Client, Error, Event, NewCart, Refused, RetryPolicy, mint_buyer
+from stockade import (
+    Buyer,
+    Cart,
+    Client,
+    Error,
+    Event,
+    NewCart,
+    NoLongerHeld,
+    Refused,
+    RetryPolicy,
+    mint_buyer,
+)
 
 from .catalogue import PAYMENT_PAGE_SECONDS, PRODUCTS
 from .database import Database
@@ -72,9 +83,12 @@ class Checkouts:
         try:
             placed = self._buyer(row["buyer"]).place_cart(cart).cart
         except Refused as error:
-            if error.problem.status in (401, 429):
-                raise  # nothing is decided: a later attempt goes on
+            if not error.settles_key:
+                raise  # An earlier request may have placed the cart: a later attempt goes on.
             self._refuse(checkout, error)
+        except NoLongerHeld as error:
+            assert error.cart is not None
+            self._hold(checkout, error.cart)  # After a long outage the hold may be over already.
         else:
             self._hold(checkout, placed)
 
@@ -97,7 +111,6 @@ class Checkouts:
                 [cart.id, cart.expires_at.isoformat(), checkout],
             )
             if held.rowcount:  # Otherwise another thread was faster, with the same cart.
-                # After a long outage the hold may be over already.
                 _move(sql, cart.id, cart.state)
 
     def settle(self) -> None:

@@ -5,7 +5,8 @@
 // them together when one returns. There is no timer: a lone order leaves at once, and under load the
 // batches grow by themselves.
 
-import { Contract, OutcomeUnknown, StockadeError } from './errors.js';
+import { Attempts } from './attempts.js';
+import { Contract, StockadeError } from './errors.js';
 import { checkKey, newOrder, readPlaced } from './models.js';
 import { pauseAfter, sleep } from './retry.js';
 import { Response } from './transport.js';
@@ -39,7 +40,7 @@ export class OrderBatcher {
     return new Promise((resolve, reject) => {
       const deadline = Date.now() + this.#admin.retry.deadline;
       const order = { buyer, quantity, key };
-      this.#enqueue([{ order, attempts: 0, deadline, resolve, reject }]);
+      this.#enqueue([{ order, attempts: new Attempts(), deadline, resolve, reject }]);
     });
   }
 
@@ -56,6 +57,7 @@ export class OrderBatcher {
   async #fly() {
     while (this.#waiting.length > 0) {
       const batch = this.#waiting.splice(0, ORDERS_MAX);
+      for (const { attempts } of batch) attempts.begin();
       const results = await this.#send(batch.map(({ order }) => order));
       const again = batch.filter((waiting, place) => !this.#settle(waiting, results[place]));
       if (again.length > 0) {
@@ -76,15 +78,14 @@ export class OrderBatcher {
 
   /** Answers the order, or leaves it with the pause before it is sent again. */
   #settle(waiting, { placed, error }) {
-    waiting.attempts += 1;
     if (placed) {
       waiting.resolve(placed);
       return true;
     }
-    waiting.pause = pauseAfter(this.#admin.retry, waiting.attempts, error.retryAfter);
-    if (error.isRetryable && Date.now() + waiting.pause <= waiting.deadline) return false;
-    const unknown = error.isOutcomeUnknown;
-    waiting.reject(unknown ? new OutcomeUnknown(error.cause, waiting.attempts) : error);
+    const known = error instanceof StockadeError ? waiting.attempts.judge(error) : error;
+    waiting.pause = pauseAfter(this.#admin.retry, waiting.attempts.count, known.retryAfter);
+    if (known.isRetryable && Date.now() + waiting.pause <= waiting.deadline) return false;
+    waiting.reject(known);
     return true;
   }
 }
@@ -102,7 +103,8 @@ export function readResults(item, orders, response) {
 function readLine(item, { quantity, key }, result) {
   try {
     if (typeof result?.status !== 'number') throw new Contract(200, 'a result has no status');
-    const { status, replayed, retry_after: retryAfter } = result;
+    const { status, replayed } = result;
+    const retryAfter = Number.isInteger(result.retry_after) ? result.retry_after : undefined;
     const response = new Response({ status, replayed, retryAfter, body: JSON.stringify(result) });
     return { placed: readPlaced(newOrder(item, quantity, key), response.intoSuccess()) };
   } catch (error) {

@@ -2,8 +2,8 @@
 
 import { randomUUID } from 'node:crypto';
 
-import { Contract } from './errors.js';
-import { checkFields, checkKey, withTimes } from './models.js';
+import { Contract, NoLongerHeld } from './errors.js';
+import { checkFields, checkKey, hasUnits, withTimes } from './models.js';
 
 /** What every cart has, besides its lines. */
 export const CART = {
@@ -39,7 +39,7 @@ export function readCart(response, id) {
   return withTimes(body);
 }
 
-/** Reads the response to `cart`, and verifies that it is about this cart. */
+/** Reads the response to `cart`, and verifies that it is about this cart and holds units. */
 export function readPlacedCart(cart, response) {
   const found = readCart(response);
   const [expected, got] = [units(cart.lines), units(found.lines)];
@@ -49,6 +49,7 @@ export function readPlacedCart(cart, response) {
     const violation = `expected a cart of ${text(expected)}, found one of ${text(got)}`;
     throw new Contract(response.status, violation);
   }
+  if (!hasUnits(found)) throw new NoLongerHeld({ cart: found });
   return { cart: found, replayed: response.replayed };
 }
 

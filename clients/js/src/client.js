@@ -1,15 +1,13 @@
 // The calls, and how they are repeated while their outcome is unknown.
 
+import { Attempts } from './attempts.js';
 import { readResults } from './batch.js';
 import { readCart, readPlacedCart } from './carts.js';
-import { Contract, InvalidInput, OutcomeUnknown } from './errors.js';
+import { Contract, InvalidInput, StockadeError } from './errors.js';
 import { readEvent, readItem, readOrder, readPlaced, withTimes } from './models.js';
 import { DEFAULT_RETRY, pauseAfter, sleep } from './retry.js';
 import { signPayment } from './signatures.js';
 import { exchange } from './transport.js';
-
-/** Milliseconds for which an attempt of unknown outcome may still place a cart. */
-const CART_SETTLED = 10_000;
 
 /** Rows of a page, when an iterator reads all of them. */
 const ROWS = 1000;
@@ -54,24 +52,25 @@ export class Client {
   }
 
   /**
-   * Sends `request`, and repeats it while the outcome is unknown and `retry` allows it. A refusal that
-   * is not final does not end the attempts as long as an earlier one may still place the cart.
+   * Sends `request`, and repeats it while the outcome is unknown and `retry` allows it. After an
+   * attempt that was lost, only a decision of the service ends the attempts. A caller that judges the
+   * parts of the response brings the `attempts`.
    */
-  async send(request) {
+  async send(request, attempts = new Attempts({ reads: request.method === 'GET' })) {
     const deadline = Date.now() + this.retry.deadline;
-    let unknown;
-    for (let attempts = 1; ; attempts += 1) {
+    for (;;) {
+      attempts.begin();
+      let known;
       try {
-        return await this.sendOnce(request);
+        const response = await this.sendOnce(request);
+        if (!attempts.hasLost || response.isOfTheService) return response;
+        throw new Contract(response.status, 'the body is not the documented JSON');
       } catch (error) {
-        if (error.isOutcomeUnknown) unknown = { error, since: Date.now() };
-        else if (error.isFinal !== false || !unknown || isSettled(unknown)) throw error;
+        if (!(error instanceof StockadeError)) throw error;
+        known = attempts.judge(error);
       }
-      const { error } = unknown;
-      const pause = pauseAfter(this.retry, attempts, error.retryAfter);
-      if (!error.isRetryable || Date.now() + pause > deadline) {
-        throw new OutcomeUnknown(error.cause, attempts);
-      }
+      const pause = pauseAfter(this.retry, attempts.count, known.retryAfter);
+      if (!known.isRetryable || Date.now() + pause > deadline) throw known;
       await sleep(pause);
     }
   }
@@ -82,10 +81,6 @@ export class Client {
     const timeout = this.#attemptTimeout + (request.wait ?? 0) * 1000;
     return (await exchange(url, parts(request), timeout)).intoSuccess();
   }
-}
-
-function isSettled({ since }) {
-  return Date.now() - since > CART_SETTLED;
 }
 
 /** A request stays the same however often it is sent; only a signature contains the time. */
@@ -110,7 +105,8 @@ export class Buyer {
 
   /**
    * Places an order, and repeats the request with the same key while the outcome is unknown. A repeat
-   * of an order that exists succeeds too. It returns the order as it is now.
+   * of an order that holds units succeeds too, and returns it as it is now. The order of the key may
+   * also have ended since: that is `NoLongerHeld`.
    */
   async place(order) {
     const headers = { 'idempotency-key': order.key };
@@ -137,7 +133,8 @@ export class Buyer {
 
   /**
    * Places a cart, and repeats the request with the same key while the outcome is unknown. All lines
-   * are held, or none: `error.problem.item` of the `Refused` names the item then.
+   * are held, or none: `error.problem.item` of the `Refused` names the item then. A cart of the key that
+   * has ended since is `NoLongerHeld`.
    */
   async placeCart(cart) {
     const headers = { 'idempotency-key': cart.key };
@@ -280,7 +277,11 @@ export class Admin {
    * but not single orders whose outcome is: `OrderBatcher` does that.
    */
   async placeBatch(item, orders) {
-    return readResults(item, orders, await this.#client.send(this.#batch(item, orders)));
+    const attempts = new Attempts();
+    const response = await this.#client.send(this.#batch(item, orders), attempts);
+    return readResults(item, orders, response).map((result) =>
+      result.error ? { error: attempts.judge(result.error) } : result,
+    );
   }
 
   /** `placeBatch` without a repeat of the request. */

@@ -1,5 +1,7 @@
 // What can go wrong with a call, and whether a repeat is safe.
 
+import { isDecision, mayHaveRun } from './answers.js';
+
 /** A call that did not succeed. */
 export class StockadeError extends Error {
   /** What the service reported, if it did. */
@@ -25,6 +27,15 @@ export class StockadeError extends Error {
     return true;
   }
 
+  /**
+   * Whether this is the service's own decision, which counts for earlier attempts as well. Ask it
+   * after a call whose outcome was unknown, in the call that repeats it: a refusal with status 401,
+   * 403, 404 or 429, or one of a proxy, says nothing about the call before.
+   */
+  get settlesKey() {
+    return false;
+  }
+
   /** Seconds that the service asks to wait before a repeat. */
   get retryAfter() {
     return this.problem?.retryAfter;
@@ -37,9 +48,11 @@ export class StockadeError extends Error {
 }
 
 /**
- * The service decided against the request. A repeat of it changes nothing.
+ * The request was refused, and no attempt of this call has taken effect.
  *
- * The exception is `too_many_requests`: the same request may be sent again after `retryAfter`.
+ * If `settlesKey`, the service has decided. Otherwise something before the decision has refused the
+ * request, such as a token that has expired (401) or a limit of requests (429): mend that, or wait for
+ * `retryAfter`, and send the same request again.
  */
 export class Refused extends StockadeError {
   constructor(problem) {
@@ -54,19 +67,57 @@ export class Refused extends StockadeError {
   get isFinal() {
     return this.problem.final !== false;
   }
+
+  get settlesKey() {
+    return this.isFinal && isDecision(this.problem);
+  }
+}
+
+/**
+ * The key is that of an order or a cart which has ended and holds no units.
+ *
+ * It was placed by an earlier request, and was cancelled, refunded or not paid in time since. The key
+ * stays its own for good, so a new attempt of the buyer needs a new key.
+ */
+export class NoLongerHeld extends StockadeError {
+  /** With the order or the cart as it is now. */
+  constructor({ order, cart }) {
+    const [what, { state }] = order ? ['order', order] : ['cart', cart];
+    super(`the ${what} of this key is ${state}: a new ${what} needs a new key`);
+    this.order = order;
+    this.cart = cart;
+    this.state = state;
+  }
+
+  get settlesKey() {
+    return true;
+  }
 }
 
 /** The request may or may not have taken effect. Repeat it, with the same key. */
 export class OutcomeUnknown extends StockadeError {
-  /** `cause` is a problem of the service, or the error of a connection. */
-  constructor(cause, attempts = 1) {
+  /**
+   * `cause` is a problem of the service, or the error of a connection. `answer` is how a later attempt
+   * ended, if that settles nothing: a 401, 403, 404 or 429, or a proxy.
+   */
+  constructor(cause, attempts = 1, answer = undefined) {
     const isError = cause instanceof Error;
     const why = isError ? cause.message : describe(cause);
-    super(`the outcome is unknown after ${attempts} attempts, repeat the same request: ${why}`, {
-      cause,
-    });
+    const later = answer ? `; a later attempt: ${answer.message}` : '';
+    const what = `the outcome is unknown after ${attempts} attempts, repeat the same request`;
+    super(`${what}: ${why}${later}`, { cause });
     this.attempts = attempts;
+    this.answer = answer;
     this.problem = isError ? undefined : cause;
+  }
+
+  /** False if the last answer proves that its own attempt changed nothing (`unavailable`). */
+  get mayHaveRun() {
+    return this.problem === undefined || mayHaveRun(this.problem);
+  }
+
+  get retryAfter() {
+    return this.answer ? this.answer.retryAfter : super.retryAfter;
   }
 
   get isOutcomeUnknown() {
@@ -80,8 +131,8 @@ export class OutcomeUnknown extends StockadeError {
 }
 
 /**
- * The service sent what the API does not promise: a defect, or not a Stockade at all. After a success
- * status the request has taken effect.
+ * The answer is not what the API promises: a defect, or not a Stockade at all. After a success status
+ * of the service the request has taken effect.
  */
 export class Contract extends StockadeError {
   constructor(status, violation) {

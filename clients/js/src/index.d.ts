@@ -9,6 +9,9 @@ export type OrderState =
   | 'refunded'
   | 'rejected';
 
+/** Whether the units of an order or a cart belong to the buyer: it is `held` or `confirmed`. */
+export function hasUnits(placed: { state: string }): boolean;
+
 /** An order to be placed: the same value is always the same order. */
 export interface NewOrder {
   readonly item: string;
@@ -38,7 +41,7 @@ export interface Order {
 }
 
 export interface Placed {
-  /** The order as it is now. After a replay it may have moved on. */
+  /** The order as it is now: `held`, or after a replay perhaps `confirmed`. */
   order: Order;
   /** Whether an earlier request with this key had placed it. */
   replayed: boolean;
@@ -82,7 +85,7 @@ export interface Cart {
 }
 
 export interface PlacedCart {
-  /** The cart as it is now. After a replay it may have moved on. */
+  /** The cart as it is now: `held`, or after a replay perhaps `confirmed`. */
   cart: Cart;
   /** Whether an earlier request with this key had placed it. */
   replayed: boolean;
@@ -207,14 +210,28 @@ export class StockadeError extends Error {
   readonly isRetryable: boolean;
   /** False for a refusal that wrote nothing: keep the key, a repeat is decided anew. */
   readonly isFinal: boolean;
+  /** Whether this is the service's own decision, which counts for earlier attempts as well. */
+  readonly settlesKey: boolean;
   readonly retryAfter?: number;
   isCode(code: string): boolean;
 }
 export class Refused extends StockadeError {
   readonly problem: Problem;
 }
+/** The key is that of an order or a cart which has ended: a new attempt needs a new key. */
+export class NoLongerHeld extends StockadeError {
+  /** The order as it is now, if an order was placed. */
+  readonly order?: Order;
+  /** The cart as it is now, if a cart was placed. */
+  readonly cart?: Cart;
+  readonly state: OrderState | CartState;
+}
 export class OutcomeUnknown extends StockadeError {
   readonly attempts: number;
+  /** How a later attempt ended, if that settles nothing. */
+  readonly answer?: StockadeError;
+  /** False if the last answer proves that its own attempt changed nothing. */
+  readonly mayHaveRun: boolean;
 }
 export class Contract extends StockadeError {
   readonly status: number;
@@ -230,7 +247,7 @@ export class InvalidSignature extends Error {}
 export interface RetryPolicy {
   /** No attempt begins later. */
   deadline: number;
-  /** Pause after the first attempt; it doubles up to `pauseMax`. */
+  /** Pause after the first attempt; it doubles up to `pauseMax`. `Retry-After` may make it longer. */
   pause: number;
   pauseMax: number;
 }
@@ -320,4 +337,8 @@ export class Webhook {
   verify(headers: WebhookHeaders, body: string | Uint8Array, options?: { now?: Date }): Event;
   check(headers: WebhookHeaders, body: string | Uint8Array, options?: { now?: Date }): void;
 }
-export type WebhookHeaders = Headers | Record<string, string | string[] | undefined>;
+/** Names are in any case. */
+export type WebhookHeaders =
+  | Headers
+  | Record<string, string | string[] | undefined>
+  | Iterable<[string, string]>;

@@ -4,6 +4,13 @@
 export { OrderBatcher } from './batch.js';
 export { newCart } from './carts.js';
 export { Admin, Buyer, Client, PaymentProvider } from './client.js';
-export { Contract, InvalidInput, OutcomeUnknown, Refused, StockadeError } from './errors.js';
-export { newOrder } from './models.js';
+export {
+  Contract,
+  InvalidInput,
+  NoLongerHeld,
+  OutcomeUnknown,
+  Refused,
+  StockadeError,
+} from './errors.js';
+export { hasUnits, newOrder } from './models.js';
 export { InvalidSignature, Webhook, mintBuyer, signPayment } from './signatures.js';

@@ -2,7 +2,7 @@
 
 import { randomUUID } from 'node:crypto';
 
-import { Contract, InvalidInput } from './errors.js';
+import { Contract, InvalidInput, NoLongerHeld } from './errors.js';
 
 /** What every order has. */
 export const ORDER = {
@@ -54,7 +54,12 @@ export function readOrder(response, id) {
   return withTimes(body);
 }
 
-/** Reads the response to `order`, and verifies that it is about this order. */
+/** Whether the units of an order or a cart belong to the buyer: it is `held` or `confirmed`. */
+export function hasUnits({ state }) {
+  return state === 'held' || state === 'confirmed';
+}
+
+/** Reads the response to `order`, and verifies that it is about this order and holds units. */
 export function readPlaced(order, response) {
   const found = readOrder(response);
   if (found.item !== order.item || found.quantity !== order.quantity) {
@@ -62,6 +67,7 @@ export function readPlaced(order, response) {
     const violation = `${expected}, found one of ${found.quantity} x ${found.item}`;
     throw new Contract(response.status, violation);
   }
+  if (!hasUnits(found)) throw new NoLongerHeld({ order: found });
   return { order: found, replayed: response.replayed, recorded: response.status === 201 };
 }
 

@@ -2,6 +2,7 @@
 
 import { createHmac, timingSafeEqual } from 'node:crypto';
 
+import { Contract } from './errors.js';
 import { readEvent } from './models.js';
 
 /** `{"alg":"HS256","typ":"JWT"}` in base64url. */
@@ -54,20 +55,30 @@ export class Webhook {
   }
 
   /**
-   * The event in `body`, which must be the raw body of the request (a string or bytes). Remember
-   * `event.id` with what you do about the event: it may come again.
+   * The event in `body`, which must be the raw body of the request (a string or bytes). `headers` are
+   * a `Headers`, an object, a `Map` or pairs, with names in any case. Anything that Stockade would not
+   * send is InvalidSignature. Remember `event.id` with what you do about the event: it may come again.
    */
   verify(headers, body, options) {
     this.check(headers, body, options);
-    return readEvent(JSON.parse(Buffer.from(body).toString()));
+    try {
+      return readEvent(JSON.parse(Buffer.from(body).toString()));
+    } catch (error) {
+      if (!(error instanceof SyntaxError || error instanceof Contract)) throw error;
+      throw new InvalidSignature('the body is no event');
+    }
   }
 
   /** Throws InvalidSignature unless a secret has signed the headers and the raw body now. */
   check(headers, body, { now } = {}) {
+    if (typeof body !== 'string' && !(body instanceof Uint8Array)) {
+      throw new InvalidSignature('the body is not the raw body of the request');
+    }
+    const known = webhookHeaders(headers);
     const [id, time, signatures] = ['id', 'timestamp', 'signature'].map((name) =>
-      header(headers, `webhook-${name}`),
+      required(known, `webhook-${name}`),
     );
-    if (!/^\d+$/.test(time)) throw new InvalidSignature('webhook-timestamp is no number');
+    if (!/^\d{1,15}$/.test(time)) throw new InvalidSignature('webhook-timestamp is no number');
     if (Math.abs(seconds(now) - Number(time)) > this.#tolerance) {
       throw new InvalidSignature('webhook-timestamp is too far from now');
     }
@@ -92,10 +103,36 @@ function keyOf(secret) {
   return key;
 }
 
-/** From a `Headers`, or from the object of Node's `IncomingMessage`, whose names are lower-case. */
-function header(headers, name) {
-  const value = typeof headers.get === 'function' ? headers.get(name) : headers[name];
-  if (typeof value !== 'string') throw new InvalidSignature(`no header ${name}`);
+/**
+ * The headers of a webhook by their lower-case names. `null`: no text, or there are several. What
+ * Stockade sends is ASCII.
+ */
+function webhookHeaders(headers) {
+  const found = new Map();
+  for (const [name, value] of pairsOf(headers)) {
+    const lower = typeof name === 'string' ? name.toLowerCase() : '';
+    if (!lower.startsWith('webhook-')) continue;
+    const text = typeof value === 'string' && /^[ -~]*$/.test(value) ? value : null;
+    found.set(lower, !found.has(lower) || found.get(lower) === text ? text : null);
+  }
+  return found;
+}
+
+/** The pairs of a `Headers`, a `Map` or an array, or those of an object such as Node's. */
+function pairsOf(headers) {
+  if (headers === null || typeof headers !== 'object') {
+    throw new InvalidSignature('the headers are neither an object nor pairs');
+  }
+  if (typeof headers[Symbol.iterator] !== 'function') return Object.entries(headers);
+  return [...headers].map((pair) => (Array.isArray(pair) ? pair : []));
+}
+
+function required(headers, name) {
+  if (!headers.has(name)) throw new InvalidSignature(`no header ${name}`);
+  const value = headers.get(name);
+  if (value === null) {
+    throw new InvalidSignature(`the header ${name} is no ASCII text, or there are several`);
+  }
   return value;
 }
 

@@ -1,5 +1,6 @@
 // One attempt of a request: a complete response, or none.
 
+import { leavesOpen } from './answers.js';
 import { Contract, OutcomeUnknown, Refused } from './errors.js';
 
 /** A complete response. */
@@ -22,25 +23,43 @@ export class Response {
   }
 
   problem() {
-    let body;
+    const body = this.#object() ?? {};
+    // Anybody may have sent the body: the `code` of a gateway can be a number.
+    const text = (name) => (typeof body[name] === 'string' ? body[name] : undefined);
+    return {
+      status: this.status,
+      code: text('code') ?? '',
+      detail: text('detail') ?? '',
+      field: text('field'),
+      item: text('item'),
+      final: body.final !== false,
+      retryAfter: this.retryAfter,
+    };
+  }
+
+  /** Whether the body of this success is such as the API has, and not the page of a proxy. */
+  get isOfTheService() {
+    return this.status === 204 ? this.body === '' : this.#object() !== undefined;
+  }
+
+  #object() {
     try {
-      body = JSON.parse(this.body);
+      const body = JSON.parse(this.body);
+      return body !== null && typeof body === 'object' && !Array.isArray(body) ? body : undefined;
     } catch {
-      // The answer of a proxy.
+      return undefined;
     }
-    const { code = '', detail = '', field, item, final = true } = body ?? {};
-    return { status: this.status, code, detail, field, item, final, retryAfter: this.retryAfter };
   }
 
   /**
-   * The response if its status is a success. Other 4xx statuses are refusals: the service decided.
-   * 408 and every 5xx status leave the outcome open, whether the service sent it or a proxy.
+   * The response if its status is a success. Other 4xx statuses are refusals of this attempt, by the
+   * service or by something before it. 408 and every 5xx status leave the outcome open.
    */
   intoSuccess() {
     const { status } = this;
     if (status >= 200 && status <= 299) return this;
-    if (status === 408 || status >= 500) throw new OutcomeUnknown(this.problem());
-    if (status >= 400) throw new Refused(this.problem());
+    if (leavesOpen(status)) throw new OutcomeUnknown(this.problem());
+    if (status >= 400 && status <= 499) throw new Refused(this.problem());
     throw new Contract(status, 'the API does not use this status');
   }
 }
@@ -56,7 +75,7 @@ export async function exchange(url, { method, headers, body }, timeout) {
       status: response.status,
       replayed: response.headers.get('idempotent-replayed') === 'true',
       retryAfter: number(response.headers.get('retry-after')),
-      version: number(response.headers.get('etag')),
+      version: versionOf(response.headers.get('etag')),
       body: await response.text(),
     });
   } catch (error) {
@@ -64,7 +83,15 @@ export async function exchange(url, { method, headers, body }, timeout) {
   }
 }
 
+/**
+ * The version in an `ETag`. A proxy that compresses makes it weak (`W/"3"`) or adds the name of its
+ * coding (`"3-gzip"`).
+ */
+function versionOf(tag) {
+  return number(/^(?:W\/)?"?(\d+)(?:[-;][^"]*)?"?$/.exec(tag ?? '')?.[1]);
+}
+
+/** A number of at most 15 digits, which `Number` has exactly. */
 function number(text) {
-  const digits = text?.replace(/^"|"$/g, '');
-  return digits && /^\d+$/.test(digits) ? Number(digits) : undefined;
+  return /^\d{1,15}$/.test(text ?? '') ? Number(text) : undefined;
 }

@@ -8,6 +8,7 @@ import {
   Client,
   Contract,
   InvalidInput,
+  NoLongerHeld,
   OrderBatcher,
   OutcomeUnknown,
   Refused,
@@ -41,19 +42,20 @@ const CART = {
 };
 const FAST = { deadline: 120_000, pause: 1, pauseMax: 10 };
 
-/** Answers each request as the script says: status and body, or text as it is. */
+/** Answers each request as the script says: status, body and perhaps headers, or raw text. */
 async function serve(script, use) {
   const seen = [];
   const server = createServer(async (request, response) => {
     let text = '';
     for await (const chunk of request) text += chunk;
-    const body = JSON.parse(text);
+    const body = text && JSON.parse(text);
     seen.push({ key: request.headers['idempotency-key'], body });
     const step = script.length > 1 ? script.shift() : script[0];
     const answer = typeof step === 'function' ? await step(body) : step;
     if (typeof answer === 'string') return request.socket.end(answer);
-    const [status, value] = answer;
-    return response.writeHead(status).end(JSON.stringify(value));
+    const [status, value, headers] = answer;
+    const page = typeof value === 'string' && value.startsWith('<');
+    return response.writeHead(status, headers).end(page ? value : JSON.stringify(value));
   });
   await new Promise((ready) => server.listen(0, '127.0.0.1', ready));
   try {
@@ -180,7 +182,7 @@ test('pauses double up to the longest and respect Retry-After', () => {
     assert.ok(least <= pause && pause <= most, `${attempts}: ${pause}`);
   }
   assert.equal(pauseAfter(policy, 1, 1), 1000);
-  assert.equal(pauseAfter(policy, 1, 60), 1000);
+  assert.equal(pauseAfter(policy, 1, 60), 60_000, 'the service knows better');
 });
 
 test('bad input is never sent', () => {
@@ -222,3 +224,157 @@ test('orders that wait travel together, and only the unknown ones again', async 
     assert.deepEqual(sent, [['key-0'], ['key-1', 'key-2', 'key-3', 'key-4', 'key-5'], ['key-2']]);
   });
 });
+
+/**
+ * Answers that do not come from the decision on the key: of the service's own checks before it, of a
+ * gateway with codes of its own, and of proxies with pages.
+ */
+const UNDECIDED = [
+  [400, { code: 'invalid_request', field: 'quantity' }],
+  [401, { code: 'unauthorized' }],
+  [403, { code: 'forbidden' }],
+  [404, { code: 'item_not_found' }],
+  [404, { message: 'no Route matched with those values' }],
+  [409, { code: 409, status: 'Conflict' }],
+  [409, { code: 'a_code_of_later' }],
+  [409, '<html>conflict</html>'],
+  [429, { code: 'too_many_requests' }],
+  [429, '<html>slow down</html>'],
+  [302, '<html>moved</html>'],
+  [200, '<html>please log in</html>'],
+  [200, []],
+  [200, null],
+];
+/** What loses an attempt: it may have taken its units. */
+const LOST = [
+  '',
+  'HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\r\n{',
+  [502, '<html>bad gateway</html>'],
+  [503, { code: 'outcome_unknown' }],
+  [504, { message: 'upstream timed out' }],
+];
+const name = (answer) => JSON.stringify(answer).slice(0, 60);
+
+for (const lost of LOST) {
+  test(`no other answer hides the order of a lost attempt: ${name(lost)}`, async () => {
+    const { placed, attempts } = await place([lost, ...UNDECIDED, [201, HELD]]);
+    assert.deepEqual([placed.order.state, attempts], ['held', UNDECIDED.length + 2]);
+  });
+
+  test(`a decision settles a lost attempt: ${name(lost)}`, async () => {
+    for (const code of ['sold_out', 'buyer_limit_reached', 'not_open', 'idempotency_key_reused']) {
+      const script = [lost, [401, { code: 'unauthorized' }], [409, { code }]];
+      const { error, attempts } = await place(script);
+      assert.ok(error instanceof Refused && error.settlesKey, String(error));
+      assert.equal(attempts, 3);
+    }
+  });
+}
+
+for (const answer of UNDECIDED) {
+  test(`after a lost attempt it stays unknown at the deadline: ${name(answer)}`, async () => {
+    await endsAtTheDeadline(2, 200, (retry) => place(['', answer], retry));
+  });
+
+  if (answer[0] < 400) continue;
+  test(`before a lost attempt it is a refusal: ${name(answer)}`, async () => {
+    // The service says that nothing ran, so the first attempt is not lost.
+    const { error, attempts } = await place([[503, { code: 'unavailable' }], answer]);
+    assert.ok(error instanceof Refused && !error.settlesKey, String(error));
+    assert.equal(attempts, 2);
+  });
+}
+
+test('the error tells what came after the lost attempt', async () => {
+  const { error, attempts } = await place(['', [401, { code: 'unauthorized' }, { 'retry-after': '600' }]]);
+  assert.ok(error instanceof OutcomeUnknown && error.answer.isCode('unauthorized'), String(error));
+  assert.deepEqual([attempts, error.attempts, error.retryAfter], [2, 2, 600]);
+  assert.match(error.message, /unauthorized/);
+  assert.ok(!error.settlesKey);
+});
+
+test('a lost read leaves nothing behind', async () => {
+  await serve(['', [404, { code: 'order_not_found' }]], async (url) => {
+    const buyer = new Client(url, { retry: FAST }).buyer('token');
+    await assert.rejects(buyer.order(HELD.id), Refused);
+  });
+});
+
+test('the lines of a batch share its lost attempt', async () => {
+  const refused = { status: 400, code: 'invalid_request' };
+  const soldOut = { status: 409, code: 'sold_out' };
+  const answer = [200, { results: [refused, soldOut, { ...HELD, status: 201 }] }];
+  const orders = ['ann', 'bob', 'cleo'].map((buyer) => ({ buyer, quantity: 1, key: 'key' }));
+  for (const [script, first] of [[[answer], Refused], [['', answer], OutcomeUnknown]]) {
+    await serve(script, async (url) => {
+      const admin = new Client(url, { retry: FAST }).admin('token');
+      const results = await admin.placeBatch('vase', orders);
+      assert.ok(results[0].error instanceof first, String(results[0].error));
+      assert.ok(results[1].error instanceof Refused && results[2].placed);
+    });
+  }
+});
+
+test('a batcher remembers the lost attempt of an order', async () => {
+  const line = (result) => [200, { results: [result] }];
+  const script = [
+    line({ status: 503, code: 'outcome_unknown' }),
+    line({ status: 400, code: 'invalid_request' }),
+    [401, '<html>'],
+    line({ ...HELD, status: 201 }),
+  ];
+  const { length } = script;
+  await serve(script, async (url, seen) => {
+    const batcher = new OrderBatcher(new Client(url, { retry: FAST }).admin('token'), 'vase');
+    const { order } = await batcher.order('ann', 1, 'key');
+    assert.deepEqual([order.state, seen.length], ['held', length]);
+  });
+});
+
+test('a pause beyond the deadline ends the attempts', async () => {
+  const answer = [503, { code: 'unavailable' }, { 'retry-after': '600' }];
+  const { error, attempts } = await place([answer]);
+  assert.deepEqual([attempts, error.retryAfter, error.isOutcomeUnknown], [1, 600, true]);
+});
+
+test('a Retry-After that is no number of seconds counts for nothing', async () => {
+  for (const value of ['soon', '-1', '1.5', '9'.repeat(500)]) {
+    const answer = [503, { code: 'unavailable' }, { 'retry-after': value }];
+    assert.ok((await place([answer, [201, HELD]])).placed, value);
+  }
+});
+
+for (const state of ['cancelled', 'expired', 'refund_due', 'refunded']) {
+  test(`a key whose order or cart is ${state} is no purchase`, async () => {
+    const replayed = { 'idempotent-replayed': 'true' };
+    const { error } = await place(['', [201, { ...HELD, state }, replayed]]);
+    assert.ok(error instanceof NoLongerHeld, String(error));
+    assert.deepEqual([error.order.id, error.state, error.cart], [HELD.id, state, undefined]);
+    assert.ok(error.settlesKey && !error.isOutcomeUnknown);
+    assert.match(error.message, /new key/);
+    const ofCart = (await placeCart([[201, { ...CART, state }, replayed]])).error;
+    assert.ok(ofCart instanceof NoLongerHeld, String(ofCart));
+    assert.deepEqual([ofCart.cart.id, ofCart.state, ofCart.order], [CART.id, state, undefined]);
+  });
+}
+
+test('a paid order is returned', async () => {
+  const { placed } = await place([[201, { ...HELD, state: 'confirmed' }, { 'idempotent-replayed': 'true' }]]);
+  assert.ok(placed.replayed && placed.order.state === 'confirmed');
+});
+
+for (const [tag, version] of [
+  ['"3"', 3],
+  ['W/"3"', 3],
+  ['"3-gzip"', 3],
+  ['"3;br"', 3],
+  ['W/"x"', undefined],
+  ['"9a"', undefined],
+]) {
+  test(`the version of the ETag ${tag} is ${version}`, async () => {
+    await serve([[200, { id: 'vase' }, { etag: tag }]], async (url) => {
+      const item = await new Client(url, { retry: FAST }).admin('token').item('vase');
+      assert.equal(item.version, version);
+    });
+  });
+}

@@ -1,6 +1,7 @@
 // Signatures and tokens, against values that others have computed.
 
 import assert from 'node:assert/strict';
+import { createHmac } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
@@ -52,6 +53,57 @@ for (const [what, change] of Object.entries({
 })) {
   test(`refused: ${what}`, () => assert.throws(() => check(change), InvalidSignature));
 }
+
+const now = at(vector.now);
+const checkRaw = (headers, body = vector.body) =>
+  new Webhook(vector.secret).check(headers, body, { now });
+
+test('the names of headers are in any case and in any form', () => {
+  const pairs = Object.entries(vector.headers);
+  const upper = pairs.map(([name, value]) => [name.toUpperCase(), value]);
+  for (const headers of [
+    Object.fromEntries(upper),
+    upper,
+    new Map(upper),
+    new Headers(upper),
+    new Map(pairs).entries(),
+    Object.assign(Object.create(null), vector.headers),
+    [...pairs, ['accept', 'é'], ['x-number', 7]],
+    [...pairs, ['Webhook-Id', vector.headers['webhook-id']]],
+  ]) {
+    checkRaw(headers);
+  }
+});
+
+test('nothing hostile throws anything else', () => {
+  const known = vector.headers;
+  const huge = '9'.repeat(100_000);
+  const values = [null, undefined, 7, true, [], ['v1,AAAA'], {}, Symbol('v1'), 'é', '\ud800', '', ' '];
+  values.push(huge, '\u0663', '-1', '+1', '1e9', 'NaN', '0x10', '\0', 'v1,'.repeat(10_000));
+  const names = Object.keys(known);
+  const hostile = [
+    ...names.flatMap((name) => values.map((value) => ({ ...known, [name]: value }))),
+    ...names.map((name) => [...Object.entries(known), [name, 'other']]),
+    ...[null, undefined, 7, '', 'abc', [], [null], [['a']], {}, new Map(), () => 0],
+  ];
+  for (const headers of hostile) assert.throws(() => checkRaw(headers), InvalidSignature);
+  for (const body of [null, [], {}, 7]) assert.throws(() => checkRaw(known, body), InvalidSignature);
+});
+
+test('a signed body that is no event is refused', () => {
+  const key = Buffer.from(vector.secret.slice('whsec_'.length), 'base64');
+  for (const body of ['', '{', '[]', '{}', '{"id":1}', 'null', '7']) {
+    const tag = createHmac('sha256', key).update(`msg.${vector.now}.${body}`).digest('base64');
+    const headers = {
+      'webhook-id': 'msg',
+      'webhook-timestamp': String(vector.now),
+      'webhook-signature': `v1,${tag}`,
+    };
+    checkRaw(headers, body); // The signature is right.
+    const webhook = new Webhook(vector.secret);
+    assert.throws(() => webhook.verify(headers, body, { now }), InvalidSignature);
+  }
+});
 
 test('a bad secret is refused at once', () => {
   for (const secrets of [[], '', 'whsec_!']) assert.throws(() => new Webhook(secrets), TypeError);

@@ -106,7 +106,7 @@ class NoLongerHeld(Error):
     key stays its own for good, so a new attempt of the buyer needs a new key.
     """
 
-    def __init__(self, *, order: Order | None = None, cart: Cart | None = None) -> None:
+    def __init__(self, order: Order | None = None, cart: Cart | None = None) -> None:
         super().__init__(order, cart)
         #: The order as it is now, if an order was placed.
         self.order = order

@@ -1,0 +1,49 @@
+// What is known of a request after its attempts.
+
+import { OutcomeUnknown } from './errors.js';
+
+/** Milliseconds for which a lost attempt may still place a cart: twice the service's bound. */
+const CART_SETTLED = 10_000;
+
+/**
+ * The attempts of one request. After one whose answer was lost, not every error is the truth.
+ *
+ * A refusal by something before the service, or by a check that comes before the key, says nothing
+ * about the lost attempt. The outcome stays unknown until the service itself decides.
+ */
+export class Attempts {
+  #reads;
+  #lost;
+  count = 0;
+
+  /** `reads`: the request changes nothing, so a lost attempt of it leaves nothing behind. */
+  constructor({ reads = false } = {}) {
+    this.#reads = reads;
+  }
+
+  /** Whether an attempt may have taken effect without an answer. */
+  get hasLost() {
+    return this.#lost !== undefined;
+  }
+
+  /** Counts an attempt that is about to be sent. */
+  begin() {
+    this.count += 1;
+  }
+
+  /** The error that is true for all attempts, after the latest has ended with `error`. */
+  judge(error) {
+    if (error.isOutcomeUnknown) {
+      if (error.mayHaveRun && !this.#reads) this.#lost = { cause: error.cause, at: Date.now() };
+      return new OutcomeUnknown(error.cause, this.count);
+    }
+    if (this.#lost === undefined || this.#isSettledBy(error)) return error;
+    return new OutcomeUnknown(this.#lost.cause, this.count, error);
+  }
+
+  #isSettledBy(error) {
+    // By then a lost attempt has placed the cart, and a repeat would have found it.
+    if (error.isFinal === false) return Date.now() - this.#lost.at > CART_SETTLED;
+    return error.settlesKey === true;
+  }
+}

@@ -33,7 +33,7 @@ export class Attempts {
 
   /** The error that is true for all attempts, after the latest has ended with `error`. */
   judge(error) {
-    if (error.isOutcomeUnknown) {
+    if (error.isOutcomeUnknown && (error.mayHaveRun || this.#lost === undefined)) {
       if (error.mayHaveRun && !this.#reads) this.#lost = { cause: error.cause, at: Date.now() };
       return new OutcomeUnknown(error.cause, this.count);
     }

@@ -98,7 +98,7 @@ export class NoLongerHeld extends StockadeError {
 export class OutcomeUnknown extends StockadeError {
   /**
    * `cause` is a problem of the service, or the error of a connection. `answer` is how a later attempt
-   * ended, if that settles nothing: a 401, 403, 404 or 429, or a proxy.
+   * ended, if that settles nothing: a 401, 403, 404 or 429, `unavailable`, or the answer of a proxy.
    */
   constructor(cause, attempts = 1, answer = undefined) {
     const isError = cause instanceof Error;
@@ -111,7 +111,7 @@ export class OutcomeUnknown extends StockadeError {
     this.problem = isError ? undefined : cause;
   }
 
-  /** False if the last answer proves that its own attempt changed nothing (`unavailable`). */
+  /** False if each attempt was answered that nothing ran (`unavailable`). */
   get mayHaveRun() {
     return this.problem === undefined || mayHaveRun(this.problem);
   }

@@ -230,7 +230,7 @@ export class OutcomeUnknown extends StockadeError {
   readonly attempts: number;
   /** How a later attempt ended, if that settles nothing. */
   readonly answer?: StockadeError;
-  /** False if the last answer proves that its own attempt changed nothing. */
+  /** False if each attempt was answered that nothing ran (`unavailable`). */
   readonly mayHaveRun: boolean;
 }
 export class Contract extends StockadeError {

@@ -150,9 +150,9 @@ async function endsAtTheDeadline(attemptsMin, deadline, place) {
   const { error, attempts } = await place({ deadline, pause, pauseMax: pause });
   assert.ok(error.isOutcomeUnknown && error.isRetryable, String(error));
   assert.equal(error.attempts, attempts);
-  if (attempts >= attemptsMin) return;
+  if (attempts >= attemptsMin) return error;
   assert.ok(deadline < 60_000, `${attempts} attempts in ${deadline} ms`);
-  await endsAtTheDeadline(attemptsMin, 2 * deadline, place);
+  return endsAtTheDeadline(attemptsMin, 2 * deadline, place);
 }
 
 for (const [answer, kind] of [
@@ -239,6 +239,7 @@ const UNDECIDED = [
   [409, { code: 'a_code_of_later' }],
   [409, '<html>conflict</html>'],
   [429, { code: 'too_many_requests' }],
+  [503, { code: 'unavailable' }],
   [429, '<html>slow down</html>'],
   [302, '<html>moved</html>'],
   [200, '<html>please log in</html>'],
@@ -273,10 +274,11 @@ for (const lost of LOST) {
 
 for (const answer of UNDECIDED) {
   test(`after a lost attempt it stays unknown at the deadline: ${name(answer)}`, async () => {
-    await endsAtTheDeadline(2, 200, (retry) => place(['', answer], retry));
+    const error = await endsAtTheDeadline(2, 200, (retry) => place(['', answer], retry));
+    assert.ok(error.mayHaveRun);
   });
 
-  if (answer[0] < 400) continue;
+  if (answer[0] < 400 || answer[0] > 499) continue;
   test(`before a lost attempt it is a refusal: ${name(answer)}`, async () => {
     // The service says that nothing ran, so the first attempt is not lost.
     const { error, attempts } = await place([[503, { code: 'unavailable' }], answer]);
@@ -284,6 +286,11 @@ for (const answer of UNDECIDED) {
     assert.equal(attempts, 2);
   });
 }
+
+test('without a lost attempt nothing may have run', async () => {
+  const { error } = await place([[503, { code: 'unavailable' }]], { deadline: 0 });
+  assert.ok(error.isOutcomeUnknown && !error.mayHaveRun, String(error));
+});
 
 test('the error tells what came after the lost attempt', async () => {
   const { error, attempts } = await place(['', [401, { code: 'unauthorized' }, { 'retry-after': '600' }]]);

@@ -34,7 +34,7 @@ class Attempts:
 
     def judge(self, error: Error) -> Error:
         """The error that is true for all attempts, after the latest has ended with `error`."""
-        if isinstance(error, OutcomeUnknown):
+        if isinstance(error, OutcomeUnknown) and (error.may_have_run or self._lost is None):
             if error.may_have_run and not self._reads:
                 self._lost = (time.monotonic(), error)
             return OutcomeUnknown(error.cause, self.count)

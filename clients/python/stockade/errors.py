@@ -139,7 +139,8 @@ class OutcomeUnknown(Error):
         self.cause = cause
         #: Number of times that the request was sent.
         self.attempts = attempts
-        #: How a later attempt ended, if that settles nothing: a 401, 403, 404 or 429, or a proxy.
+        #: How a later attempt ended, if that settles nothing: a 401, 403, 404 or 429, `unavailable`,
+        #: or the answer of a proxy.
         self.answer = answer
         self.problem = cause if isinstance(cause, Problem) else None
 
@@ -152,7 +153,7 @@ class OutcomeUnknown(Error):
 
     @property
     def may_have_run(self) -> bool:
-        """False if the last answer proves that its own attempt changed nothing (`unavailable`)."""
+        """False if each attempt was answered that nothing ran (`unavailable`)."""
         return self.problem is None or may_have_run(self.problem.status, self.problem.code)
 
     @property

@@ -6,7 +6,7 @@ use uuid::Uuid;
 use crate::{
     Audit, BuyerOrder, Cart, Client, Error, Item, ItemPatch, ItemState, JournalEntry, ListedItem,
     ListedOrder, NewItem, Order, OrderState, Page, PageRequest, Placed, RefundDue, Request,
-    Response, RetryPolicy, StockChange, StockChanged, Token, batch, list,
+    Response, RetryPolicy, StockChange, StockChanged, Token, attempts::Attempts, batch, list,
 };
 
 /// Makes calls as an admin.
@@ -154,7 +154,13 @@ impl Admin {
         orders: &[BuyerOrder],
     ) -> Result<Vec<Result<Placed, Error>>, Error> {
         let request = Request::place_batch(&self.token, item, orders);
-        batch::read(item, orders, &self.send(&request).await?)
+        let mut attempts = Attempts::default();
+        let response = self.client.send_as(&request, &mut attempts).await?;
+        let results = batch::read(item, orders, &response)?;
+        let judged = results
+            .into_iter()
+            .map(|result| result.map_err(|error| attempts.judge(error)));
+        Ok(judged.collect())
     }
 
     /// [`Admin::place_batch`] without a repeat of the request.

@@ -17,7 +17,9 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::{Admin, Error, IdempotencyKey, NewOrder, Placed, Response, UnknownCause};
+use crate::{
+    Admin, Error, IdempotencyKey, NewOrder, Placed, Response, UnknownCause, attempts::Attempts,
+};
 
 /// Orders of one request, at most.
 const ORDERS_MAX: usize = 512;
@@ -74,8 +76,8 @@ struct Queue {
 #[derive(Debug)]
 struct Waiting {
     order: BuyerOrder,
-    /// Number of requests that it was part of.
-    attempts: u32,
+    /// The requests that it was part of.
+    attempts: Attempts,
     /// No further request begins after it.
     deadline: Instant,
     reply: oneshot::Sender<Result<Placed, Error>>,
@@ -162,7 +164,7 @@ fn read_line(item: &str, order: &BuyerOrder, result: &RawValue) -> Result<Placed
     })?;
     let response = line(head).into_success()?;
     let order = NewOrder::new(item, order.quantity).with_key(order.key.clone());
-    order.read(&response)
+    order.read(&response)?.with_units()
 }
 
 impl OrderBatcher {
@@ -185,8 +187,9 @@ impl OrderBatcher {
 
     /// Places an order, and repeats it with the same key while its outcome is unknown.
     ///
-    /// A repeat of an order that exists succeeds too. If the future is dropped, the order may be
-    /// placed all the same. Needs a Tokio runtime.
+    /// A repeat of an order that has units succeeds too; one that has ended since is
+    /// [`Error::NoLongerHeld`]. If the future is dropped, the order may be placed all the same. Needs a
+    /// Tokio runtime.
     pub async fn order(
         &self,
         buyer: &str,
@@ -201,7 +204,7 @@ impl OrderBatcher {
         };
         self.shared.enqueue(Waiting {
             order,
-            attempts: 0,
+            attempts: Attempts::default(),
             deadline: Instant::now() + self.shared.admin.retry().deadline,
             reply,
         });
@@ -231,7 +234,10 @@ impl Shared {
 
     /// Sends what waits, request by request, until nothing waits.
     async fn fly(self: Arc<Self>) {
-        while let Some(batch) = self.next_batch() {
+        while let Some(mut batch) = self.next_batch() {
+            for waiting in &mut batch {
+                waiting.attempts.begin();
+            }
             let orders: Vec<_> = batch.iter().map(|waiting| waiting.order.clone()).collect();
             let results = self.send(&orders).await;
             for (waiting, result) in batch.into_iter().zip(results) {
@@ -246,7 +252,7 @@ impl Shared {
         // An order that was never sent, and that its caller has given up, need not be placed.
         queue
             .waiting
-            .retain(|waiting| waiting.attempts > 0 || !waiting.reply.is_closed());
+            .retain(|waiting| waiting.attempts.count() > 0 || !waiting.reply.is_closed());
         if queue.waiting.is_empty() {
             queue.flights -= 1;
             return None;
@@ -263,13 +269,14 @@ impl Shared {
     }
 
     fn settle(self: &Arc<Self>, mut waiting: Waiting, result: Result<Placed, Error>) {
-        waiting.attempts += 1;
         let error = match result {
-            Err(error) => error.after(waiting.attempts),
+            Err(error) => waiting.attempts.judge(error),
             placed => return waiting.answer(placed),
         };
-        let pause = (self.admin.retry()).pause_after(waiting.attempts, error.retry_after());
-        let is_late = Instant::now() + pause > waiting.deadline;
+        let attempts = waiting.attempts.count();
+        let pause = (self.admin.retry()).pause_after(attempts, error.retry_after());
+        let left = waiting.deadline.saturating_duration_since(Instant::now());
+        let is_late = left < pause;
         if !error.is_retryable() || is_late || waiting.reply.is_closed() {
             return waiting.answer(Err(error));
         }

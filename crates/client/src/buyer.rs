@@ -22,10 +22,12 @@ impl Buyer {
 
     /// Places an order, and repeats the request with the same key while the outcome is unknown.
     ///
-    /// A repeat of an order that exists succeeds too. It returns the order as it is now.
+    /// A repeat of an order that has units succeeds too, and returns it as it is now. The order of the
+    /// key may also have ended since: that is [`Error::NoLongerHeld`].
     pub async fn place(&self, order: &NewOrder) -> Result<Placed, Error> {
         let request = Request::place(&self.token, order);
-        order.read(&self.client.send(&request).await.result?)
+        let placed = order.read(&self.client.send(&request).await.result?)?;
+        placed.with_units()
     }
 
     /// Reads one of the buyer's orders from the ledger.
@@ -49,10 +51,12 @@ impl Buyer {
 
     /// Places a cart, and repeats the request with the same key while the outcome is unknown. All
     /// lines are held, or none: the problem then names the item ([`crate::Problem::item`]). Keep the
-    /// key if the refusal is not final ([`Error::is_final`]).
+    /// key if the refusal is not final ([`Error::is_final`]). A cart of the key that has ended since is
+    /// [`Error::NoLongerHeld`].
     pub async fn place_cart(&self, cart: &NewCart) -> Result<PlacedCart, Error> {
         let request = Request::place_cart(&self.token, cart);
-        cart.read(&self.client.send(&request).await.result?)
+        let placed = cart.read(&self.client.send(&request).await.result?)?;
+        placed.with_units()
     }
 
     /// Reads one of the buyer's carts.

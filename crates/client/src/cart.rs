@@ -1,12 +1,12 @@
 //! Carts: orders of several items that a buyer gets all or none of.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{Error, IdempotencyKey, Response};
+use crate::{Ended, Error, IdempotencyKey, Response};
 
 /// A cart to be placed. The same value, or a copy of it, is always the same cart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +73,9 @@ pub enum CartState {
 }
 
 /// A cart that was placed, now or by an earlier request with the same key.
+///
+/// [`Buyer::place_cart`](crate::Buyer::place_cart) returns it only if the cart has units. One that has
+/// ended since is [`Error::NoLongerHeld`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedCart {
     /// The cart as it is now. After a replay it may have moved on.
@@ -133,7 +136,8 @@ impl NewCart {
         CartBody { lines: &self.lines }
     }
 
-    /// Reads the response to this cart, and verifies that it is about this cart.
+    /// Reads the response to this cart, and verifies that it is about this cart. After a replay the
+    /// cart may have ended, so look at [`CartState::has_units`].
     pub fn read(&self, response: &Response) -> Result<PlacedCart, Error> {
         let cart: Cart = response.json()?;
         let wanted = self.lines.iter().map(|line| (&*line.item, line.quantity));
@@ -149,6 +153,43 @@ impl NewCart {
             cart,
             replayed: response.replayed,
         })
+    }
+}
+
+impl PlacedCart {
+    /// The same if the cart has units, and else that its key is used up.
+    pub(crate) fn with_units(self) -> Result<Self, Error> {
+        match self.cart.state.has_units() {
+            true => Ok(self),
+            false => Err(Error::NoLongerHeld(Box::new(Ended::Cart(self.cart)))),
+        }
+    }
+}
+
+impl CartState {
+    /// Whether the units of all lines belong to the buyer: held or confirmed.
+    pub fn has_units(self) -> bool {
+        matches!(self, Self::Held | Self::Confirmed)
+    }
+
+    /// The state as the API writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Placing => "placing",
+            Self::Held => "held",
+            Self::Confirmed => "confirmed",
+            Self::Cancelled => "cancelled",
+            Self::Expired => "expired",
+            Self::RefundDue => "refund_due",
+            Self::Refunded => "refunded",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl fmt::Display for CartState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

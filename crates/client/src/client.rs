@@ -13,13 +13,11 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     Admin, Buyer, Error, Item, PaymentKey, PaymentProvider, Request, Response, RetryPolicy, Token,
-    UnknownCause,
+    UnknownCause, attempts::Attempts,
 };
 
 /// Limit for one attempt. The service itself bounds a buyer's request by five seconds.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long an attempt of unknown outcome may still place a cart: twice the service's bound.
-const CART_SETTLED: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A service, which may have several instances. Clones share their connections.
@@ -42,9 +40,9 @@ pub struct ClientBuilder {
 
 /// The result of a request, and how many attempts it took.
 ///
-/// More than one attempt means that the outcome of the earlier ones was unknown. A refusal then
-/// says nothing about them: an earlier attempt may have been refused for another reason, or not at
-/// all.
+/// More than one attempt means that the earlier ones left the outcome open. The result is true for all
+/// of them: it is a refusal only if no attempt was lost, or if the service itself has decided. A
+/// request that is still on its way then is decided when it arrives.
 #[derive(Debug)]
 pub struct Sent {
     /// Number of times that the request was sent.
@@ -138,32 +136,46 @@ impl Client {
 
     /// Sends `request`, and repeats it while the outcome is unknown and the retry policy allows it.
     ///
-    /// A refusal that is not final ([`crate::Problem::is_final`]) does not end the attempts as long as
-    /// an earlier one may still place the cart.
+    /// After an attempt that was lost, only a decision of the service ends the attempts.
     ///
     /// [`Buyer`], [`Admin`] and [`PaymentProvider`] are built on this. Use it directly if you need
     /// the number of attempts.
     pub async fn send(&self, request: &Request) -> Sent {
-        let (deadline, mut attempts) = (Instant::now() + self.retry.deadline, 0);
-        let mut unknown = None;
+        let mut attempts = Attempts::new(request.reads());
+        let result = self.send_as(request, &mut attempts).await;
+        Sent {
+            attempts: attempts.count(),
+            result,
+        }
+    }
+
+    /// [`Client::send`] with attempts that the caller judges the parts of the response by.
+    pub(crate) async fn send_as(
+        &self,
+        request: &Request,
+        attempts: &mut Attempts,
+    ) -> Result<Response, Error> {
+        let deadline = Instant::now() + self.retry.deadline;
         loop {
-            attempts += 1;
-            let response = self.send_once(request).await;
-            let error = match response.and_then(Response::into_success) {
-                Ok(response) => {
-                    return Sent {
-                        attempts,
-                        result: Ok(response),
-                    };
+            attempts.begin();
+            let answer = self.send_once(request).await;
+            let error = match answer.and_then(Response::into_success) {
+                Ok(response) if !attempts.has_lost() || response.is_of_the_service() => {
+                    return Ok(response);
                 }
-                Err(error) => decided(error, &mut unknown).after(attempts),
+                Ok(response) => Error::Contract {
+                    status: response.status,
+                    violation: "the body is not the documented JSON".into(),
+                },
+                Err(error) => error,
             };
-            let pause = self.retry.pause_after(attempts, error.retry_after());
-            if !error.is_retryable() || Instant::now() + pause > deadline {
-                return Sent {
-                    attempts,
-                    result: Err(error),
-                };
+            let error = attempts.judge(error);
+            let pause = self
+                .retry
+                .pause_after(attempts.count(), error.retry_after());
+            let is_late = deadline.saturating_duration_since(Instant::now()) < pause;
+            if !error.is_retryable() || is_late {
+                return Err(error);
             }
             sleep(pause).await;
         }
@@ -188,19 +200,6 @@ impl Client {
         Response::receive(response.map_err(transport)?)
             .await
             .map_err(transport)
-    }
-}
-
-/// The error of an attempt, or that of an earlier one whose outcome it leaves unknown.
-fn decided(error: Error, unknown: &mut Option<(Instant, Error)>) -> Error {
-    if error.is_outcome_unknown() {
-        *unknown = Some((Instant::now(), error.clone()));
-    }
-    match unknown {
-        Some((since, earlier)) if !error.is_final() && since.elapsed() < CART_SETTLED => {
-            earlier.clone()
-        }
-        _ => error,
     }
 }
 

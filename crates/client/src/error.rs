@@ -2,12 +2,16 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::{Problem, ProblemCode};
+use crate::{Ended, Problem, ProblemCode};
 
 /// A call that did not succeed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The service decided against the request. A repeat of it changes nothing.
+    /// The request was refused, and no attempt of this call has taken effect.
+    ///
+    /// If [`Error::settles_key`], the service has decided. Otherwise something before the decision has
+    /// refused the request, such as a token that has expired (401) or a limit of requests (429): mend
+    /// that, and send the same request again.
     #[error("the service refused the request: {0}")]
     Refused(Box<Problem>),
 
@@ -21,8 +25,15 @@ pub enum Error {
         cause: Box<UnknownCause>,
     },
 
-    /// The service sent what the API does not promise: a defect, or not a Stockade at all. After a
-    /// success status the request has taken effect.
+    /// The key is that of an order or a cart which has ended and holds no units.
+    ///
+    /// It was placed by an earlier request, and was cancelled, refunded or not paid in time since. A
+    /// new attempt of the buyer needs a new key.
+    #[error("{0}")]
+    NoLongerHeld(Box<Ended>),
+
+    /// The answer is not what the API promises: a defect, or not a Stockade at all. After a success
+    /// status of the service the request has taken effect.
     #[error("the response {status} violates the API: {violation}")]
     Contract {
         /// The HTTP status.
@@ -54,12 +65,29 @@ pub enum UnknownCause {
     Transport(Arc<reqwest::Error>),
     /// The Tokio runtime ended before the request did.
     Abandoned,
+    /// An attempt was lost, and how a later one ended settles nothing.
+    Undecided {
+        /// What happened to the attempt that was lost.
+        lost: Box<UnknownCause>,
+        /// A 401, 403, 404 or 429, `unavailable`, or the answer of a proxy.
+        answer: Box<Error>,
+    },
 }
 
 impl Error {
     /// Whether the request may have taken effect although it failed.
     pub fn is_outcome_unknown(&self) -> bool {
         matches!(self, Self::OutcomeUnknown { .. })
+    }
+
+    /// False if each attempt was answered that nothing ran (`unavailable`), or if none was sent.
+    pub fn may_have_run(&self) -> bool {
+        match self {
+            Self::OutcomeUnknown { cause, .. } => cause.may_have_run(),
+            Self::Contract { .. } => true,
+            Self::Refused(_) | Self::NoLongerHeld(_) | Self::InvalidInput { .. } => false,
+            Self::Setup(_) => false,
+        }
     }
 
     /// Whether a repeat of the same request can find out what happened.
@@ -70,10 +98,18 @@ impl Error {
         let Self::OutcomeUnknown { cause, .. } = self else {
             return false;
         };
-        match &**cause {
-            UnknownCause::Transport(_) => true,
-            UnknownCause::Abandoned => false,
-            UnknownCause::Problem(problem) => matches!(problem.status, 408 | 502..=504),
+        cause.is_retryable()
+    }
+
+    /// Whether this is the service's own decision, which counts for earlier attempts as well.
+    ///
+    /// Ask it after a call whose outcome was unknown, in the call that repeats it: a refusal with
+    /// status 401, 403, 404 or 429, or one of a proxy, says nothing about the call before.
+    pub fn settles_key(&self) -> bool {
+        match self {
+            Self::Refused(problem) => problem.settles_key(),
+            Self::NoLongerHeld(_) => true,
+            _ => false,
         }
     }
 
@@ -92,24 +128,52 @@ impl Error {
     pub fn problem(&self) -> Option<&Problem> {
         match self {
             Self::Refused(problem) => Some(problem),
-            Self::OutcomeUnknown { cause, .. } => match &**cause {
-                UnknownCause::Problem(problem) => Some(problem),
-                UnknownCause::Transport(_) | UnknownCause::Abandoned => None,
-            },
+            Self::OutcomeUnknown { cause, .. } => cause.problem(),
+            _ => None,
+        }
+    }
+
+    /// How an attempt ended that came after a lost one, if that settles nothing.
+    pub fn later_answer(&self) -> Option<&Self> {
+        let Self::OutcomeUnknown { cause, .. } = self else {
+            return None;
+        };
+        match &**cause {
+            UnknownCause::Undecided { answer, .. } => Some(answer),
             _ => None,
         }
     }
 
     /// Seconds that the service asks to wait before a repeat.
     pub fn retry_after(&self) -> Option<u64> {
-        self.problem().and_then(|problem| problem.retry_after)
+        let latest = self.later_answer().unwrap_or(self);
+        latest.problem().and_then(|problem| problem.retry_after)
+    }
+}
+
+impl UnknownCause {
+    fn is_retryable(&self) -> bool {
+        match self {
+            Self::Transport(_) => true,
+            Self::Abandoned => false,
+            Self::Problem(problem) => matches!(problem.status, 408 | 502..=504),
+            Self::Undecided { lost, .. } => lost.is_retryable(),
+        }
     }
 
-    /// The same error, with the number of attempts so far.
-    pub(crate) fn after(self, attempts: u32) -> Self {
+    fn problem(&self) -> Option<&Problem> {
         match self {
-            Self::OutcomeUnknown { cause, .. } => Self::OutcomeUnknown { attempts, cause },
-            other => other,
+            Self::Problem(problem) => Some(problem),
+            Self::Transport(_) | Self::Abandoned => None,
+            Self::Undecided { lost, .. } => lost.problem(),
+        }
+    }
+
+    /// Whether the request may have taken effect.
+    pub(crate) fn may_have_run(&self) -> bool {
+        match self {
+            Self::Problem(problem) => problem.may_have_run(),
+            Self::Transport(_) | Self::Abandoned | Self::Undecided { .. } => true,
         }
     }
 }
@@ -122,6 +186,7 @@ impl fmt::Display for UnknownCause {
             Self::Transport(error) if error.is_connect() => f.write_str("no connection"),
             Self::Transport(_) => f.write_str("the connection broke"),
             Self::Abandoned => f.write_str("the runtime has ended"),
+            Self::Undecided { lost, answer } => write!(f, "{lost}; a later attempt: {answer}"),
         }
     }
 }
@@ -131,6 +196,7 @@ impl std::error::Error for UnknownCause {
         match self {
             Self::Problem(_) | Self::Abandoned => None,
             Self::Transport(error) => Some(error),
+            Self::Undecided { lost, .. } => lost.source(),
         }
     }
 }

@@ -46,15 +46,20 @@
 //! A timeout, a broken connection, or a response 503 `outcome_unknown` does not say that the order
 //! was not placed. [`Error::OutcomeUnknown`] reports it after the last retry. Do not tell the buyer
 //! "sold out", do not place another order instead, and do not forget the key: repeat the request
-//! later, with the same key. Only [`Error::Refused`] means that the service decided against the
-//! request.
+//! later, with the same key. Only [`Error::Refused`] means that nothing was reserved.
+//!
+//! After an attempt that was lost, a 401, 403, 404 or 429, or the page of a proxy, says nothing about
+//! that attempt. The client keeps the outcome unknown until the service itself decides. A later call
+//! with the same key knows nothing of the earlier one, so ask [`Error::settles_key`] there: false means
+//! that the key is still open.
 //!
 //! ```no_run
 //! # async fn example(buyer: &client::Buyer, order: &client::NewOrder) {
 //! use client::Error;
 //!
 //! match buyer.place(order).await {
-//!     Ok(_) => { /* the buyer holds the units */ }
+//!     Ok(_) => { /* the buyer holds the units, or has paid for them */ }
+//!     Err(Error::NoLongerHeld(ended)) => println!("{ended}"), // a new attempt needs a new key
 //!     Err(Error::Refused(problem)) => println!("no units: {}", problem.detail),
 //!     Err(error) if error.is_outcome_unknown() => { /* keep the key, and repeat later */ }
 //!     Err(error) => println!("a bug, here or there: {error}"),
@@ -65,11 +70,12 @@
 //! # Rule 3: verify before you trust
 //!
 //! A success status alone proves little. The client checks that the order in a response is the one
-//! that was requested; a response that does not match is [`Error::Contract`]. Three checks remain
+//! that was requested; a response that does not match is [`Error::Contract`]. An order that has ended
+//! since an earlier request placed it is [`Error::NoLongerHeld`], never a success. Three checks remain
 //! yours:
 //!
-//! * A repeat reports the order as it is now. [`Placed::order`] may be expired or cancelled, so
-//!   look at [`Order::state`].
+//! * [`Buyer::order`] shows the order as it is now. [`OrderState::has_units`] tells whether its units
+//!   still belong to the buyer.
 //! * A response 202 comes before the ledger has the order. [`Placed::recorded`] is false then, and
 //!   a crash of Redis can still lose it. Read the order with [`Buyer::order`] before you ship.
 //! * The service sells concurrently. [`Admin::audit`] proves for an item that every unit is
@@ -89,11 +95,13 @@
 //! service through it, and a shared bug could not hide from them.
 
 mod admin;
+mod attempts;
 mod audit;
 mod batch;
 mod buyer;
 mod cart;
 mod client;
+mod ended;
 mod error;
 mod item;
 mod journal;
@@ -116,6 +124,7 @@ pub use batch::{BuyerOrder, OrderBatcher};
 pub use buyer::Buyer;
 pub use cart::{Cart, CartLine, CartPayment, CartState, NewCart, PlacedCart};
 pub use client::{Client, ClientBuilder, Sent};
+pub use ended::Ended;
 pub use error::{Error, UnknownCause};
 pub use item::{Durability, Item, ItemPatch, ItemState, ItemWave, NewItem, Segment, Wave};
 pub use journal::JournalEntry;

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{Error, IdempotencyKey, Response};
+use crate::{Ended, Error, IdempotencyKey, Response};
 
 /// An order to be placed. The same value, or a copy of it, is always the same order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +54,9 @@ pub enum OrderState {
 }
 
 /// An order that was placed, now or by an earlier request with the same key.
+///
+/// The calls that place orders return it only if the order has units. One that has ended since is
+/// [`Error::NoLongerHeld`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// The order as it is now. After a replay it may have moved on.
@@ -126,7 +129,8 @@ impl NewOrder {
         }
     }
 
-    /// Reads the response to this order, and verifies that it is about this order.
+    /// Reads the response to this order, and verifies that it is about this order. After a replay the
+    /// order may have ended, so look at [`OrderState::has_units`].
     pub fn read(&self, response: &Response) -> Result<Placed, Error> {
         let order: Order = response.json()?;
         if order.item != self.item || order.quantity != self.quantity {
@@ -146,6 +150,16 @@ impl NewOrder {
     }
 }
 
+impl Placed {
+    /// The same if the order has units, and else that its key is used up.
+    pub(crate) fn with_units(self) -> Result<Self, Error> {
+        match self.order.state.has_units() {
+            true => Ok(self),
+            false => Err(Error::NoLongerHeld(Box::new(Ended::Order(self.order)))),
+        }
+    }
+}
+
 impl Order {
     /// Reads a response about the order `id`, and verifies that it is about this one.
     pub fn read(response: &Response, id: Uuid) -> Result<Self, Error> {
@@ -161,7 +175,7 @@ impl Order {
 }
 
 impl OrderState {
-    /// Whether the units belong to the buyer.
+    /// Whether the units belong to the buyer: held or confirmed.
     pub fn has_units(self) -> bool {
         matches!(self, Self::Held | Self::Confirmed)
     }

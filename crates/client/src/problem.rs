@@ -39,8 +39,21 @@ pub struct Problem {
     pub retry_after: Option<u64>,
 }
 
+/// What an answer says about the attempts of its request. `clients/answers.json` has the reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// The service has looked at the key, the order, the cart or the item. If an earlier attempt had
+    /// taken effect, the answer would be another one.
+    Decision,
+    /// This attempt has changed nothing. An earlier one may have: this is decided without a look at
+    /// it.
+    Nothing,
+    /// This attempt may have taken effect.
+    Unknown,
+}
+
 macro_rules! codes {
-    ($($(#[$doc:meta])+ $code:ident = $text:literal,)+) => {
+    ($($(#[$doc:meta])+ $code:ident = $text:literal: $meaning:ident,)+) => {
         /// The stable name of a problem.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[non_exhaustive]
@@ -53,6 +66,18 @@ macro_rules! codes {
         }
 
         impl ProblemCode {
+            /// All codes that this version of the client lists.
+            #[cfg(test)]
+            const LISTED: &[Self] = &[$(Self::$code,)+];
+
+            /// What the code says. One that is not listed, or none, says nothing for certain.
+            pub(crate) fn meaning(&self) -> Meaning {
+                match self {
+                    $(Self::$code => Meaning::$meaning,)+
+                    Self::Missing | Self::Other(_) => Meaning::Unknown,
+                }
+            }
+
             /// The code as the API writes it.
             pub fn as_str(&self) -> &str {
                 match self {
@@ -76,85 +101,107 @@ macro_rules! codes {
 
 codes! {
     /// A field of the request is not valid; [`Problem::field`] names it.
-    InvalidRequest = "invalid_request",
+    InvalidRequest = "invalid_request": Nothing,
+    /// The cursor of a list of events is not one that this service gave out.
+    InvalidCursor = "invalid_cursor": Nothing,
+    /// Events behind the cursor were removed, because they were too old.
+    CursorExpired = "cursor_expired": Nothing,
     /// The token is missing, not valid, or not sufficient.
-    Unauthorized = "unauthorized",
+    Unauthorized = "unauthorized": Nothing,
+    /// A buyer called for an admin, or the admin lacks a scope.
+    Forbidden = "forbidden": Nothing,
     /// The signature of a payment does not verify, or its time is too far away.
-    InvalidSignature = "invalid_signature",
+    InvalidSignature = "invalid_signature": Nothing,
+    /// The service has no secret that a payment could be checked with.
+    PaymentsNotConfigured = "payments_not_configured": Nothing,
+    /// A refund came before the report of its payment.
+    PaymentAwaited = "payment_awaited": Nothing,
     /// No such path.
-    NotFound = "not_found",
+    NotFound = "not_found": Nothing,
     /// The path has no such method.
-    MethodNotAllowed = "method_not_allowed",
+    MethodNotAllowed = "method_not_allowed": Nothing,
     /// No such item.
-    ItemNotFound = "item_not_found",
+    ItemNotFound = "item_not_found": Nothing,
     /// No such order, or another buyer's.
-    OrderNotFound = "order_not_found",
+    OrderNotFound = "order_not_found": Nothing,
+    /// No such webhook.
+    WebhookNotFound = "webhook_not_found": Nothing,
+    /// No money is due under this id.
+    RefundNotFound = "refund_not_found": Nothing,
     /// An item with this name exists and differs from the requested one.
-    ItemExists = "item_exists",
+    ItemExists = "item_exists": Decision,
     /// Too few units are left.
-    SoldOut = "sold_out",
+    SoldOut = "sold_out": Decision,
     /// The buyer would hold more units than one buyer may.
-    BuyerLimitReached = "buyer_limit_reached",
+    BuyerLimitReached = "buyer_limit_reached": Decision,
     /// The item does not sell now.
-    NotOpen = "not_open",
+    NotOpen = "not_open": Decision,
     /// The key belongs to another order or change.
-    IdempotencyKeyReused = "idempotency_key_reused",
+    IdempotencyKeyReused = "idempotency_key_reused": Decision,
     /// The order has ended. The money of this payment must be returned.
-    OrderNotPayable = "order_not_payable",
+    OrderNotPayable = "order_not_payable": Decision,
     /// Another payment has paid the order. The money of this payment must be returned.
-    AlreadyPaid = "already_paid",
+    AlreadyPaid = "already_paid": Decision,
     /// The payment was reported for another order before.
-    PaymentAlreadyUsed = "payment_already_used",
+    PaymentAlreadyUsed = "payment_already_used": Decision,
     /// The amount is not what the order costs.
-    AmountMismatch = "amount_mismatch",
+    AmountMismatch = "amount_mismatch": Decision,
+    /// The payment is in another currency than the order. Its money must be returned.
+    CurrencyMismatch = "currency_mismatch": Decision,
     /// The body of the payment names another order than the path.
-    OrderMismatch = "order_mismatch",
+    OrderMismatch = "order_mismatch": Decision,
     /// The order is paid, or has ended otherwise.
-    OrderNotCancellable = "order_not_cancellable",
+    OrderNotCancellable = "order_not_cancellable": Decision,
+    /// The order is paid, or has ended: it has no hold to extend.
+    OrderNotExtendable = "order_not_extendable": Decision,
     /// The order is not paid.
-    OrderNotRefundable = "order_not_refundable",
+    OrderNotRefundable = "order_not_refundable": Decision,
     /// No such cart, or another buyer's.
-    CartNotFound = "cart_not_found",
+    CartNotFound = "cart_not_found": Nothing,
     /// Placing the cart was not done in time. It has no units; place it with a new key.
-    CartTimedOut = "cart_timed_out",
+    CartTimedOut = "cart_timed_out": Decision,
     /// The order is a line of a cart, which is paid and ended as a whole.
-    OrderInCart = "order_in_cart",
+    OrderInCart = "order_in_cart": Decision,
     /// The cart has ended. The money of this payment must be returned.
-    CartNotPayable = "cart_not_payable",
+    CartNotPayable = "cart_not_payable": Decision,
     /// The cart is being placed, is paid, or has ended otherwise.
-    CartNotCancellable = "cart_not_cancellable",
+    CartNotCancellable = "cart_not_cancellable": Decision,
     /// The cart is being placed, is paid, or has ended otherwise: it has no holds to extend.
-    CartNotExtendable = "cart_not_extendable",
+    CartNotExtendable = "cart_not_extendable": Decision,
     /// The cart is not paid.
-    CartNotRefundable = "cart_not_refundable",
+    CartNotRefundable = "cart_not_refundable": Decision,
     /// The body of the payment names another cart than the path.
-    CartMismatch = "cart_mismatch",
+    CartMismatch = "cart_mismatch": Decision,
     /// The item was changed since the version that the request names.
-    VersionMismatch = "version_mismatch",
+    VersionMismatch = "version_mismatch": Nothing,
     /// The request must name the version of the item.
-    IfMatchRequired = "if_match_required",
+    IfMatchRequired = "if_match_required": Nothing,
     /// More units would have to leave than are unsold.
-    NotEnoughUnsold = "not_enough_unsold",
+    NotEnoughUnsold = "not_enough_unsold": Nothing,
     /// The item is archived and cannot be changed.
-    ItemArchived = "item_archived",
+    ItemArchived = "item_archived": Nothing,
     /// The buyer has held orders, and the name stays until they have ended.
-    BuyerHasHeldOrders = "buyer_has_held_orders",
+    BuyerHasHeldOrders = "buyer_has_held_orders": Nothing,
     /// The item cannot be archived yet; the detail says what is open.
-    ItemNotArchivable = "item_not_archivable",
+    ItemNotArchivable = "item_not_archivable": Decision,
     /// The item is not archived, or not for long enough; the detail says which.
-    ItemNotPurgeable = "item_not_purgeable",
+    ItemNotPurgeable = "item_not_purgeable": Decision,
     /// An earlier withdrawal is still under way.
-    WithdrawalOpen = "withdrawal_open",
+    WithdrawalOpen = "withdrawal_open": Nothing,
+    /// There are as many webhooks as the service allows.
+    TooManyWebhooks = "too_many_webhooks": Nothing,
     /// The body is larger than any valid one.
-    PayloadTooLarge = "payload_too_large",
+    PayloadTooLarge = "payload_too_large": Nothing,
+    /// The buyer or the client has sent too many requests.
+    TooManyRequests = "too_many_requests": Nothing,
     /// The request did not arrive in time.
-    RequestTimeout = "request_timeout",
+    RequestTimeout = "request_timeout": Nothing,
     /// The request may or may not have taken effect.
-    OutcomeUnknown = "outcome_unknown",
+    OutcomeUnknown = "outcome_unknown": Unknown,
     /// A store that the request needs does not answer.
-    Unavailable = "unavailable",
+    Unavailable = "unavailable": Nothing,
     /// A defect of the service.
-    Internal = "internal",
+    Internal = "internal": Unknown,
 }
 
 impl Problem {
@@ -176,6 +223,22 @@ impl Problem {
             ..problem
         }
     }
+
+    /// Whether this is the service's own decision, which counts for all attempts of the request.
+    pub(crate) fn settles_key(&self) -> bool {
+        let is_decision = self.code.meaning() == Meaning::Decision;
+        is_decision && (400..=499).contains(&self.status) && self.is_final != Some(false)
+    }
+
+    /// Whether the request may have taken effect although it was answered with this.
+    pub(crate) fn may_have_run(&self) -> bool {
+        leaves_open(self.status) && self.code.meaning() != Meaning::Nothing
+    }
+}
+
+/// Whether a repeat of the request is needed to know what became of it.
+pub(crate) fn leaves_open(status: u16) -> bool {
+    matches!(status, 408 | 500..=599)
 }
 
 impl fmt::Display for Problem {
@@ -197,5 +260,85 @@ impl fmt::Display for ProblemCode {
 impl<'de> Deserialize<'de> for ProblemCode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer).map(Self::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use serde_json::Value;
+
+    use super::{Meaning, Problem, ProblemCode};
+    use crate::Response;
+
+    /// The table that all clients share, and the description that has all codes.
+    const ANSWERS: &str = include_str!("../../../clients/answers.json");
+    const DESCRIPTION: &str = include_str!("../../../docs/openapi.json");
+
+    fn problem(status: u16, body: &str) -> Problem {
+        Problem::read(&Response {
+            status,
+            replayed: false,
+            retry_after: None,
+            version: None,
+            body: body.to_owned().into(),
+        })
+    }
+
+    #[test]
+    fn every_code_of_the_description_is_classified_as_the_table_says() {
+        let answers: Value = serde_json::from_str(ANSWERS).unwrap();
+        let table = answers["codes"].as_object().unwrap().iter();
+        let table: BTreeMap<_, _> = table
+            .map(|(code, row)| (code.as_str(), row[0].as_str().unwrap()))
+            .collect();
+        let description: Value = serde_json::from_str(DESCRIPTION).unwrap();
+        let codes = description["components"]["schemas"]["ProblemCode"]["enum"].as_array();
+        let codes: BTreeSet<_> = codes
+            .unwrap()
+            .iter()
+            .filter_map(|code| code.as_str())
+            .collect();
+        assert_eq!(table.keys().copied().collect::<BTreeSet<_>>(), codes);
+        let listed = ProblemCode::LISTED.iter().map(|code| {
+            let meaning = match code.meaning() {
+                Meaning::Decision => "decision",
+                Meaning::Nothing => "nothing",
+                Meaning::Unknown => "unknown",
+            };
+            (code.as_str(), meaning)
+        });
+        assert_eq!(listed.collect::<BTreeMap<_, _>>(), table);
+    }
+
+    #[test]
+    fn only_the_services_own_words_settle_a_key() {
+        assert!(problem(409, r#"{"code":"sold_out"}"#).settles_key());
+        for (status, body) in [
+            (409, r#"{"code":"sold_out","final":false}"#),
+            (409, r#"{"code":"later"}"#),
+            (409, r#"{"code":409}"#),
+            (409, r#"{"message":"sold_out"}"#),
+            (409, "<html>"),
+            (404, r#"{"code":"item_not_found"}"#),
+            (503, r#"{"code":"sold_out"}"#),
+        ] {
+            assert!(!problem(status, body).settles_key(), "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn an_answer_without_a_known_code_may_hide_an_effect() {
+        for (status, body) in [
+            (500, r#"{"code":"internal"}"#),
+            (502, "<html>"),
+            (503, r#"{"code":"outcome_unknown"}"#),
+            (504, r#"{"code":"later"}"#),
+        ] {
+            assert!(problem(status, body).may_have_run(), "{status} {body}");
+        }
+        assert!(!problem(503, r#"{"code":"unavailable"}"#).may_have_run());
+        assert!(!problem(408, r#"{"code":"request_timeout"}"#).may_have_run());
     }
 }

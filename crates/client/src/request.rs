@@ -57,6 +57,11 @@ struct WebhookBody<'a> {
 }
 
 impl Request {
+    /// Whether it changes nothing, however often it is sent.
+    pub(crate) fn reads(&self) -> bool {
+        self.method == Method::GET
+    }
+
     /// `POST /v1/items/{item}/orders`: places an order.
     pub fn place(token: &Token, order: &NewOrder) -> Self {
         let path = item_path(order.item(), "/orders");

@@ -1,10 +1,12 @@
 //! Responses, and what their status says about the outcome.
 
+use std::collections::HashMap;
+
 use bytes::Bytes;
 use reqwest::header::{ETAG, HeaderMap, RETRY_AFTER};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
-use crate::{Error, Problem, UnknownCause};
+use crate::{Error, Problem, UnknownCause, problem::leaves_open};
 
 const REPLAYED: &str = "idempotent-replayed";
 
@@ -29,7 +31,7 @@ impl Response {
         let (replayed, retry_after, version) = (
             text(headers, REPLAYED) == Some("true"),
             text(headers, RETRY_AFTER.as_str()).and_then(|seconds| seconds.parse().ok()),
-            text(headers, ETAG.as_str()).and_then(|tag| tag.trim_matches('"').parse().ok()),
+            text(headers, ETAG.as_str()).and_then(version),
         );
         Ok(Self {
             status: response.status().as_u16(),
@@ -61,14 +63,22 @@ impl Response {
         Problem::read(self)
     }
 
+    /// Whether the body of this success is such as the API has, and not the page of a proxy.
+    pub(crate) fn is_of_the_service(&self) -> bool {
+        match self.status {
+            204 => self.body.is_empty(),
+            _ => serde_json::from_slice::<HashMap<String, IgnoredAny>>(&self.body).is_ok(),
+        }
+    }
+
     /// The response if its status is a success.
     ///
-    /// Other 4xx statuses are refusals: the service decided, and a repeat changes nothing. 408 and
-    /// every 5xx status leave the outcome open, whether the service sent it or a proxy before it.
+    /// Other 4xx statuses are refusals of this attempt, by the service or by something before it. 408
+    /// and every 5xx status leave the outcome open.
     pub fn into_success(self) -> Result<Self, Error> {
         match self.status {
             200..=299 => Ok(self),
-            408 | 500..=599 => Err(Error::OutcomeUnknown {
+            status if leaves_open(status) => Err(Error::OutcomeUnknown {
                 attempts: 1,
                 cause: Box::new(UnknownCause::Problem(self.problem())),
             }),
@@ -79,6 +89,13 @@ impl Response {
             }),
         }
     }
+}
+
+/// The version in an `ETag`. A proxy that compresses makes it weak (`W/"3"`) or adds the name of its
+/// coding (`"3-gzip"`).
+fn version(tag: &str) -> Option<u64> {
+    let tag = tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"');
+    tag.split(['-', ';']).next()?.parse().ok()
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {

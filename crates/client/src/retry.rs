@@ -8,15 +8,19 @@ use rand::RngExt;
 ///
 /// The pause doubles from `pause` to `pause_max`, and varies at random by up to half, so that the
 /// clients of a service that recovers do not all return at the same moment. A pause is at least as
-/// long as the service's `Retry-After`, but never longer than `pause_max`.
+/// long as `Retry-After`, even if that is longer than `pause_max`. If it does not end before the
+/// deadline, the attempts end at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Time from the first attempt after which no further attempt begins.
+    /// Time from the first attempt after which no further attempt begins. The last one may take its
+    /// [time limit](crate::ClientBuilder::attempt_timeout) more.
     pub deadline: Duration,
     /// Pause after the first attempt.
     pub pause: Duration,
-    /// The longest pause.
+    /// The longest pause that the client chooses itself.
     pub pause_max: Duration,
+    /// Whether a pause is as long as `Retry-After` asks for.
+    pub obey_retry_after: bool,
 }
 
 impl Default for RetryPolicy {
@@ -26,6 +30,7 @@ impl Default for RetryPolicy {
             deadline: Duration::from_secs(30),
             pause: Duration::from_millis(50),
             pause_max: Duration::from_secs(2),
+            obey_retry_after: true,
         }
     }
 }
@@ -43,6 +48,7 @@ impl RetryPolicy {
             deadline,
             pause,
             pause_max: pause,
+            obey_retry_after: false,
         }
     }
 
@@ -53,9 +59,8 @@ impl RetryPolicy {
         let varied = doubled
             .min(self.pause_max)
             .mul_f64(rand::rng().random_range(0.5..=1.0));
-        varied
-            .max(Duration::from_secs(retry_after.unwrap_or(0)))
-            .min(self.pause_max)
+        let asked = retry_after.filter(|_| self.obey_retry_after);
+        varied.max(Duration::from_secs(asked.unwrap_or(0)))
     }
 }
 
@@ -71,6 +76,7 @@ mod tests {
             deadline: Duration::from_secs(30),
             pause: Duration::from_millis(100),
             pause_max: Duration::from_secs(1),
+            obey_retry_after: true,
         };
         for (attempts, least, most) in [(1, 50, 100), (2, 100, 200), (4, 400, 800), (40, 500, 1000)]
         {
@@ -78,6 +84,8 @@ mod tests {
             assert!((least..=most).contains(&pause), "{attempts}: {pause} ms");
         }
         assert_eq!(policy.pause_after(1, Some(1)), Duration::from_secs(1));
-        assert_eq!(policy.pause_after(1, Some(60)), Duration::from_secs(1));
+        assert_eq!(policy.pause_after(1, Some(60)), Duration::from_secs(60));
+        let every = RetryPolicy::every(Duration::from_millis(10), Duration::from_secs(1));
+        assert!(every.pause_after(1, Some(60)) <= Duration::from_millis(10));
     }
 }

@@ -79,15 +79,18 @@ impl Webhook {
         body: &[u8],
         now: SystemTime,
     ) -> Result<(), InvalidSignature> {
-        let header = |name, missing| {
-            let value = headers.get(name).and_then(|value| value.to_str().ok());
-            value.ok_or(InvalidSignature(missing))
-        };
-        let id = header("webhook-id", "no webhook-id")?;
-        let time = header("webhook-timestamp", "no webhook-timestamp")?;
-        let signatures = header("webhook-signature", "no webhook-signature")?;
-        let seconds = time.parse().map(Duration::from_secs);
-        let seconds = seconds.map_err(|_| InvalidSignature("webhook-timestamp is no number"))?;
+        let header = |name, missing| the_one(headers, name).ok_or(InvalidSignature(missing));
+        let id = header("webhook-id", "not one webhook-id in ASCII")?;
+        let time = header("webhook-timestamp", "not one webhook-timestamp in ASCII")?;
+        let signatures = header("webhook-signature", "not one webhook-signature in ASCII")?;
+        // `parse` would accept a sign.
+        let digits = time.bytes().all(|byte| byte.is_ascii_digit());
+        let seconds = time
+            .parse()
+            .ok()
+            .filter(|_| digits)
+            .map(Duration::from_secs);
+        let seconds = seconds.ok_or(InvalidSignature("webhook-timestamp is no number"))?;
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         // Whole seconds, as the sender counts them.
         if Duration::from_secs(now.as_secs()).abs_diff(seconds) > TOLERANCE {
@@ -107,6 +110,14 @@ impl Webhook {
             false => Err(InvalidSignature("no signature matches")),
         }
     }
+}
+
+/// The value of a header whose values are all the same. Its name is in any case in HTTP.
+fn the_one<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    values.all(|other| other == value).then_some(())?;
+    value.to_str().ok()
 }
 
 impl fmt::Debug for Webhook {
@@ -129,7 +140,7 @@ impl Event {
 mod tests {
     use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-    use reqwest::header::{HeaderMap, HeaderValue};
+    use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
     use super::{Event, Webhook};
 
@@ -188,6 +199,52 @@ mod tests {
         let other = Webhook::new([OTHER]).unwrap();
         assert!(other.check(&headers, BODY, at(NOW)).is_err());
         assert_eq!(format!("{other:?}"), "Webhook(..)", "logs do not leak it");
+    }
+
+    #[test]
+    fn the_names_of_headers_are_in_any_case() {
+        let webhook = Webhook::new([SECRET]).unwrap();
+        let upper = headers(None).into_iter().map(|(name, value)| {
+            let name = name.unwrap().as_str().to_uppercase();
+            (name.parse::<HeaderName>().unwrap(), value)
+        });
+        let mut upper: HeaderMap = upper.collect();
+        assert_eq!(webhook.check(&upper, BODY, at(NOW)), Ok(()));
+        // A proxy that repeats a header changes nothing; another value does.
+        upper.append("Webhook-Id", upper["webhook-id"].clone());
+        assert_eq!(webhook.check(&upper, BODY, at(NOW)), Ok(()));
+        upper.append("Webhook-Id", HeaderValue::from_static("other"));
+        assert!(webhook.check(&upper, BODY, at(NOW)).is_err());
+    }
+
+    #[test]
+    fn hostile_headers_are_refused() {
+        let webhook = Webhook::new([SECRET]).unwrap();
+        let huge = "9".repeat(100_000);
+        let many = "v1,".repeat(10_000);
+        let values: [&[u8]; 10] = [
+            b"",
+            b" ",
+            b"\xff",
+            "é".as_bytes(),
+            "٣".as_bytes(),
+            b"-1",
+            b"+1614265330",
+            b"1e9",
+            huge.as_bytes(),
+            many.as_bytes(),
+        ];
+        for name in ["webhook-id", "webhook-timestamp", "webhook-signature"] {
+            for value in values {
+                let mut hostile = headers(None);
+                hostile.insert(name, HeaderValue::from_bytes(value).unwrap());
+                let checked = webhook.check(&hostile, BODY, at(NOW));
+                assert!(checked.is_err(), "{name}: {value:.9?}");
+            }
+            let mut without = headers(None);
+            without.remove(name);
+            assert!(webhook.check(&without, BODY, at(NOW)).is_err(), "{name}");
+        }
     }
 
     #[test]

@@ -6,7 +6,9 @@
 )]
 
 mod batches;
+mod dropping;
 mod lists;
+mod lost;
 mod problems;
 mod requests;
 mod retries;

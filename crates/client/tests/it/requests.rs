@@ -147,14 +147,23 @@ async fn a_payment_is_signed_over_the_body_that_is_sent() {
 }
 
 #[tokio::test]
-async fn the_version_of_an_item_is_read_from_its_etag() {
+async fn the_version_of_an_item_is_read_from_its_etag_also_behind_a_proxy_that_compresses() {
     let body = r#"{"id":"vase","title":"vase","state":"open","stock":9,"available":4,"held":5,"confirmed":0,"returning":0,"withdrawing":0,"sold_out":false,"price":0,"currency":"USD","limit_per_buyer":null,"opens_at":null,"closes_at":null,"hold_seconds":900,"max_hold_seconds":3600,"max_per_order":null,"next_wave":null,"durability":"recorded","segments":[]}"#;
-    let response = Scripted {
-        version: Some(12),
-        ..Scripted::new(200, body)
-    };
-    let server = Server::start([response]).await;
-    let client = Client::new(&server.url).unwrap();
-    let item = client.item("vase").await.unwrap();
-    assert_eq!((item.available, item.version), (4, Some(12)));
+    for (etag, version) in [
+        ("\"12\"", Some(12)),
+        ("W/\"12\"", Some(12)),
+        ("\"12-gzip\"", Some(12)),
+        ("\"12;br\"", Some(12)),
+        ("W/\"x\"", None),
+        ("\"9a\"", None),
+    ] {
+        let response = Scripted {
+            etag: Some(etag),
+            ..Scripted::new(200, body)
+        };
+        let server = Server::start([response]).await;
+        let client = Client::new(&server.url).unwrap();
+        let item = client.item("vase").await.unwrap();
+        assert_eq!((item.available, item.version), (4, version), "{etag}");
+    }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use client::{Buyer, Client, Error, NewCart, NewOrder, ProblemCode, Request, RetryPolicy, Token};
+use client::{
+    Buyer, Client, Ended, Error, NewCart, NewOrder, ProblemCode, Request, RetryPolicy, Token,
+};
 
 use crate::server::{Scripted, Server, order, problem};
 
@@ -199,16 +201,71 @@ async fn an_internal_error_is_an_unknown_outcome_and_is_not_repeated() {
     assert_eq!(server.received().len(), 1);
 }
 
-#[tokio::test]
-async fn a_replay_reports_the_order_as_it_is_now() {
-    let replay = Scripted {
+/// The response to a repeat of an order that is in this state now.
+fn replay(state: &str) -> Scripted {
+    Scripted {
         replayed: true,
-        ..order(201, "expired")
-    };
-    let server = Server::start([replay, order(202, "held")]).await;
+        ..order(201, state)
+    }
+}
+
+#[tokio::test]
+async fn a_replay_with_units_reports_the_order_as_it_is_now() {
+    let server = Server::start([replay("confirmed"), order(202, "held")]).await;
     let buyer = buyer(&server, eager());
     let placed = buyer.place(&NewOrder::new("vase", 1)).await.unwrap();
-    assert!(placed.replayed && placed.recorded && !placed.order.state.has_units());
+    assert!(placed.replayed && placed.recorded && placed.order.state.has_units());
     let placed = buyer.place(&NewOrder::new("vase", 1)).await.unwrap();
     assert!(!placed.replayed && !placed.recorded && placed.order.state.has_units());
+}
+
+#[tokio::test]
+async fn a_key_whose_order_has_ended_is_no_purchase() {
+    for state in ["cancelled", "expired", "refund_due", "refunded"] {
+        let server = Server::start([problem(503, "outcome_unknown"), replay(state)]).await;
+        let buyer = buyer(&server, eager());
+        let error = buyer.place(&NewOrder::new("vase", 1)).await.unwrap_err();
+        let Error::NoLongerHeld(ended) = &error else {
+            panic!("{state}: {error:?}");
+        };
+        assert_eq!(ended.id().to_string(), crate::server::ID);
+        assert!(matches!(&**ended, Ended::Order(order) if order.state.as_str() == state));
+        assert!(error.settles_key() && !error.is_outcome_unknown());
+        assert!(error.to_string().contains("new key"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_whose_cart_has_ended_is_no_purchase() {
+    for state in ["cancelled", "expired", "refund_due", "refunded", "failed"] {
+        let held = cart(3);
+        let ended = Scripted::new(201, held.body.replace("\"held\"", &format!("\"{state}\"")));
+        let server = Server::start([ended]).await;
+        let error = buyer(&server, eager()).place_cart(&vases()).await;
+        let error = error.unwrap_err();
+        let Error::NoLongerHeld(ended) = &error else {
+            panic!("{state}: {error:?}");
+        };
+        assert!(matches!(&**ended, Ended::Cart(cart) if cart.state.as_str() == state));
+    }
+}
+
+#[tokio::test]
+async fn a_pause_beyond_the_deadline_ends_the_attempts() {
+    let later = Scripted {
+        retry_after: Some(600),
+        ..problem(503, "unavailable")
+    };
+    let server = Server::start([later]).await;
+    let new = NewOrder::new("vase", 1);
+    let patient = RetryPolicy {
+        deadline: Duration::from_secs(300),
+        ..RetryPolicy::default()
+    };
+    let error = buyer(&server, patient).place(&new).await.unwrap_err();
+    assert!(error.is_outcome_unknown());
+    assert_eq!(
+        (error.retry_after(), server.received().len()),
+        (Some(600), 1)
+    );
 }

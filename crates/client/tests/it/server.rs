@@ -31,7 +31,7 @@ pub struct Scripted {
     pub body: String,
     pub retry_after: Option<u64>,
     pub replayed: bool,
-    pub version: Option<u64>,
+    pub etag: Option<&'static str>,
 }
 
 /// The server. Its last scripted response answers all further requests.
@@ -116,8 +116,8 @@ fn respond(scripted: Scripted) -> Response {
     if scripted.replayed {
         headers.insert("idempotent-replayed", "true".parse().unwrap());
     }
-    if let Some(version) = scripted.version {
-        headers.insert("etag", format!("\"{version}\"").parse().unwrap());
+    if let Some(etag) = scripted.etag {
+        headers.insert("etag", etag.parse().unwrap());
     }
     response
 }

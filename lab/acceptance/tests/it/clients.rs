@@ -1,5 +1,7 @@
-//! The clients of other languages: their tests, against a real service behind a proxy that drops
-//! answers, cuts connections and delays. Never two orders for one intent.
+//! The clients, against a real service behind a proxy that drops answers, cuts connections and delays.
+//! Never two orders for one intent. Those of other languages run their own tests.
+
+mod rust;
 
 use std::{env, path::Path, process::Stdio, sync::Arc, time::Duration};
 
@@ -122,7 +124,7 @@ async fn each_intent_of_a_client_ends_as_exactly_one_order() {
         let settings = &settings;
         async move { test(client, program, arguments, settings).await }
     });
-    tokio::join!(python, js);
+    tokio::join!(python, js, rust::test(&settings));
     faults.abort();
     settled_audit(folder.path(), "demo").await;
 }

@@ -138,6 +138,8 @@ impl EngineClient {
         let token = Token::mint_buyer(JWT_SECRET, buyer, TOKEN_LIFETIME);
         match self.client.buyer(token).place(order).await {
             Ok(placed) => Ok(Outcome::Placed(placed.order.id.to_string())),
+            // It was placed, and a case may ask what has become of it.
+            Err(Error::NoLongerHeld(ended)) => Ok(Outcome::Placed(ended.id().to_string())),
             Err(Error::Refused(problem)) if problem.status == 409 => Ok(Outcome::Refused),
             Err(error) if error.is_outcome_unknown() => Ok(Outcome::Unknown),
             Err(error) => Err(error.into()),

@@ -1,6 +1,6 @@
 // What is known of a request after its attempts.
 
-import { OutcomeUnknown } from './errors.js';
+import { OutcomeUnknown, StockadeError } from './errors.js';
 
 /** Milliseconds for which a lost attempt may still place a cart: twice the service's bound. */
 const CART_SETTLED = 10_000;
@@ -39,6 +39,15 @@ export class Attempts {
     }
     if (this.#lost === undefined || this.#isSettledBy(error)) return error;
     return new OutcomeUnknown(this.#lost.cause, this.count, error);
+  }
+
+  /** What `read` makes of a response, which a proxy may have sent. */
+  judged(read) {
+    try {
+      return read();
+    } catch (error) {
+      throw error instanceof StockadeError ? this.judge(error) : error;
+    }
   }
 
   #isSettledBy(error) {

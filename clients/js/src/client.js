@@ -112,7 +112,9 @@ export class Buyer {
     const headers = { 'idempotency-key': order.key };
     const json = { quantity: order.quantity };
     const path = itemPath(order.item, '/orders');
-    return readPlaced(order, await this.#send('POST', path, { headers, json }));
+    const attempts = new Attempts();
+    const response = await this.#send('POST', path, { headers, json }, attempts);
+    return attempts.judged(() => readPlaced(order, response));
   }
 
   /** Reads one of the buyer's orders from the ledger. */
@@ -139,7 +141,9 @@ export class Buyer {
   async placeCart(cart) {
     const headers = { 'idempotency-key': cart.key };
     const json = { lines: cart.lines };
-    return readPlacedCart(cart, await this.#send('POST', '/v1/carts', { headers, json }));
+    const attempts = new Attempts();
+    const response = await this.#send('POST', '/v1/carts', { headers, json }, attempts);
+    return attempts.judged(() => readPlacedCart(cart, response));
   }
 
   /** Reads one of the buyer's carts from the ledger. */
@@ -163,8 +167,8 @@ export class Buyer {
     return pages(this.#client, this.#token, '/v1/orders');
   }
 
-  #send(method, path, more) {
-    return this.#client.send({ method, path, token: this.#token, ...more });
+  #send(method, path, more, attempts) {
+    return this.#client.send({ method, path, token: this.#token, ...more }, attempts);
   }
 }
 
@@ -279,7 +283,8 @@ export class Admin {
   async placeBatch(item, orders) {
     const attempts = new Attempts();
     const response = await this.#client.send(this.#batch(item, orders), attempts);
-    return readResults(item, orders, response).map((result) =>
+    const results = attempts.judged(() => readResults(item, orders, response));
+    return results.map((result) =>
       result.error ? { error: attempts.judge(result.error) } : result,
     );
   }

@@ -287,6 +287,14 @@ for (const answer of UNDECIDED) {
   });
 }
 
+test('a success that is no order leaves it unknown', async () => {
+  for (const answer of [[200, { error: 'please log in' }], [201, { ...HELD, item: 'jar' }]]) {
+    const { error } = await place(['', answer]);
+    assert.ok(error instanceof OutcomeUnknown && error.answer instanceof Contract, String(error));
+    assert.ok((await place([answer])).error instanceof Contract);
+  }
+});
+
 test('without a lost attempt nothing may have run', async () => {
   const { error } = await place([[503, { code: 'unavailable' }]], { deadline: 0 });
   assert.ok(error.isOutcomeUnknown && !error.mayHaveRun, String(error));

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from .errors import Error, OutcomeUnknown, Refused
 
@@ -41,6 +43,17 @@ class Attempts:
         if self._lost is None or self._settles(error, self._lost[0]):
             return error
         return OutcomeUnknown(self._lost[1].cause, self.count, answer=error)
+
+    @contextmanager
+    def judging(self) -> Iterator[None]:
+        """Judges an error of reading the response, which a proxy may have sent."""
+        try:
+            yield
+        except Error as error:
+            known = self.judge(error)
+            if known is error:
+                raise
+            raise known from error
 
     def _settles(self, error: Error, lost_at: float) -> bool:
         if isinstance(error, Refused) and not error.is_final:

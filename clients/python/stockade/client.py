@@ -160,7 +160,10 @@ class Buyer:
         path = _item_path(order.item, "/orders")
         key = {"Idempotency-Key": order.key}
         request = Request("POST", path, self._token, key, {"quantity": order.quantity})
-        return read_placed(order, self._client.send(request))
+        attempts = Attempts()
+        response = self._client.send_as(request, attempts)
+        with attempts.judging():
+            return read_placed(order, response)
 
     def order(self, order: str) -> Order:
         """Reads one of the buyer's orders from the ledger."""
@@ -183,7 +186,10 @@ class Buyer:
         """
         key = {"Idempotency-Key": cart.key}
         request = Request("POST", "/v1/carts", self._token, key, cart.body())
-        return read_placed_cart(cart, self._client.send(request))
+        attempts = Attempts()
+        response = self._client.send_as(request, attempts)
+        with attempts.judging():
+            return read_placed_cart(cart, response)
 
     def cart(self, cart: str) -> Cart:
         """Reads one of the buyer's carts from the ledger."""
@@ -303,7 +309,8 @@ class Admin:
         """
         attempts = Attempts()
         response = self._client.send_as(self._batch(item, orders), attempts)
-        results = read_results(item, orders, response)
+        with attempts.judging():
+            results = read_results(item, orders, response)
         return [
             attempts.judge(result) if isinstance(result, Error) else result
             for result in results

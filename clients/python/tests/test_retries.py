@@ -236,6 +236,15 @@ class LostAttempts(unittest.TestCase):
                 error = ends_at_the_deadline(self, 2, 0.2, place, lambda: self.sent)
                 self.assertTrue(error.may_have_run)
 
+    def test_a_success_that_is_no_order_leaves_it_unknown(self) -> None:
+        for answer in [(200, {"error": "please log in"}), (201, {**HELD, "item": "jar"})]:
+            with self.subTest(answer):
+                with self.assertRaises(OutcomeUnknown) as raised:
+                    self.place(b"", answer)
+                self.assertIsInstance(raised.exception.answer, Contract)
+                with self.assertRaises(Contract):
+                    self.place(answer)
+
     def test_without_a_lost_attempt_nothing_may_have_run(self) -> None:
         with self.assertRaises(OutcomeUnknown) as raised:
             self.place((503, {"code": "unavailable"}), retry=RetryPolicy.never())

@@ -156,7 +156,8 @@ impl Admin {
         let request = Request::place_batch(&self.token, item, orders);
         let mut attempts = Attempts::default();
         let response = self.client.send_as(&request, &mut attempts).await?;
-        let results = batch::read(item, orders, &response)?;
+        let results = batch::read(item, orders, &response);
+        let results = results.map_err(|error| attempts.judge(error))?;
         let judged = results
             .into_iter()
             .map(|result| result.map_err(|error| attempts.judge(error)));

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use crate::{
     Cart, Client, Error, ListedOrder, NewCart, NewOrder, Order, Page, PageRequest, Placed,
-    PlacedCart, Request, Token, list,
+    PlacedCart, Request, Token, attempts::Attempts, list,
 };
 
 /// Makes calls as a buyer.
@@ -26,8 +26,10 @@ impl Buyer {
     /// key may also have ended since: that is [`Error::NoLongerHeld`].
     pub async fn place(&self, order: &NewOrder) -> Result<Placed, Error> {
         let request = Request::place(&self.token, order);
-        let placed = order.read(&self.client.send(&request).await.result?)?;
-        placed.with_units()
+        let mut attempts = Attempts::default();
+        let response = self.client.send_as(&request, &mut attempts).await?;
+        let placed = order.read(&response).and_then(Placed::with_units);
+        placed.map_err(|error| attempts.judge(error))
     }
 
     /// Reads one of the buyer's orders from the ledger.
@@ -55,8 +57,10 @@ impl Buyer {
     /// [`Error::NoLongerHeld`].
     pub async fn place_cart(&self, cart: &NewCart) -> Result<PlacedCart, Error> {
         let request = Request::place_cart(&self.token, cart);
-        let placed = cart.read(&self.client.send(&request).await.result?)?;
-        placed.with_units()
+        let mut attempts = Attempts::default();
+        let response = self.client.send_as(&request, &mut attempts).await?;
+        let placed = cart.read(&response).and_then(PlacedCart::with_units);
+        placed.map_err(|error| attempts.judge(error))
     }
 
     /// Reads one of the buyer's carts.

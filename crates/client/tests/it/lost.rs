@@ -185,6 +185,28 @@ async fn before_a_lost_attempt_a_refusal_is_one() {
 }
 
 #[tokio::test]
+async fn a_success_that_is_no_order_leaves_it_unknown() {
+    let held = order(201, "held");
+    for answer in [
+        Scripted::new(200, r#"{"error":"please log in"}"#),
+        Scripted::new(201, held.body.replace("vase", "jar")),
+    ] {
+        let server = Server::start([held.clone(), answer.clone()]).await;
+        let proxy = Dropping::before(&server, [Answers::Drop]).await;
+        let error = place(&proxy.url, eager()).await.unwrap_err();
+        assert!(error.is_outcome_unknown(), "{error:?}");
+        let answered = error.later_answer();
+        assert!(
+            matches!(answered, Some(Error::Contract { .. })),
+            "{error:?}"
+        );
+        let server = Server::start([answer]).await;
+        let error = place(&server.url, eager()).await.unwrap_err();
+        assert!(matches!(error, Error::Contract { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test]
 async fn without_a_lost_attempt_nothing_may_have_run() {
     let server = Server::start([problem(503, "unavailable")]).await;
     let error = place(&server.url, RetryPolicy::never()).await.unwrap_err();

@@ -1,6 +1,7 @@
 //! What every backend on Redis needs: keys, scripts, connections, and notifications of releases.
 
 mod address;
+mod connection;
 mod keys;
 pub(crate) mod script;
 mod server;

@@ -16,7 +16,7 @@ pub enum StockError {
     #[error("no outcome within {0:?}: a retry with the same order id resolves it")]
     OutcomeUnknown(Duration),
     /// Redis did not respond, or refused the command. A retry is safe.
-    /// [`StockError::proves_that_nothing_ran`] tells the refusals apart.
+    /// [`StockError::proves_unchanged`] tells the refusals apart.
     #[error("Redis request failed: {0}")]
     Redis(#[from] RedisError),
     /// The segment is not on this Redis: it was never opened, or its history is gone.
@@ -82,9 +82,9 @@ impl StockError {
     /// sent.
     ///
     /// It speaks of this one request. An earlier one for the same order may have taken units.
-    pub fn proves_that_nothing_ran(&self) -> bool {
+    pub fn proves_unchanged(&self) -> bool {
         match self {
-            Self::Redis(error) => refusal::proves_that_nothing_ran(error),
+            Self::Redis(error) => refusal::proves_unchanged(error),
             Self::Missing(_)
             | Self::Repairing(_)
             | Self::Fenced { .. }
@@ -99,7 +99,7 @@ impl StockError {
 
     /// Whether a server has answered, and refused to run the request.
     pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self, Self::Redis(error) if !error.is_io_error() && refusal::proves_that_nothing_ran(error))
+        matches!(self, Self::Redis(error) if !error.is_io_error() && refusal::proves_unchanged(error))
     }
 
     /// Whether a retry in a few milliseconds may help.

@@ -66,7 +66,7 @@ fn of_code(code: &str) -> Option<&'static Refusal> {
 /// Whether the request that ended with this error has certainly not run.
 ///
 /// Only for requests that were sent once: a client that repeats them reports the last error alone.
-pub(crate) fn proves_that_nothing_ran(error: &RedisError) -> bool {
+pub(crate) fn proves_unchanged(error: &RedisError) -> bool {
     match error.kind() {
         ErrorKind::Server(_) | ErrorKind::Extension => error.code().and_then(of_code).is_some(),
         // There was no connection to send it on.
@@ -95,7 +95,7 @@ mod tests {
 
     use redis::{ErrorKind, RedisError, Value};
 
-    use super::{REFUSALS, Worth, proves_that_nothing_ran, worth_of_reply};
+    use super::{REFUSALS, Worth, proves_unchanged, worth_of_reply};
 
     /// The error as the library reads it from a server.
     fn error(line: &str) -> (Value, RedisError) {
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(codes.len(), REFUSALS.len(), "no row stands twice");
         for refusal in &REFUSALS {
             let (value, error) = error(&format!("{} and a text", refusal.code));
-            assert!(proves_that_nothing_ran(&error), "{}", refusal.code);
+            assert!(proves_unchanged(&error), "{}", refusal.code);
             assert_eq!(worth_of_reply(&value), refusal.connection, "{error}");
         }
     }
@@ -126,7 +126,7 @@ mod tests {
             "WRONGTYPE of a key",
         ] {
             let (value, error) = error(line);
-            assert!(!proves_that_nothing_ran(&error), "{line}");
+            assert!(!proves_unchanged(&error), "{line}");
             assert_eq!(worth_of_reply(&value), Worth::Good, "{line}");
         }
         for kind in [
@@ -136,15 +136,15 @@ mod tests {
             io::ErrorKind::UnexpectedEof,
         ] {
             let error = RedisError::from(io::Error::from(kind));
-            assert!(!proves_that_nothing_ran(&error), "{kind}");
+            assert!(!proves_unchanged(&error), "{kind}");
         }
     }
 
     #[test]
     fn what_was_never_sent_has_not_run() {
         let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
-        assert!(proves_that_nothing_ran(&refused.into()));
+        assert!(proves_unchanged(&refused.into()));
         let login = RedisError::from((ErrorKind::AuthenticationFailed, "wrong password"));
-        assert!(proves_that_nothing_ran(&login));
+        assert!(proves_unchanged(&login));
     }
 }

@@ -2,7 +2,9 @@
 
 use std::{sync::LazyLock, time::Duration};
 
-use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, aio::ConnectionManager};
+use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind};
+
+use super::connection::Connection;
 
 use crate::{FencingToken, error::Answer};
 
@@ -105,13 +107,12 @@ impl Script {
 
     /// Runs the script. If the server does not have it (it restarted, or the scripts were flushed), the same
     /// call carries the source and heals it.
-    pub(crate) async fn run(
+    pub(super) async fn run(
         &self,
-        connection: &ConnectionManager,
+        mut connection: &Connection,
         keys: &[&str],
         arguments: &[&str],
     ) -> RedisResult<Reply> {
-        let mut connection = connection.clone();
         let words = match self
             .command("EVALSHA", &self.sha, keys, arguments)
             .query_async(&mut connection)

@@ -11,13 +11,11 @@ use std::{
 
 use redis::{
     Client, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion, RedisError,
-    TlsCertificates,
-    aio::{ConnectionManager, ConnectionManagerConfig},
-    io::tcp::TcpSettings,
+    TlsCertificates, aio::ConnectionManagerConfig, io::tcp::TcpSettings,
 };
 use tokio::time::timeout;
 
-use super::{Reply, Script, Wakeups, address::Address};
+use super::{Reply, Script, Wakeups, address::Address, connection::Connection};
 use crate::{
     error::{Answer, InvalidArgument},
     secrets::without_secrets,
@@ -63,7 +61,7 @@ pub(crate) struct Server {
     pub label: String,
     /// Whether its URL says `durable=true`.
     pub is_declared_durable: bool,
-    connection: ConnectionManager,
+    connection: Connection,
     timeouts: Timeouts,
 }
 
@@ -115,8 +113,8 @@ impl Server {
                 Ok::<_, RedisError>(())
             })
             .set_automatic_resubscription();
-        let connection =
-            ConnectionManager::new_lazy_with_config(client, config).map_err(|_| refused())?;
+        let connection = Connection::new(client, config, Arc::downgrade(wakeups));
+        let connection = connection.map_err(|_| refused())?;
         Ok(Self {
             label,
             is_declared_durable: address.is_declared_durable,
@@ -138,7 +136,13 @@ impl Server {
             script.run(&self.connection, keys, arguments),
         )
         .await;
-        Ok((sent, reply.map_err(|_| Answer::TimedOut)?.map_err(failed)?))
+        let reply = reply.map_err(|_| self.timed_out())?;
+        Ok((sent, reply.map_err(failed)?))
+    }
+
+    fn timed_out(&self) -> Answer {
+        self.connection.note_timeout();
+        Answer::TimedOut
     }
 
     /// How long an answer is waited for.
@@ -151,27 +155,25 @@ impl Server {
         &self,
         pipeline: &redis::Pipeline,
     ) -> Result<T, Answer> {
-        let mut connection = self.connection.clone();
+        let mut connection = &self.connection;
         let asked = pipeline.query_async(&mut connection);
         timeout(self.timeouts.answer.max(self.timeouts.connect), asked)
             .await
-            .map_err(|_| Answer::TimedOut)?
+            .map_err(|_| self.timed_out())?
             .map_err(failed)
     }
 
     pub(crate) async fn subscribe(&self, channel: &str) -> Result<(), Answer> {
-        let mut connection = self.connection.clone();
-        timeout(self.timeouts.answer, connection.subscribe(channel))
+        timeout(self.timeouts.answer, self.connection.subscribe(channel))
             .await
-            .map_err(|_| Answer::TimedOut)?
+            .map_err(|_| self.timed_out())?
             .map_err(failed)
     }
 
     pub(crate) async fn unsubscribe(&self, channel: &str) -> Result<(), Answer> {
-        let mut connection = self.connection.clone();
-        timeout(self.timeouts.answer, connection.unsubscribe(channel))
+        timeout(self.timeouts.answer, self.connection.unsubscribe(channel))
             .await
-            .map_err(|_| Answer::TimedOut)?
+            .map_err(|_| self.timed_out())?
             .map_err(failed)
     }
 }

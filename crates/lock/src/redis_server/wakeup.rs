@@ -56,6 +56,15 @@ impl Wakeups {
         tokio::spawn(keep_subscriptions(server, changes, Arc::downgrade(self)));
     }
 
+    /// Subscribes to every channel again: a server has a new connection. Where a subscription exists,
+    /// that changes nothing.
+    pub(super) fn subscribe_anew(&self) {
+        let state = self.state();
+        for channel in state.heard.keys() {
+            state.tell(&Change::Subscribe(channel.clone()));
+        }
+    }
+
     /// What a server pushed.
     pub(crate) fn heard(&self, push: PushInfo) {
         if push.kind == PushKind::Message
@@ -76,7 +85,7 @@ impl Wakeups {
             state
                 .heard
                 .insert(channel.to_owned(), watch::Sender::new(Heard::default()));
-            state.tell(Change::Subscribe(channel.to_owned()));
+            state.tell(&Change::Subscribe(channel.to_owned()));
         }
         let heard = state.heard[channel].subscribe();
         drop(state);
@@ -108,7 +117,7 @@ impl Wakeups {
 impl State {
     /// Every server's task gets the changes in the same order, because this is only called under
     /// the lock.
-    fn tell(&self, change: Change) {
+    fn tell(&self, change: &Change) {
         for server in &self.servers {
             // Without a runtime there is no task and no listener left.
             let _ = server.send(change.clone());
@@ -151,7 +160,7 @@ impl Drop for Listener {
             .is_some_and(watch::Sender::is_closed)
         {
             state.heard.remove(&self.channel);
-            state.tell(Change::Unsubscribe(self.channel.clone()));
+            state.tell(&Change::Unsubscribe(self.channel.clone()));
         }
     }
 }

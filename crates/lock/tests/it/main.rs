@@ -23,6 +23,8 @@ mod losing;
 mod options;
 mod processes;
 mod program;
+#[cfg(feature = "redis")]
+mod reconnecting;
 mod scripts;
 #[cfg(feature = "redis")]
 mod single;

@@ -197,7 +197,7 @@ async fn a_server_without_memory_takes_nothing_until_it_has_some(
         ..sale.reservation(&bob, "k", 1)
     };
     let refused = sale.at_first().order(reservation.clone()).await;
-    assert!(refused.unwrap_err().proves_that_nothing_ran());
+    assert!(refused.unwrap_err().proves_unchanged());
     assert_eq!(sale.dumps().await, before);
     sale.at_first()
         .inspect(InspectionEntries::All)

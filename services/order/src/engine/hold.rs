@@ -99,11 +99,7 @@ impl Engine {
         let wanted = change.seconds.map(|seconds| end(&order, seconds));
         let expires_at = wanted.map_or(order.expires_at, |wanted| wanted.max(order.expires_at));
         let extended = match self.session_to_name(order.id.as_uuid(), change).await? {
-            Some(session) => {
-                self.ledger
-                    .name_session(&order, session, expires_at)
-                    .await
-            }
+            Some(session) => self.ledger.name_session(&order, session, expires_at).await,
             None if expires_at == order.expires_at => Ok(Some(order)),
             None => self.ledger.extend(&order, expires_at).await,
         };

@@ -145,7 +145,7 @@ impl Engine {
                 let placed = self.place_without_segment(&known, id, placement.quantity, error);
                 return Box::pin(self.with_deadline(until, placed)).await;
             }
-            Some(Err(error)) if error.proves_that_nothing_ran() => {
+            Some(Err(error)) if error.proves_unchanged() => {
                 return Err(nothing_was_reserved(error.into()));
             }
             Some(Err(error)) => return Err(error.into()),

@@ -227,7 +227,7 @@ enum When {
 
 /// The server itself gives these codes when it is read only and when its disk is full.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_that_proves_that_nothing_ran_is_no_unknown_outcome() {
+async fn a_refusal_that_proves_unchanged_is_no_unknown_outcome() {
     for (code, when, expected) in [
         ("25006", When::AtOnce, "unavailable"),
         ("53100", When::AtOnce, "unavailable"),

@@ -35,7 +35,7 @@ impl Refused {
     /// Notes how an attempt failed. Once home has replied, the spillover that it recorded may end with
     /// units for the order, whatever came of this attempt.
     pub(super) fn note(&mut self, error: &StockError, home_replied: bool) {
-        if home_replied || !error.proves_that_nothing_ran() {
+        if home_replied || !error.proves_unchanged() {
             *self = Self::NotAll;
         }
     }

@@ -63,9 +63,7 @@ impl Engine {
                 return Ok(CartExtended::Refused(cart.state));
             }
             let extended = match (self.session_to_name(cart.id.as_uuid(), change).await?, hold) {
-                (Some(session), hold) => {
-                    self.ledger.name_cart_session(&cart, session, hold).await
-                }
+                (Some(session), hold) => self.ledger.name_cart_session(&cart, session, hold).await,
                 (None, Some(hold)) => self.ledger.extend_cart(&cart, hold).await,
                 (None, None) => Ok(Some(cart)),
             };

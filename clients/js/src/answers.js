@@ -31,6 +31,7 @@ export const DECISIONS = new Set([
   'order_not_payable',
   'order_not_refundable',
   'payment_already_used',
+  'payment_returned',
   'sold_out',
 ]);
 
@@ -54,7 +55,6 @@ export const NOTHING_RAN = new Set([
   'not_found',
   'order_not_found',
   'payload_too_large',
-  'payment_awaited',
   'payments_not_configured',
   'refund_not_found',
   'request_timeout',

@@ -151,7 +151,7 @@ export interface Payment {
 
 export interface RefundDue {
   id: string;
-  reason: 'refund_due' | 'unmatched_payment';
+  reason: 'refund_due' | 'unmatched_payment' | 'refund_failed';
   order: string;
   item: string;
   buyer: string | null;

@@ -33,6 +33,7 @@ DECISIONS = frozenset(
         "order_not_payable",
         "order_not_refundable",
         "payment_already_used",
+        "payment_returned",
         "sold_out",
     }
 )
@@ -56,7 +57,6 @@ NOTHING_RAN = frozenset(
         "not_found",
         "order_not_found",
         "payload_too_large",
-        "payment_awaited",
         "payments_not_configured",
         "refund_not_found",
         "request_timeout",

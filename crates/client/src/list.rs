@@ -112,7 +112,7 @@ pub struct RefundDue {
     pub order: Uuid,
     /// The item of the order.
     pub item: String,
-    /// The buyer; `None` for an unmatched payment.
+    /// The buyer; `None` for an unmatched payment and a failed refund.
     pub buyer: Option<String>,
     /// The state of the order; for an unmatched payment, when it was reported.
     pub state: OrderState,
@@ -141,6 +141,8 @@ pub enum RefundReason {
     RefundDue,
     /// No order could take the payment.
     UnmatchedPayment,
+    /// The money was returned, and the refund has failed.
+    RefundFailed,
 }
 
 impl PageRequest {

@@ -114,8 +114,6 @@ codes! {
     InvalidSignature = "invalid_signature": Nothing,
     /// The service has no secret that a payment could be checked with.
     PaymentsNotConfigured = "payments_not_configured": Nothing,
-    /// A refund came before the report of its payment.
-    PaymentAwaited = "payment_awaited": Nothing,
     /// No such path.
     NotFound = "not_found": Nothing,
     /// The path has no such method.
@@ -144,6 +142,8 @@ codes! {
     AlreadyPaid = "already_paid": Decision,
     /// The payment was reported for another order before.
     PaymentAlreadyUsed = "payment_already_used": Decision,
+    /// The money of the payment was returned before: it pays nothing, and nothing is due.
+    PaymentReturned = "payment_returned": Decision,
     /// The amount is not what the order costs.
     AmountMismatch = "amount_mismatch": Decision,
     /// The payment is in another currency than the order. Its money must be returned.

@@ -162,7 +162,7 @@ async fn apply(
     })))
 }
 
-/// Notes that the payment is the cart's. `false`: something else has it.
+/// Notes that the payment is the cart's. `false`: something else has it, or it was returned.
 async fn bind(transaction: &mut impl Statements, step: &CartStep) -> Result<bool, LedgerError> {
     let Some(payment) = &step.payment else {
         return Ok(true);

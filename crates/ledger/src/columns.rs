@@ -11,10 +11,11 @@ use uuid::Uuid;
 
 use crate::{
     Event, EventCursor, GoodAudit, JournalEntry, LedgerError, ListedItem, NewJournalEntry,
-    NewWebhook, PendingReturn, Transfer, TransferState, Webhook,
+    NewWebhook, Payer, PendingReturn, RefundState, Transfer, TransferState, Webhook,
     convert::{json, parsed, quantity, timestamp, unreadable, unsigned, waves},
     events::order_ids,
     purge::PurgeState,
+    refunds::{KnownRefund, PaymentRow},
     repair::memory::RememberedOrder,
     statements::{ReacquiredOrder, Shape, Shapes},
     terms::{Limit, NO_LIMIT, OLD_LIMIT_GRACE_MS, Terms},
@@ -716,6 +717,80 @@ impl TryFrom<JournalColumns> for JournalEntry {
     }
 }
 
+/// A row of `payments`.
+pub(crate) struct PaymentColumns {
+    pub order_id: Uuid,
+    pub returned_ms: Option<i64>,
+    pub due_refund: Option<String>,
+}
+
+impl TryFrom<PaymentColumns> for PaymentRow {
+    type Error = LedgerError;
+
+    fn try_from(row: PaymentColumns) -> Result<Self, LedgerError> {
+        let returned_at = row.returned_ms.map(|ms| timestamp("returned_at", ms));
+        Ok(Self {
+            payer: row.order_id,
+            returned_at: returned_at.transpose()?,
+            due_refund: row.due_refund,
+        })
+    }
+}
+
+/// What a payment was reported for: an order, or a cart by its first line.
+pub(crate) struct PayerColumns {
+    pub order_id: Uuid,
+    pub cart: Option<Uuid>,
+    pub is_cart: bool,
+    pub item: String,
+    pub state: String,
+    pub is_paid: bool,
+}
+
+impl TryFrom<PayerColumns> for Payer {
+    type Error = LedgerError;
+
+    fn try_from(row: PayerColumns) -> Result<Self, LedgerError> {
+        Ok(Self {
+            order: row.order_id.into(),
+            cart: row.cart.map(CartId::from),
+            is_cart: row.is_cart,
+            item: parsed("item", &row.item)?,
+            // A cart that failed, or is being placed, has no state of orders: none of it is for sale
+            // to this payment.
+            state: row.state.parse().unwrap_or(OrderState::Cancelled),
+            is_paid: row.is_paid,
+        })
+    }
+}
+
+/// A row of `refunds`.
+pub(crate) struct KnownRefundColumns {
+    pub id: String,
+    pub state: String,
+    pub amount: i64,
+    pub created_ms: i64,
+    pub failed_ms: Option<i64>,
+    pub is_done: bool,
+}
+
+impl TryFrom<KnownRefundColumns> for KnownRefund {
+    type Error = LedgerError;
+
+    fn try_from(row: KnownRefundColumns) -> Result<Self, LedgerError> {
+        let failed_at = row.failed_ms.map(|ms| timestamp("refunds.failed_at", ms));
+        Ok(Self {
+            state: RefundState::parse(&row.state)
+                .ok_or_else(|| unreadable("refunds.state", &row.state))?,
+            id: row.id,
+            amount: unsigned("refunds.amount", row.amount)?,
+            created_at: timestamp("refunds.created_at", row.created_ms)?,
+            failed_at: failed_at.transpose()?,
+            is_done: row.is_done,
+        })
+    }
+}
+
 /// Keeps the ids whose recorded order has reached their attempt, with its state.
 pub(crate) fn reached_attempts(
     ids: &[OrderId],
@@ -898,4 +973,25 @@ from_row!(JournalColumns {
     token,
     before,
     after
+});
+from_row!(PaymentColumns {
+    order_id,
+    returned_ms,
+    due_refund
+});
+from_row!(PayerColumns {
+    order_id,
+    cart,
+    is_cart,
+    item,
+    state,
+    is_paid
+});
+from_row!(KnownRefundColumns {
+    id,
+    state,
+    amount,
+    created_ms,
+    failed_ms,
+    is_done
 });

@@ -1,6 +1,6 @@
 //! The contract between the engine and the SQL databases, cut by user.
 //!
-//! Each trait serves one role: [`Recording`] the recorder, [`OrderLife`] the order service and the
+//! Each trait serves one role: [`Recording`] the recorder, [`OrderLife`] and [`Refunds`] the order service and the
 //! expiry, [`Carts`] the same for orders of several items, [`StockOperations`] operators and the reconciler, [`Archives`] and [`Purges`] the end of an item, [`Audits`] what audits have found,
 //! [`Reading`] everything that only looks at the tables, [`Listing`] the lists of the API, [`EventLog`],
 //! [`Webhooks`] and [`Sinks`] what leaves the engine, [`Processes`] what runs. [`Ledger`] is all of them; its users hold an `Arc<dyn Ledger>`.
@@ -14,6 +14,7 @@ mod processes;
 mod purges;
 mod reading;
 mod recording;
+mod refunds;
 mod sinks;
 mod stock_operations;
 mod webhooks;
@@ -33,6 +34,7 @@ pub use {
     purges::{Audits, Purges},
     reading::{ByOrders, ItemTotals, Reading},
     recording::{Claim, LiveItem, Recorded, Recording, SegmentReplay, SegmentRow},
+    refunds::Refunds,
     sinks::Sinks,
     stock_operations::{Created, StockOperations},
     webhooks::Webhooks,
@@ -51,6 +53,7 @@ pub trait Ledger:
     + Archives
     + Purges
     + Audits
+    + Refunds
     + Reading
     + Listing
     + EventLog

@@ -14,8 +14,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 pub(crate) use self::made::{
-    OrderEvents, of_cart, of_cart_extension, of_extension, of_item_change, of_journal_entry,
-    of_new_item, of_transitions, of_wave,
+    OrderEvents, PAYMENT_REFUNDED, REFUND_FAILED, UNMATCHED_PAYMENT, of_cart, of_cart_extension,
+    of_extension, of_item_change, of_journal_entry, of_new_item, of_transitions, of_wave,
 };
 use crate::{LedgerError, transaction::Transact};
 
@@ -91,6 +91,8 @@ kinds! {
     PaymentStray => "payment.stray",
     /// The money of such a payment was returned.
     PaymentRefunded => "payment.refunded",
+    /// A refund of the payment has failed: the money must be returned again.
+    PaymentRefundFailed => "payment.refund_failed",
 }
 
 impl fmt::Display for EventKind {

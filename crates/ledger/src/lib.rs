@@ -23,6 +23,7 @@ mod postgres;
 mod processes;
 mod purge;
 mod recording;
+mod refunds;
 mod repair;
 mod replay;
 mod sinks;
@@ -43,7 +44,7 @@ pub use changes::{
 pub use connect::{PoolSettings, connect, connect_again, connect_existing, connect_with};
 pub use contract::{
     Archives, Audits, ByOrders, Carts, Claim, Created, EventLog, ItemTotals, Ledger, ListedItem,
-    Listing, LiveItem, OrderLife, Page, Processes, Purges, Reading, Recorded, Recording,
+    Listing, LiveItem, OrderLife, Page, Processes, Purges, Reading, Recorded, Recording, Refunds,
     SegmentReplay, SegmentRow, Sinks, StockOperations, Webhooks,
 };
 pub use erasure::Erased;
@@ -53,6 +54,7 @@ pub use inspection::{DatabaseConnections, DatabaseReplica, DatabaseReport};
 pub use life::{PendingReturn, Transition};
 pub use processes::{ProcessReport, ReportedLock, RequestCounts, SeenProcess};
 pub use purge::{GoodAudit, PurgeRequest, PurgeStep};
+pub use refunds::{NotedRefund, Payer, PaymentReturn, RefundReport, RefundState, ReturnedPayment};
 pub use repair::{Repair, Repaired};
 pub use sinks::KnownSink;
 pub use webhooks::{FailedAttempt, NewWebhook, Webhook};

@@ -15,6 +15,7 @@ mod purge;
 mod reach;
 mod reading;
 mod recording;
+mod refunds;
 mod repair;
 mod session;
 mod sinks;

@@ -82,8 +82,9 @@ pub(crate) trait Statements: item::Statements {
     async fn write_purge_request(&mut self, id: &ItemId, actor: &str) -> Result<(), LedgerError>;
 
     /// Visits up to `at_most` orders of the item behind `after`, and deletes them and the settled
-    /// carts of which no other order is left, with the checkout sessions of both. Those in `refund_due`
-    /// stay: they have ended, and need no session.
+    /// carts of which no other order is left, with the checkout sessions of both and the refunds of the
+    /// deleted ones. Those in `refund_due` stay, and those whose refund has failed. They have ended, so
+    /// they need no session.
     async fn delete_orders(
         &mut self,
         id: &ItemId,

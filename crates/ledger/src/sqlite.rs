@@ -15,6 +15,7 @@ mod processes;
 mod purge;
 mod reading;
 mod recording;
+mod refunds;
 mod repair;
 mod sinks;
 mod stock;

@@ -42,6 +42,7 @@ pub use orders::{Placed, Placement};
 pub use price::{Currency, Price};
 pub use purge::PurgeRequested;
 pub use readiness::NotReady;
+pub use refunds::{MoneyReturned, Payable};
 pub use sessions::SessionEnd;
 
 use readiness::Readiness;

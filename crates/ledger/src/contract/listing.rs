@@ -47,9 +47,11 @@ pub trait Listing: Send + Sync + 'static {
         at_most: usize,
     ) -> Result<Page<Order, OrderId>, LedgerError>;
 
-    /// The journal entries of payments that no order could take, and whose money was not returned,
-    /// oldest first. Not those that their order or cart has accepted since.
-    async fn list_unmatched_payments(
+    /// The journal entries of payments whose money must be returned, oldest first: those that no
+    /// order could take, and those whose refund has failed. Not those whose money was returned since,
+    /// or that their order or cart has accepted since. A failed refund of an order that is still paid
+    /// for is not due either, nor one of an order that is `refund_due`, which is listed itself.
+    async fn list_payments_due(
         &self,
         after: Option<u64>,
         at_most: usize,

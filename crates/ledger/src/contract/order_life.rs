@@ -31,7 +31,8 @@ pub trait OrderLife: Send + Sync + 'static {
     /// return where units go back.
     ///
     /// Returns for each transition, in order, the order afterwards, or `None` if a concurrent
-    /// change came first or the payment belongs to another order; that order is then left as it is.
+    /// change came first, or the payment belongs to another order or was returned; that order is then
+    /// left as it is.
     /// No order may occur twice.
     async fn transition(
         &self,
@@ -65,7 +66,7 @@ pub trait OrderLife: Send + Sync + 'static {
     /// the order or the cart on which a transition is decided.
     async fn named_session(&self, target: Uuid) -> Result<Option<SessionId>, LedgerError>;
 
-    /// The order that this payment was reported for first.
+    /// The order that has this payment, or that a payment which was returned was reported for.
     async fn paid_order(&self, payment: &PaymentId) -> Result<Option<OrderId>, LedgerError>;
 
     /// Returns that have been pending since before `before`, oldest first, of this item or of all.

@@ -44,6 +44,9 @@ pub trait Audits: Send + Sync + 'static {
     /// Number of orders whose money is to be returned, of each item that has some.
     async fn refunds_due_by_item(&self) -> Result<Vec<(ItemId, u64)>, LedgerError>;
 
+    /// Number of payments whose refund has failed, so that money is due, of each item that has some.
+    async fn failed_refunds_by_item(&self) -> Result<Vec<(ItemId, u64)>, LedgerError>;
+
     /// Stores the item's last good audit.
     async fn note_good_audit(&self, id: &ItemId, audit: GoodAudit) -> Result<(), LedgerError>;
 }

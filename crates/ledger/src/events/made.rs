@@ -178,15 +178,18 @@ pub(crate) fn of_item_change(before: &Item, after: &Item) -> Option<NewEvent> {
         .then(|| of_orders(&after.id, EventKind::of_item(after.state), Vec::new()))
 }
 
-/// The journal's words for a payment that no order can take, and for the return of its money.
-const UNMATCHED_PAYMENT: &str = "unmatched_payment";
-const PAYMENT_REFUNDED: &str = "payment_refunded";
+/// The journal's words for a payment that no order can take, for the return of its money, and for a
+/// refund that has failed.
+pub(crate) const UNMATCHED_PAYMENT: &str = "unmatched_payment";
+pub(crate) const PAYMENT_REFUNDED: &str = "payment_refunded";
+pub(crate) const REFUND_FAILED: &str = "refund_failed";
 
 /// The event that a journal entry stands for, if any.
 pub(crate) fn of_journal_entry(entry: &NewJournalEntry) -> Option<NewEvent> {
     let kind = match &*entry.action {
         UNMATCHED_PAYMENT => EventKind::PaymentStray,
         PAYMENT_REFUNDED => EventKind::PaymentRefunded,
+        REFUND_FAILED => EventKind::PaymentRefundFailed,
         _ => return None,
     };
     let order = entry.before["order"].as_str()?.parse().ok()?;

@@ -28,8 +28,8 @@ pub(crate) trait Statements: statements::Statements + item::Statements {
         keys: &BTreeSet<SegmentKey>,
     ) -> Result<HashSet<SegmentKey>, LedgerError>;
 
-    /// Notes the order of each payment, unless another order has the payment. Returns the orders
-    /// that do not get their payment.
+    /// Notes the order of each payment, unless another order has the payment or its money was
+    /// returned. Returns the orders that do not get their payment.
     async fn bind_payments(
         &mut self,
         payments: &BTreeMap<&str, OrderId>,
@@ -170,8 +170,8 @@ fn valid(steps: &[Transition]) -> Vec<&Transition> {
     valid
 }
 
-/// The transitions without a payment, and those whose payment belongs to no other order. First of
-/// all, so that every transaction locks payments before segments.
+/// The transitions without a payment, and those whose payment belongs to no other order and was not
+/// returned. First of all, so that every transaction locks payments before segments.
 async fn with_own_payment<'a>(
     transaction: &mut impl Statements,
     mut steps: Vec<&'a Transition>,

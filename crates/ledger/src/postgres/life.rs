@@ -225,15 +225,14 @@ impl Statements for Transaction {
         &mut self,
         payments: &BTreeMap<&str, OrderId>,
     ) -> Result<HashSet<OrderId>, LedgerError> {
-        // A statement does not see its own rows, nor one that was committed while it waited for a
-        // conflict. In the second case the order is read again anyway.
+        // A payment that the order has already is locked and updated to what it is. So a return that
+        // is noted at the same time comes before this or after it, and each sees what the other did.
         let others = sqlx::query_scalar::<_, Uuid>(
             "WITH wanted AS (SELECT * FROM UNNEST($1::text[], $2::uuid[]) AS wanted (payment, order_id)), \
-                  bound AS (INSERT INTO payments (id, order_id) SELECT payment, order_id FROM wanted \
-                            ORDER BY payment COLLATE \"C\" ON CONFLICT (id) DO NOTHING RETURNING id) \
-             SELECT wanted.order_id FROM wanted \
-             WHERE NOT EXISTS (SELECT FROM bound WHERE bound.id = payment) \
-               AND NOT EXISTS (SELECT FROM payments WHERE payments.id = payment AND payments.order_id = wanted.order_id)",
+                  bound AS (INSERT INTO payments (id, order_id) SELECT payment, order_id FROM wanted ORDER BY payment COLLATE \"C\" \
+                            ON CONFLICT (id) DO UPDATE SET order_id = excluded.order_id \
+                                WHERE payments.order_id = excluded.order_id AND payments.returned_at IS NULL RETURNING id) \
+             SELECT wanted.order_id FROM wanted WHERE NOT EXISTS (SELECT FROM bound WHERE bound.id = payment)",
         );
         let others = others
             .bind(column(payments, |(payment, _)| payment.to_string()))

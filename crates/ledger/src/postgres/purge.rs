@@ -8,13 +8,22 @@ use domain::{ItemId, OrderId};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::{PostgresLedger, Transaction};
+use super::{PostgresLedger, Transaction, listing::refund_failed_is_due};
 use crate::{
     Audits, GoodAudit, LedgerError, PurgeRequest, PurgeStep, Purges,
     columns::{GoodAuditColumns, PurgeColumns},
     convert::{id_range, parsed, signed, unsigned},
     purge::{self, Deleted, PurgeState, Statements},
 };
+
+/// Whether the money of the order is to be returned: it found no units, or its refund has failed. The
+/// limit keeps PostgreSQL from hashing all payments.
+macro_rules! money_is_due {
+    () => {
+        "(state = 'refund_due' OR state = 'refunded' AND ( \
+            SELECT owed.id FROM payments AS owed WHERE owed.id = orders.payment AND owed.due_refund IS NOT NULL LIMIT 1) IS NOT NULL)"
+    };
+}
 
 #[async_trait]
 impl Purges for PostgresLedger {
@@ -65,6 +74,23 @@ impl Audits for PostgresLedger {
         let rows = rows.fetch_all(&self.audits).await?;
         rows.iter()
             .map(|(item, orders)| Ok((parsed("orders.item", item)?, unsigned("orders", *orders)?)))
+            .collect()
+    }
+
+    async fn failed_refunds_by_item(&self) -> Result<Vec<(ItemId, u64)>, LedgerError> {
+        let rows = sqlx::query_as::<_, (String, i64)>(concat!(
+            "SELECT item, count(*) FROM journal WHERE action IN ('unmatched_payment', 'refund_failed') AND action = 'refund_failed' AND ",
+            refund_failed_is_due!(),
+            " GROUP BY item",
+        ));
+        let rows = rows.fetch_all(&self.lists).await?;
+        rows.iter()
+            .map(|(item, refunds)| {
+                Ok((
+                    parsed("journal.item", item)?,
+                    unsigned("refunds", *refunds)?,
+                ))
+            })
             .collect()
     }
 
@@ -124,11 +150,19 @@ impl Statements for Transaction {
             .bind(signed(at_most as u64))
             .fetch_all(&mut **self)
             .await?;
-        let deleted =
-            sqlx::query("DELETE FROM orders WHERE id = ANY($1) AND state <> 'refund_due'")
-                .bind(&visited)
-                .execute(&mut **self)
-                .await?;
+        sqlx::query(concat!(
+            "DELETE FROM refunds WHERE payment = ANY(ARRAY(SELECT payment FROM orders WHERE id = ANY($1) AND payment IS NOT NULL AND NOT ",
+            money_is_due!(),
+            "))",
+        ))
+        .bind(&visited)
+        .execute(&mut **self)
+        .await?;
+        let deleted = sqlx::query(concat!(
+            "DELETE FROM orders WHERE id = ANY($1) AND NOT ",
+            money_is_due!(),
+        ));
+        let deleted = deleted.bind(&visited).execute(&mut **self).await?;
         sqlx::query("DELETE FROM checkout_sessions WHERE target = ANY($1)")
             .bind(&visited)
             .execute(&mut **self)
@@ -141,9 +175,10 @@ impl Statements for Transaction {
     }
 
     async fn orders_left(&mut self, id: &ItemId) -> Result<u64, LedgerError> {
-        let left = sqlx::query_scalar::<_, i64>(
-            "SELECT count(*) FROM orders WHERE id BETWEEN $2 AND $3 AND item = $1 AND state = 'refund_due'",
-        );
+        let left = sqlx::query_scalar::<_, i64>(concat!(
+            "SELECT count(*) FROM orders WHERE id BETWEEN $2 AND $3 AND item = $1 AND ",
+            money_is_due!(),
+        ));
         let [first, last] = id_range(id.tag());
         let left = left
             .bind(id.as_str())

@@ -219,7 +219,7 @@ impl Statements for Transaction {
         .await?;
         let others = sqlx::query_scalar::<_, Uuid>(
             "SELECT unhex(value ->> 1) FROM json_each(?) \
-             JOIN payments ON payments.id = value ->> 0 WHERE payments.order_id <> unhex(value ->> 1)",
+             JOIN payments ON payments.id = value ->> 0 WHERE payments.order_id <> unhex(value ->> 1) OR payments.returned_at IS NOT NULL",
         );
         let others = others.bind(&rows).fetch_all(&mut **self).await?;
         Ok(others.into_iter().map(OrderId::from).collect())

@@ -15,6 +15,17 @@ use crate::{
     listing::{self, Lists},
 };
 
+/// Whether the entry of a failed refund tells of money that is due. While its order or cart is still
+/// paid for, nothing is; while that is `refund_due`, it is listed itself.
+macro_rules! refund_failed_is_due {
+    () => {
+        "EXISTS (SELECT 1 FROM payments AS owed WHERE owed.id = journal.after ->> 'payment' AND owed.due_refund = journal.after ->> 'refund' \
+           AND NOT EXISTS (SELECT 1 FROM orders WHERE orders.id = owed.order_id AND orders.payment = owed.id AND orders.state <> 'refunded') \
+           AND NOT EXISTS (SELECT 1 FROM carts WHERE carts.id = owed.order_id AND carts.payment = owed.id AND carts.state <> 'refunded'))"
+    };
+}
+pub(super) use refund_failed_is_due;
+
 #[async_trait]
 impl Listing for SqliteLedger {
     async fn list_items(
@@ -82,21 +93,25 @@ impl Listing for SqliteLedger {
         Ok(Page::cut(orders(rows)?, at_most, |order| order.id))
     }
 
-    async fn list_unmatched_payments(
+    async fn list_payments_due(
         &self,
         after: Option<u64>,
         at_most: usize,
     ) -> Result<Page<JournalEntry, u64>, LedgerError> {
-        let rows = sqlx::query_as::<_, JournalColumns>(
-            "SELECT id, at AS at_ms, item, actor, action, token, before, after FROM journal INDEXED BY journal_unmatched_payments \
-             WHERE action = 'unmatched_payment' AND id > ? \
-               AND NOT EXISTS (SELECT 1 FROM journal AS done WHERE done.item = journal.item AND done.once = 'payment_refunded ' || journal.id) \
-               AND NOT EXISTS (SELECT 1 FROM payments AS paid WHERE paid.id = journal.after ->> 'payment' \
-                     AND lower(hex(paid.order_id)) IN (replace(journal.before ->> 'order', '-', ''), replace(journal.before ->> 'cart', '-', '')) \
-                     AND (EXISTS (SELECT 1 FROM orders WHERE orders.id = paid.order_id AND orders.payment = paid.id) \
-                       OR EXISTS (SELECT 1 FROM carts WHERE carts.id = paid.order_id AND carts.payment = paid.id))) \
+        let rows = sqlx::query_as::<_, JournalColumns>(concat!(
+            "SELECT id, at AS at_ms, item, actor, action, token, before, after FROM journal INDEXED BY journal_payments_due \
+             WHERE action IN ('unmatched_payment', 'refund_failed') AND id > ? \
+               AND (action <> 'refund_failed' OR ",
+            refund_failed_is_due!(),
+            ") \
+               AND (action <> 'unmatched_payment' OR ( \
+                     NOT EXISTS (SELECT 1 FROM journal AS done WHERE done.item = journal.item AND done.once = 'payment_refunded ' || journal.id) \
+                 AND NOT EXISTS (SELECT 1 FROM payments AS paid WHERE paid.id = journal.after ->> 'payment' AND (paid.returned_at IS NOT NULL \
+                       OR (lower(hex(paid.order_id)) IN (replace(journal.before ->> 'order', '-', ''), replace(journal.before ->> 'cart', '-', '')) \
+                         AND (EXISTS (SELECT 1 FROM orders WHERE orders.id = paid.order_id AND orders.payment = paid.id) \
+                           OR EXISTS (SELECT 1 FROM carts WHERE carts.id = paid.order_id AND carts.payment = paid.id))))))) \
              ORDER BY id LIMIT ?",
-        );
+        ));
         let rows = rows
             .bind(signed(after.unwrap_or(0)))
             .bind(one_more(at_most))

@@ -6,13 +6,21 @@ use domain::{ItemId, OrderId};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::{SqliteLedger, Transaction, hex, json};
+use super::{SqliteLedger, Transaction, hex, json, listing::refund_failed_is_due};
 use crate::{
     Audits, GoodAudit, LedgerError, PurgeRequest, PurgeStep, Purges,
     columns::{GoodAuditColumns, PurgeColumns},
     convert::{column, id_range, parsed, signed, unsigned},
     purge::{self, Deleted, PurgeState, Statements},
 };
+
+/// Whether the money of the order is to be returned: it found no units, or its refund has failed.
+macro_rules! money_is_due {
+    () => {
+        "(state = 'refund_due' OR state = 'refunded' AND EXISTS ( \
+            SELECT 1 FROM payments AS owed WHERE owed.id = orders.payment AND owed.due_refund IS NOT NULL))"
+    };
+}
 
 #[async_trait]
 impl Purges for SqliteLedger {
@@ -63,6 +71,24 @@ impl Audits for SqliteLedger {
         let rows = rows.fetch_all(&self.lists).await?;
         rows.iter()
             .map(|(item, orders)| Ok((parsed("orders.item", item)?, unsigned("orders", *orders)?)))
+            .collect()
+    }
+
+    async fn failed_refunds_by_item(&self) -> Result<Vec<(ItemId, u64)>, LedgerError> {
+        let rows = sqlx::query_as::<_, (String, i64)>(concat!(
+            "SELECT item, count(*) FROM journal INDEXED BY journal_payments_due \
+             WHERE action IN ('unmatched_payment', 'refund_failed') AND action = 'refund_failed' AND ",
+            refund_failed_is_due!(),
+            " GROUP BY item",
+        ));
+        let rows = rows.fetch_all(&self.lists).await?;
+        rows.iter()
+            .map(|(item, refunds)| {
+                Ok((
+                    parsed("journal.item", item)?,
+                    unsigned("refunds", *refunds)?,
+                ))
+            })
             .collect()
     }
 
@@ -122,9 +148,18 @@ impl Statements for Transaction {
             .fetch_all(&mut **self)
             .await?;
         let ids = json(&column(&visited, |id| hex(*id)))?;
-        let deleted = sqlx::query(
-            "DELETE FROM orders WHERE id IN (SELECT unhex(value) FROM json_each(?)) AND state <> 'refund_due'",
-        );
+        sqlx::query(concat!(
+            "DELETE FROM refunds WHERE payment IN (SELECT payment FROM orders WHERE id IN (SELECT unhex(value) FROM json_each(?)) AND NOT ",
+            money_is_due!(),
+            ")",
+        ))
+        .bind(&ids)
+        .execute(&mut **self)
+        .await?;
+        let deleted = sqlx::query(concat!(
+            "DELETE FROM orders WHERE id IN (SELECT unhex(value) FROM json_each(?)) AND NOT ",
+            money_is_due!(),
+        ));
         let deleted = deleted.bind(&ids).execute(&mut **self).await?;
         sqlx::query(
             "DELETE FROM checkout_sessions WHERE target IN (SELECT unhex(value) FROM json_each(?))",
@@ -140,9 +175,10 @@ impl Statements for Transaction {
     }
 
     async fn orders_left(&mut self, id: &ItemId) -> Result<u64, LedgerError> {
-        let left = sqlx::query_scalar::<_, i64>(
-            "SELECT count(*) FROM orders WHERE id BETWEEN ?2 AND ?3 AND item = ?1 AND state = 'refund_due'",
-        );
+        let left = sqlx::query_scalar::<_, i64>(concat!(
+            "SELECT count(*) FROM orders WHERE id BETWEEN ?2 AND ?3 AND item = ?1 AND ",
+            money_is_due!(),
+        ));
         let [first, last] = id_range(id.tag());
         let left = left
             .bind(id.as_str())

@@ -193,13 +193,8 @@ async fn refunds_and_unmatched_payments_are_listed_from_their_indexes(env: &Test
             all(async |after| ledger.list_refunds_due(after, at_most).await.unwrap()).await;
         let listed: Vec<_> = orders.iter().map(|order| order.id).collect();
         assert_eq!((listed, read), (expected.clone(), pages), "{at_most}");
-        let (entries, read) = all(async |after| {
-            ledger
-                .list_unmatched_payments(after, at_most)
-                .await
-                .unwrap()
-        })
-        .await;
+        let (entries, read) =
+            all(async |after| ledger.list_payments_due(after, at_most).await.unwrap()).await;
         assert_eq!((entries.len(), read), (4, pages), "{at_most}");
         assert!(entries.is_sorted_by_key(|entry| entry.id));
     }

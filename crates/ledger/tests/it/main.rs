@@ -20,6 +20,7 @@ mod races;
 mod reacquisitions;
 mod reads;
 mod recording;
+mod refunds;
 mod refusals;
 mod repair;
 mod schema;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use domain::{Item, ItemState, OrderState, TransferId, Window};
+use domain::{Item, ItemState, OrderState, PaymentId, TransferId, Window};
 use jiff::Timestamp;
-use ledger::{Created, LedgerError, NewWebhook, TransferPlan};
+use ledger::{Created, LedgerError, NewWebhook, RefundReport, RefundState, TransferPlan};
 use testkit::{Backend, on_both_databases};
 use tokio::{sync::Barrier, task::JoinSet};
 
@@ -246,7 +246,30 @@ async fn an_invalid_row_is_refused_by_a_named_constraint(env: &TestEnv) {
     step(&*ledger, order_id(&item, 1), OrderState::Expired)
         .await
         .unwrap();
+    let refund = RefundReport {
+        id: "re_1".into(),
+        payment: PaymentId::new("pi_1").unwrap(),
+        payer: Some(order_id(&item, 1).as_uuid()),
+        state: RefundState::Failed,
+        amount: 5,
+        currency: None,
+        created_at: None,
+        at: None,
+    };
+    ledger.note_refund(&refund).await.unwrap();
     let table = [
+        (
+            "UPDATE refunds SET state = 'gone', failed_at = NULL",
+            "refunds_state_is_known",
+        ),
+        (
+            "UPDATE refunds SET amount = -1",
+            "refunds_amount_is_not_negative",
+        ),
+        (
+            "UPDATE refunds SET state = 'succeeded'",
+            "refunds_failed_at_is_of_a_failure",
+        ),
         (
             "UPDATE segments SET available = -1, held = 10",
             "segments_available_not_negative",

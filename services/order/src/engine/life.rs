@@ -47,6 +47,8 @@ pub enum Paid {
     InCart(CartId),
     /// The payment was reported for another order before. The journal has it.
     OtherOrder,
+    /// The money of the payment was returned, so it pays nothing. Nothing was changed.
+    Returned,
     /// The amount differs from the price of the order. The journal has the payment.
     OtherAmount {
         /// The price of the order.
@@ -118,9 +120,9 @@ impl Engine {
             if let Some(paid) = paid {
                 return Ok(paid);
             }
-            // A concurrent transition was faster, or another order has the payment.
-            if self.has_another_order(payment, &order).await? {
-                return self.paid_other_order(&order, payment).await;
+            // A concurrent transition was faster, or the payment cannot pay this order.
+            if let Some(refused) = self.spent(payment, &order).await? {
+                return Ok(refused);
             }
         }
         Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
@@ -157,14 +159,16 @@ impl Engine {
         }
     }
 
-    /// Whether the payment was reported for another order before.
-    async fn has_another_order(
-        &self,
-        payment: &Payment,
-        order: &Order,
-    ) -> Result<bool, EngineError> {
+    /// Why the payment can pay no order any more, or not this one. `None`: it may pay this one.
+    async fn spent(&self, payment: &Payment, order: &Order) -> Result<Option<Paid>, EngineError> {
+        if self.ledger.is_returned(&payment.id).await? {
+            return Ok(Some(Paid::Returned));
+        }
         let paid = self.ledger.paid_order(&payment.id).await?;
-        Ok(paid.is_some_and(|paid| paid != order.id))
+        if paid.is_some_and(|paid| paid != order.id) {
+            return self.paid_other_order(order, payment).await.map(Some);
+        }
+        Ok(None)
     }
 
     /// Handles a payment after the hold has expired. If units can be reacquired, the order is held
@@ -179,8 +183,8 @@ impl Engine {
         until: Instant,
     ) -> Result<Option<Paid>, EngineError> {
         // Before the order takes units again: the hold of those would have to expire once more.
-        if self.has_another_order(payment, order).await? {
-            return self.paid_other_order(order, payment).await.map(Some);
+        if let Some(refused) = self.spent(payment, order).await? {
+            return Ok(Some(refused));
         }
         let returned = self.return_units(order).await;
         if order.attempt < OrderId::MAX_REACQUISITIONS && self.reacquire(order, until).await? {
@@ -264,8 +268,8 @@ impl Engine {
         self.note_unmatched_payment(order, payment).await
     }
 
-    /// Journals a payment that no order can take, because an operator has to return the money.
-    /// Repeated reports of the payment write one entry.
+    /// Journals a payment that no order can take, because an operator has to return the money, unless
+    /// that was done. Repeated reports of the payment write one entry.
     async fn note_unmatched_payment(
         &self,
         order: &Order,
@@ -273,6 +277,9 @@ impl Engine {
     ) -> Result<(), EngineError> {
         if payment.is_of_nothing() {
             tracing::warn!(order = %order.id, state = %order.state, payment = %payment.id, "a payment of nothing: the order cannot take it");
+            return Ok(());
+        }
+        if self.ledger.is_returned(&payment.id).await? {
             return Ok(());
         }
         let entry = NewJournalEntry {

@@ -5,7 +5,7 @@
 
 use domain::{BuyerId, CartId, ItemId, Order, OrderId, OrderState};
 use jiff::Timestamp;
-use ledger::{JournalEntry, ListedItem, NewJournalEntry, Page};
+use ledger::{JournalEntry, ListedItem, Page};
 use serde::Deserialize;
 
 use super::{Ended, Engine, EngineError, Price};
@@ -27,11 +27,11 @@ pub struct ListedOrder {
 pub enum RefundDue {
     /// An order that is `refund_due`.
     Order(ListedOrder),
-    /// A payment that no order could take.
+    /// A payment that no order could take, or whose refund has failed.
     Payment(UnmatchedPayment),
 }
 
-/// A payment that no order could take, as it was reported.
+/// A payment that no order could take, or whose refund has failed, as it was reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnmatchedPayment {
     /// Number of the journal entry.
@@ -48,10 +48,12 @@ pub struct UnmatchedPayment {
     pub state: OrderState,
     /// The provider's id of the payment.
     pub payment: String,
-    /// The amount, if it was reported.
+    /// The amount, if it was reported. Of a failed refund: what is due.
     pub amount: Option<u64>,
     /// The currency that was reported, or that of the item, ISO 4217.
     pub currency: String,
+    /// The provider's id of the refund that has failed. `None`: no order could take the payment.
+    pub failed_refund: Option<String>,
 }
 
 /// A place in the list of money that must be returned: orders first, then payments.
@@ -76,6 +78,8 @@ struct Reported {
     payment: String,
     amount: Option<u64>,
     currency: Option<String>,
+    refund: Option<String>,
+    due: Option<u64>,
 }
 
 /// Result of noting that money was returned.
@@ -126,7 +130,7 @@ impl Engine {
     }
 
     /// Money that must be returned: orders that are `refund_due`, then payments that no order could
-    /// take.
+    /// take or whose refund has failed.
     pub async fn list_refunds_due(
         &self,
         after: Option<RefundKey>,
@@ -187,23 +191,22 @@ impl Engine {
     }
 
     async fn payment_refunded(&self, entry: u64, actor: &str) -> Result<RefundDone, EngineError> {
-        let Some(entry) = self.ledger.journal_entry(entry).await? else {
+        let Some(reported) = self.ledger.journal_entry(entry).await? else {
             return Ok(RefundDone::NotFound);
         };
-        let reported = entry.clone();
-        let currency = self.price_of(&entry.entry.item).await?.currency.to_string();
-        let Some(payment) = unmatched_payment(entry, currency) else {
+        let currency = self
+            .price_of(&reported.entry.item)
+            .await?
+            .currency
+            .to_string();
+        let Some(payment) = unmatched_payment(reported, currency) else {
             return Ok(RefundDone::NotFound);
         };
-        let done = NewJournalEntry {
-            actor: actor.into(),
-            action: "payment_refunded".into(),
-            ..reported.entry
-        };
-        let once = format!("payment_refunded {}", reported.id);
-        let noted = self.ledger.note_once(&done, &once).await;
-        noted.map_err(EngineError::of_change)?;
-        Ok(RefundDone::Done(RefundDue::Payment(payment)))
+        let noted = self.ledger.note_refund_done(entry, actor).await;
+        Ok(match noted.map_err(EngineError::of_change)? {
+            true => RefundDone::Done(RefundDue::Payment(payment)),
+            false => RefundDone::NotFound,
+        })
     }
 
     /// The journal of an item, newest first: the entries before the entry `before`, or all.
@@ -221,7 +224,7 @@ impl Engine {
         after: Option<u64>,
         at_most: usize,
     ) -> Result<Page<RefundDue, RefundKey>, EngineError> {
-        let page = self.ledger.list_unmatched_payments(after, at_most).await?;
+        let page = self.ledger.list_payments_due(after, at_most).await?;
         let mut rows = Vec::with_capacity(page.rows.len());
         for entry in page.rows {
             let price = self.price_of(&entry.entry.item).await?;
@@ -263,7 +266,7 @@ impl Engine {
 /// `None`: the entry was written by a release with other fields. The journal still shows it.
 fn unmatched_payment(entry: JournalEntry, currency: String) -> Option<UnmatchedPayment> {
     let JournalEntry { id, at, entry } = entry;
-    if entry.action != "unmatched_payment" {
+    if !matches!(&*entry.action, "unmatched_payment" | "refund_failed") {
         return None;
     }
     let paid: PaidOrder = serde_json::from_value(entry.before).ok()?;
@@ -276,7 +279,8 @@ fn unmatched_payment(entry: JournalEntry, currency: String) -> Option<UnmatchedP
         cart: paid.cart,
         state: paid.state,
         payment: reported.payment,
-        amount: reported.amount,
+        amount: reported.due.or(reported.amount),
         currency: reported.currency.unwrap_or(currency),
+        failed_refund: reported.refund,
     })
 }

@@ -1,17 +1,48 @@
-//! Refunds of orders and carts, and which of them came before their payment.
+//! Refunds of orders and carts, and reports about money that was returned.
 //!
 //! A provider sends its reports in any order. A refund that overtakes its payment must not be
-//! dropped: the payment would then confirm an order whose money was returned.
+//! dropped: the payment would then confirm an order whose money was returned. So the ledger remembers
+//! it, and refuses the payment when it comes.
 
-use domain::{Cart, CartId, CartState, ItemId, Order, OrderId, OrderState, PaymentId};
-use jiff::{SignedDuration, Timestamp};
+use domain::{Cart, CartId, Order, OrderId, OrderState, PaymentId};
+use jiff::Timestamp;
+use ledger::{NotedRefund, PaymentReturn, RefundReport, ReturnedPayment};
+use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Ended, Engine, EngineError, life::unmatched_name};
+use super::{CartEnded, Ended, Engine, EngineError};
 
-/// How long after the end of its hold an order may still wait for the report of a payment. Stripe
-/// gives up a report after three days.
-const PAYMENT_AWAITED: SignedDuration = SignedDuration::from_hours(3 * 24);
+/// What a report about money says that it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Payable {
+    /// An order.
+    Order(OrderId),
+    /// A cart.
+    Cart(CartId),
+}
+
+impl Payable {
+    /// The id as the ledger has it beside a payment.
+    pub fn as_uuid(&self) -> Uuid {
+        match self {
+            Self::Order(order) => order.first().as_uuid(),
+            Self::Cart(cart) => cart.as_uuid(),
+        }
+    }
+}
+
+/// Result of a report that all money of a payment was returned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MoneyReturned {
+    /// The payment has paid this order, which is `refunded` now.
+    Order(Order),
+    /// The payment has paid this cart, which is `refunded` now.
+    Cart(Cart),
+    /// The payment has paid nothing, and never will. It was reported for this.
+    Unmatched(Payable),
+    /// Nothing is known of the payment, and the report names nothing that exists.
+    Unknown,
+}
 
 impl Engine {
     /// Records that the money was returned, and releases the units of the order if it has any.
@@ -21,11 +52,7 @@ impl Engine {
 
     /// The same, if this payment has paid the order. Another payment of its buyer may have been
     /// returned because the order was paid already.
-    pub async fn refund_payment(
-        &self,
-        id: OrderId,
-        payment: &PaymentId,
-    ) -> Result<Ended, EngineError> {
+    async fn refund_payment(&self, id: OrderId, payment: &PaymentId) -> Result<Ended, EngineError> {
         self.refund_if(id, |order| order.payment.as_ref() == Some(payment))
             .await
     }
@@ -49,113 +76,73 @@ impl Engine {
             .await
     }
 
-    /// Whether this payment has not paid the order yet, and may still do so.
-    pub async fn awaits_payment(
+    /// Applies the report that all money of a payment was returned, at `at` by the provider's clock.
+    /// What the payment has paid is refunded, whatever the report names. A payment that has paid
+    /// nothing leaves the list of money that is due, and pays nothing later.
+    pub async fn money_returned(
         &self,
-        id: OrderId,
         payment: &PaymentId,
-    ) -> Result<bool, EngineError> {
-        let Some(order) = self.ledger.order(id.first()).await? else {
-            return Ok(false);
+        named: Option<Payable>,
+        at: Option<Timestamp>,
+    ) -> Result<MoneyReturned, EngineError> {
+        let returned = PaymentReturn {
+            payment: payment.clone(),
+            payer: named.map(|named| named.as_uuid()),
+            at,
         };
-        Ok(Payable::of(&order).may_be_paid(payment, Timestamp::now())
-            && !self
-                .is_of_another(order.id.as_uuid(), &order.item, payment)
-                .await?)
-    }
-
-    /// The same for a cart.
-    pub async fn cart_awaits_payment(
-        &self,
-        id: CartId,
-        payment: &PaymentId,
-    ) -> Result<bool, EngineError> {
-        let Some(cart) = self.ledger.cart(id).await? else {
-            return Ok(false);
-        };
-        // The journal has a payment of a cart with the item of its first line.
-        let Some(line) = cart.lines.first() else {
-            return Ok(false);
-        };
-        Ok(
-            Payable::of_cart(&cart).may_be_paid(payment, Timestamp::now())
-                && !self
-                    .is_of_another(cart.id.as_uuid(), &line.item, payment)
-                    .await?,
-        )
-    }
-
-    /// Whether the payment has paid another order or cart, or was reported for this one and could
-    /// not pay it.
-    async fn is_of_another(
-        &self,
-        payable: Uuid,
-        item: &ItemId,
-        payment: &PaymentId,
-    ) -> Result<bool, EngineError> {
-        let payer = self.ledger.paid_order(payment).await?;
-        if payer.is_some_and(|payer| payer.as_uuid() != payable) {
-            return Ok(true);
+        let mut noted = self.note_return(&returned).await?;
+        if noted == ReturnedPayment::Unknown && self.is_recorded_soon(named).await? {
+            noted = self.note_return(&returned).await?;
         }
-        let name = unmatched_name(payable, payment);
-        Ok(payer.is_none() && self.ledger.is_noted(item, &name).await?)
-    }
-}
-
-/// The part of an order or a cart that says whether it may be paid.
-struct Payable<'a> {
-    /// The state, of a cart that of its lines. `None`: the cart is being placed.
-    state: Option<OrderState>,
-    expires_at: Timestamp,
-    payment: Option<&'a PaymentId>,
-}
-
-impl<'a> Payable<'a> {
-    fn of(order: &'a Order) -> Self {
-        Self {
-            state: Some(order.state),
-            expires_at: order.expires_at,
-            payment: order.payment.as_ref(),
+        let ReturnedPayment::Of(payer) = noted else {
+            return Ok(MoneyReturned::Unknown);
+        };
+        let of = match payer.cart.filter(|_| payer.is_cart) {
+            Some(cart) => Payable::Cart(cart),
+            None => Payable::Order(payer.order),
+        };
+        if !payer.is_paid {
+            return Ok(MoneyReturned::Unmatched(of));
         }
-    }
-
-    fn of_cart(cart: &'a Cart) -> Self {
-        Self {
-            state: match cart.state {
-                CartState::Failed => Some(OrderState::Rejected),
-                state => state.lines(),
+        let refunded = match of {
+            Payable::Order(order) => match self.refund_payment(order, payment).await? {
+                Ended::Order(order) => Some(MoneyReturned::Order(order)),
+                _ => None,
             },
-            expires_at: cart.expires_at,
-            payment: cart.payment.as_ref(),
-        }
-    }
-
-    /// Whether the payment may pay it, or has just done so.
-    fn may_be_paid(&self, payment: &PaymentId, now: Timestamp) -> bool {
-        match self.state {
-            None | Some(OrderState::Held) => true,
-            Some(OrderState::Expired) => now.duration_since(self.expires_at) < PAYMENT_AWAITED,
-            Some(OrderState::Confirmed | OrderState::RefundDue) => self.payment == Some(payment),
-            Some(OrderState::Cancelled | OrderState::Refunded | OrderState::Rejected) => false,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_payment_is_awaited_for_three_days_after_the_hold() {
-        let expires_at = Timestamp::UNIX_EPOCH;
-        let payment = PaymentId::new("pi_1").unwrap();
-        let expired = Payable {
-            state: Some(OrderState::Expired),
-            expires_at,
-            payment: None,
+            Payable::Cart(cart) => match self.refund_cart_payment(cart, payment).await? {
+                CartEnded::Cart(cart) => Some(MoneyReturned::Cart(cart)),
+                _ => None,
+            },
         };
-        let after = |hours| expires_at + SignedDuration::from_hours(hours);
-        assert!(expired.may_be_paid(&payment, after(71)));
-        assert!(!expired.may_be_paid(&payment, after(72)));
+        Ok(refunded.unwrap_or(MoneyReturned::Unmatched(of)))
+    }
+
+    async fn note_return(&self, returned: &PaymentReturn) -> Result<ReturnedPayment, EngineError> {
+        let noted = self.ledger.note_return(returned).await;
+        noted.map_err(EngineError::of_change)
+    }
+
+    /// Waits for an order that only its segment has yet.
+    async fn is_recorded_soon(&self, named: Option<Payable>) -> Result<bool, EngineError> {
+        let Some(Payable::Order(order)) = named else {
+            return Ok(false);
+        };
+        let until = Instant::now() + self.settings.order_timeout;
+        let recorded = self.recorded_order(order, until);
+        Ok(self.with_timeout(recorded).await?.is_some())
+    }
+
+    /// Applies a report about one refund. A refund that has failed makes its money due again.
+    pub async fn refund_reported(&self, report: &RefundReport) -> Result<NotedRefund, EngineError> {
+        let noted = self.ledger.note_refund(report).await;
+        let noted = noted.map_err(EngineError::of_change)?;
+        if let NotedRefund::Of {
+            payer,
+            is_due: true,
+        } = &noted
+        {
+            tracing::warn!(order = %payer.order, payment = %report.payment, refund = %report.id, state = report.state.as_str(), "a refund has failed: the money must be returned again");
+        }
+        Ok(noted)
     }
 }

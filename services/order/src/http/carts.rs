@@ -308,7 +308,7 @@ pub(crate) struct NewCartPayment {
     responses((status = 200, description = "`confirmed`; or `refund_due`: the hold had expired, so the money must be returned", body = CartBody),
         (status = 400, description = "`invalid_request`, `invalid_signature`", body = Problem),
         (status = 404, description = "`cart_not_found`", body = Problem),
-        (status = 409, description = "`cart_not_payable`, `already_paid`: the money must be returned; `payment_already_used`: the payment was reported for something else", body = Problem),
+        (status = 409, description = "`cart_not_payable`, `already_paid`: the money must be returned; `payment_already_used`: the payment was reported for something else; `payment_returned`: its money was returned before", body = Problem),
         (status = 413, description = "`payload_too_large`", body = Problem),
         (status = 422, description = "`amount_mismatch`, `currency_mismatch`: the journal has the payment; `cart_mismatch`: the body names another cart than the path", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: report it again; `payments_not_configured`: the service has no payment secret", body = Problem)))]
@@ -338,6 +338,7 @@ pub(crate) async fn pay(
         CartPaid::NotPayable(state) => Err(Problem::cart_not_payable(state)),
         CartPaid::Already => Err(Problem::already_paid()),
         CartPaid::OtherOrder => Err(Problem::payment_of_another_order()),
+        CartPaid::Returned => Err(Problem::payment_returned()),
         CartPaid::OtherAmount { expected } => Err(Problem::other_amount("cart", expected)),
         CartPaid::OtherCurrency { expected } => Err(Problem::other_currency(&expected)),
         CartPaid::NoAmount { expected } => Err(Problem::no_amount("cart", expected)),

@@ -231,6 +231,7 @@ mod tests {
                     ("409", "cart_not_payable"),
                     ("409", "already_paid"),
                     ("409", "payment_already_used"),
+                    ("409", "payment_returned"),
                     ("422", "amount_mismatch"),
                     ("422", "currency_mismatch"),
                     ("422", "cart_mismatch"),

@@ -69,7 +69,7 @@ fn order_id(text: &str) -> Result<OrderId, Problem> {
     responses((status = 200, description = "`confirmed`; or `refund_due`: the hold had expired and no units could be reacquired, so the money must be returned", body = OrderBody),
         (status = 400, description = "`invalid_request`, `invalid_signature`", body = Problem),
         (status = 404, description = "`order_not_found`", body = Problem),
-        (status = 409, description = "`order_not_payable`, `already_paid`, `order_in_cart`: the money must be returned; `payment_already_used`: the payment was reported for another order", body = Problem),
+        (status = 409, description = "`order_not_payable`, `already_paid`, `order_in_cart`: the money must be returned; `payment_already_used`: the payment was reported for another order; `payment_returned`: its money was returned before", body = Problem),
         (status = 413, description = "`payload_too_large`", body = Problem),
         (status = 422, description = "`amount_mismatch`, `currency_mismatch`: the journal has the payment; `order_mismatch`: the body names another order than the path", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: report it again; `payments_not_configured`: the service has no payment secret", body = Problem)))]
@@ -99,6 +99,7 @@ pub(crate) async fn pay(
         Paid::Already => Err(Problem::already_paid()),
         Paid::InCart(cart) => Err(Problem::order_in_cart(cart)),
         Paid::OtherOrder => Err(Problem::payment_of_another_order()),
+        Paid::Returned => Err(Problem::payment_returned()),
         Paid::OtherAmount { expected } => Err(Problem::other_amount("order", expected)),
         Paid::OtherCurrency { expected } => Err(Problem::other_currency(&expected)),
         Paid::NoAmount { expected } => Err(Problem::no_amount("order", expected)),

@@ -149,7 +149,7 @@ pub(crate) async fn own_carts(
 }
 
 /// Lists the money that must be returned: orders that are `refund_due`, and payments that no order
-/// could take.
+/// could take or whose refund has failed.
 #[utoipa::path(get, path = "/v1/refunds-due", operation_id = "listRefundsDue", tag = "admins",
     params(("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
         ("after" = Option<String>, Query, description = "`next` of the page before"),

@@ -113,9 +113,6 @@ impl FieldError {
     }
 }
 
-/// A provider usually sends the reports of a payment and of its refund within seconds.
-const PAYMENT_AWAITED_SECONDS: u32 = 30;
-
 /// A deployment takes about as long.
 const NOT_CONFIGURED_SECONDS: u32 = 60;
 
@@ -409,16 +406,6 @@ impl Problem {
         }
     }
 
-    /// The refund of a payment that was not reported yet, and that may still be.
-    pub(crate) fn payment_awaited(state: &impl std::fmt::Display) -> Self {
-        let detail = "the payment that was returned was not reported yet, and would still be accepted; nothing was changed, send the refund again after the payment";
-        Self {
-            state: Some(state.to_string().into()),
-            retry_after: Some(PAYMENT_AWAITED_SECONDS),
-            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "payment_awaited", detail)
-        }
-    }
-
     pub(crate) fn other_currency(expected: &str) -> Self {
         Self::new(
             StatusCode::UNPROCESSABLE_ENTITY,
@@ -462,6 +449,14 @@ impl Problem {
         Self {
             field: Some("payment".into()),
             ..Self::new(StatusCode::CONFLICT, "payment_already_used", detail)
+        }
+    }
+
+    pub(crate) fn payment_returned() -> Self {
+        let detail = "the money of this payment was returned before, so it pays nothing; nothing was changed, and nothing is due";
+        Self {
+            field: Some("payment".into()),
+            ..Self::new(StatusCode::CONFLICT, "payment_returned", detail)
         }
     }
 

@@ -95,12 +95,6 @@ const PROBLEMS: &[Entry] = &[
         "Set `STOCKADE_PAYMENT_SECRET` or `STOCKADE_STRIPE_SECRET`, and let the provider report the payment again.",
     ),
     (
-        "payment_awaited",
-        "503",
-        "A refund came before the report of its payment, which the order or cart could still take. Nothing was changed.",
-        "Send the refund again after the payment. Stripe does so for three days.",
-    ),
-    (
         "item_not_found",
         "404",
         "No item has this id.",
@@ -189,6 +183,12 @@ const PROBLEMS: &[Entry] = &[
         "409",
         "The payment was reported for another order before. This order is unchanged.",
         "Check with the provider which order was paid.",
+    ),
+    (
+        "payment_returned",
+        "409",
+        "The money of this payment was returned before it was reported for this order or cart. Nothing was changed.",
+        "Nothing is due. The buyer has to pay again.",
     ),
     (
         "order_in_cart",

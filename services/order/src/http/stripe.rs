@@ -9,6 +9,8 @@
 //! must be returned, which is in the journal then, and for whatever this service has no use for, with
 //! the reason.
 
+mod refunds;
+
 use axum::{
     extract::{Request, State},
     response::{IntoResponse, Response},
@@ -22,6 +24,7 @@ use utoipa::ToSchema;
 
 use super::{App, Problem, body};
 use crate::engine::{CartEnded, CartPaid, Ended, Paid, Payment, SessionEnd};
+use refunds::Refund;
 
 /// The fields of the metadata that name the order, or the cart.
 const ORDER: &str = "stockade_order";
@@ -48,7 +51,7 @@ pub(crate) struct StripeEvent {
 
 #[derive(Deserialize, ToSchema)]
 struct StripeData {
-    /// A Checkout session, PaymentIntent or charge.
+    /// A Checkout session, PaymentIntent, charge or refund.
     #[schema(value_type = Object)]
     object: Value,
 }
@@ -58,7 +61,9 @@ struct StripeData {
 pub(crate) struct StripeResult {
     /// `confirmed`, `refund_due`, `cancelled`, `refunded`, `ignored`; or why the money must be returned:
     /// `order_not_payable`, `already_paid`, `payment_already_used`, `amount_mismatch`,
-    /// `currency_mismatch`.
+    /// `currency_mismatch`. Of refunds: `payment_refunded`, a payment that has paid nothing was
+    /// returned; `payment_returned`, its report came after that; `refund_failed`, money is due again;
+    /// `noted`.
     #[schema(example = "confirmed")]
     result: String,
     /// The order, if the event names one.
@@ -79,7 +84,7 @@ pub(crate) struct StripeResult {
 enum Step {
     Pay(Target, Payment),
     EndSession(Target, SessionId),
-    Refund(Target, PaymentId),
+    Refund(Refund),
     Ignore(&'static str),
 }
 
@@ -98,7 +103,7 @@ enum Target {
         (status = 400, description = "`invalid_request`: the body is no JSON; `invalid_signature`", body = Problem),
         (status = 404, description = "`order_not_found`, `cart_not_found`: the event is less than an hour old, and Stripe sends it again", body = Problem),
         (status = 413, description = "`payload_too_large`", body = Problem),
-        (status = 503, description = "`outcome_unknown`, `unavailable`, `payment_awaited` (a refund came before its payment): Stripe sends the event again; `payments_not_configured`: the service has no secret of Stripe", body = Problem)))]
+        (status = 503, description = "`outcome_unknown`, `unavailable`: Stripe sends the event again; `payments_not_configured`: the service has no secret of Stripe", body = Problem)))]
 pub(crate) async fn receive(State(app): State<App>, request: Request) -> Result<Response, Problem> {
     let stripe = app.payments.stripe();
     let raw = stripe.read(request, app.body_bytes.max(BODY_BYTES)).await?;
@@ -120,8 +125,7 @@ async fn apply(app: &App, step: Step) -> Result<StripeResult, Problem> {
             app.engine.end_cart_session(cart, &session).await?,
             cart_ended,
         ),
-        Step::Refund(Target::Order(order), payment) => refund(app, order, &payment).await,
-        Step::Refund(Target::Cart(cart), payment) => refund_cart(app, cart, &payment).await,
+        Step::Refund(refund) => refunds::apply(app, refund).await,
         Step::Ignore(reason) => Ok(StripeResult::ignored(reason)),
     }
 }
@@ -135,6 +139,7 @@ async fn pay(app: &App, order: OrderId, payment: &Payment) -> Result<StripeResul
         Paid::Already => "already_paid",
         Paid::InCart(_) => "order_in_cart",
         Paid::OtherOrder => "payment_already_used",
+        Paid::Returned => "payment_returned",
         Paid::OtherAmount { .. } | Paid::NoAmount { .. } => "amount_mismatch",
         Paid::OtherCurrency { .. } => "currency_mismatch",
     };
@@ -152,6 +157,7 @@ async fn pay_cart(app: &App, cart: CartId, payment: &Payment) -> Result<StripeRe
         CartPaid::NotPayable(_) => "cart_not_payable",
         CartPaid::Already => "already_paid",
         CartPaid::OtherOrder => "payment_already_used",
+        CartPaid::Returned => "payment_returned",
         CartPaid::OtherAmount { .. } | CartPaid::NoAmount { .. } => "amount_mismatch",
         CartPaid::OtherCurrency { .. } => "currency_mismatch",
     };
@@ -159,31 +165,6 @@ async fn pay_cart(app: &App, cart: CartId, payment: &Payment) -> Result<StripeRe
         cart: Some(cart),
         ..StripeResult::of(result)
     })
-}
-
-/// A refund that overtakes its payment is refused, so that it comes again after it.
-async fn refund(app: &App, order: OrderId, payment: &PaymentId) -> Result<StripeResult, Problem> {
-    let refunded = app.engine.refund_payment(order, payment).await?;
-    if let Ended::Refused(state) = &refunded
-        && app.engine.awaits_payment(order, payment).await?
-    {
-        return Err(Problem::payment_awaited(state));
-    }
-    ended(refunded)
-}
-
-async fn refund_cart(
-    app: &App,
-    cart: CartId,
-    payment: &PaymentId,
-) -> Result<StripeResult, Problem> {
-    let refunded = app.engine.refund_cart_payment(cart, payment).await?;
-    if let CartEnded::Refused(state) = &refunded
-        && app.engine.cart_awaits_payment(cart, payment).await?
-    {
-        return Err(Problem::payment_awaited(state));
-    }
-    cart_ended(refunded)
 }
 
 fn ended(ended: Ended) -> Result<StripeResult, Problem> {
@@ -232,6 +213,16 @@ fn session_end<T>(
     }
 }
 
+/// An event that names an order or cart, and cannot be used.
+fn unusable(kind: &str, reason: &'static str) -> StripeResult {
+    tracing::warn!(
+        event = kind,
+        reason,
+        "an event of Stripe names an order or cart and cannot be used"
+    );
+    StripeResult::ignored(reason)
+}
+
 impl StripeResult {
     fn of(result: &str) -> Self {
         Self {
@@ -264,14 +255,7 @@ impl StripeEvent {
     async fn apply(&self, app: &App) -> Result<StripeResult, Problem> {
         let step = match self.step() {
             Ok(step) => step,
-            Err(reason) => {
-                tracing::warn!(
-                    event = self.kind,
-                    reason,
-                    "an event of Stripe names an order or cart and cannot be used"
-                );
-                return Ok(StripeResult::ignored(reason));
-            }
+            Err(reason) => return Ok(unusable(&self.kind, reason)),
         };
         match apply(app, step).await {
             Err(problem) if problem.is_not_found() && !self.is_new(Timestamp::now()) => {
@@ -295,6 +279,9 @@ impl StripeEvent {
     /// What the event asks for. An error says why what it names cannot be used: a repeat of the event
     /// says the same.
     fn step(&self) -> Result<Step, &'static str> {
+        if refunds::are_of(&self.kind) {
+            return refunds::step(self).map(Step::Refund);
+        }
         let object = &self.data.object;
         let Some(target) = target(&object["metadata"])? else {
             return Ok(Step::Ignore(
@@ -311,10 +298,6 @@ impl StripeEvent {
             "checkout.session.expired" | "checkout.session.async_payment_failed" => {
                 Ok(Step::EndSession(target, session_id(object)?))
             }
-            "charge.refunded" if object["refunded"] == true => {
-                Ok(Step::Refund(target, payment_id(object)?))
-            }
-            "charge.refunded" => Ok(Step::Ignore("only a part was refunded")),
             _ => Ok(Step::Ignore("a type of event that changes no order")),
         }
     }

@@ -2,9 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use domain::{ItemState, OrderState};
+use domain::{ItemState, OrderState, PaymentId};
 use jiff::Timestamp;
-use ledger::{Changed, ItemChange, PurgeRequest, PurgeStep};
+use ledger::{
+    Changed, ItemChange, NotedRefund, PurgeRequest, PurgeStep, RefundReport, RefundState,
+    Transition,
+};
 use reconciler::{Archived, Purged, ReconcilerSettings, archive_once, purge_once};
 use testkit::{Sale, TestEnv, buyer, eventually, on_both_databases, shared_lock};
 
@@ -14,6 +17,7 @@ on_both_databases!(crate::env::run:
     a_reconciler_purges_archived_items_on_request,
     a_purge_that_was_interrupted_is_continued,
     money_that_is_owed_keeps_its_order,
+    a_failed_refund_keeps_its_order,
 );
 
 /// An archived item with a paid order, a cancelled one, and some that were expired.
@@ -143,5 +147,49 @@ async fn money_that_is_owed_keeps_its_order(env: &Arc<TestEnv>) {
     let purged = purge_once(&*sale.ledger, id, now, "cli").await.unwrap();
     assert_eq!(purged, Some(Purged::Done(21)));
     assert_eq!(sale.state(late).await, None);
+    forget(env).await;
+}
+
+async fn a_failed_refund_keeps_its_order(env: &Arc<TestEnv>) {
+    env.record().await;
+    let sale = archived(env).await;
+    let (id, now) = (&sale.item.id, Timestamp::now());
+    let (ledger, late) = (&sale.ledger, sale.order_id(&buyer(7), "key"));
+    let payment = PaymentId::new(format!("pi-{id}")).unwrap();
+    let paid = [Transition {
+        order: ledger.order(late).await.unwrap().unwrap(),
+        to: OrderState::RefundDue,
+        payment: Some(payment.clone()),
+    }];
+    assert!(ledger.transition(&paid).await.unwrap()[0].is_some());
+    sale.step(late, OrderState::Refunded).await;
+    let report = RefundReport {
+        id: format!("re-{id}"),
+        payment: payment.clone(),
+        payer: None,
+        state: RefundState::Failed,
+        amount: 5,
+        currency: None,
+        created_at: None,
+        at: None,
+    };
+    let noted = ledger.note_refund(&report).await.unwrap();
+    assert!(
+        matches!(noted, NotedRefund::Of { is_due: true, .. }),
+        "{noted:?}"
+    );
+    for _ in 0..2 {
+        let purged = purge_once(&**ledger, id, now, "cli").await.unwrap();
+        assert_eq!(purged, Some(Purged::Waits(1)));
+    }
+    let due = ledger.failed_refunds_by_item().await.unwrap();
+    assert_eq!(due, [(id.clone(), 1)]);
+    let due = ledger.list_payments_due(None, 10).await.unwrap().rows;
+    assert!(ledger.note_refund_done(due[0].id, "eve").await.unwrap());
+    let purged = purge_once(&**ledger, id, now, "cli").await.unwrap();
+    assert_eq!(purged, Some(Purged::Done(21)));
+    // The refund is gone with its order, so a late report of it is about nothing.
+    let late = ledger.note_refund(&report).await.unwrap();
+    assert_eq!(late, NotedRefund::Unknown);
     forget(env).await;
 }

@@ -19,10 +19,10 @@ use ledger::{
     Archival, Archives, Audits, CartStep, Carts, Changed, Claim, Created, CreatedCart, Erased,
     EventCursor, EventLog, Events, FailedAttempt, FinalAudit, GoodAudit, ItemChange, ItemTotals,
     JournalEntry, KnownSink, Ledger, LedgerError, ListedItem, Listing, LiveItem, NewJournalEntry,
-    NewWebhook, OrderLife, Page, PendingReturn, ProcessReport, Processes, PurgeRequest, PurgeStep,
-    Purges, Reading, Recorded, Recording, Repair, RequestCounts, SeenProcess, SegmentRow, Sinks,
-    SteppedCart, StockChange, StockOperations, Transfer, TransferPlan, Transition, Webhook,
-    Webhooks,
+    NewWebhook, NotedRefund, OrderLife, Page, PaymentReturn, PendingReturn, ProcessReport,
+    Processes, PurgeRequest, PurgeStep, Purges, Reading, Recorded, Recording, RefundReport,
+    Refunds, Repair, RequestCounts, ReturnedPayment, SeenProcess, SegmentRow, Sinks, SteppedCart,
+    StockChange, StockOperations, Transfer, TransferPlan, Transition, Webhook, Webhooks,
 };
 use testkit::eventually;
 use tokio::sync::Semaphore;
@@ -502,12 +502,12 @@ impl Listing for UnresponsiveLedger {
         self.ledger.journal_entry(id).await
     }
 
-    async fn list_unmatched_payments(
+    async fn list_payments_due(
         &self,
         after: Option<u64>,
         at_most: usize,
     ) -> Result<Page<JournalEntry, u64>, LedgerError> {
-        self.ledger.list_unmatched_payments(after, at_most).await
+        self.ledger.list_payments_due(after, at_most).await
     }
 }
 
@@ -697,8 +697,31 @@ impl Audits for UnresponsiveLedger {
         self.ledger.refunds_due_by_item().await
     }
 
+    async fn failed_refunds_by_item(&self) -> Result<Vec<(ItemId, u64)>, LedgerError> {
+        self.ledger.failed_refunds_by_item().await
+    }
+
     async fn note_good_audit(&self, id: &ItemId, audit: GoodAudit) -> Result<(), LedgerError> {
         self.ledger.note_good_audit(id, audit).await
+    }
+}
+
+#[async_trait]
+impl Refunds for UnresponsiveLedger {
+    async fn note_return(&self, returned: &PaymentReturn) -> Result<ReturnedPayment, LedgerError> {
+        self.ledger.note_return(returned).await
+    }
+
+    async fn note_refund(&self, report: &RefundReport) -> Result<NotedRefund, LedgerError> {
+        self.ledger.note_refund(report).await
+    }
+
+    async fn note_refund_done(&self, entry: u64, actor: &str) -> Result<bool, LedgerError> {
+        self.ledger.note_refund_done(entry, actor).await
+    }
+
+    async fn is_returned(&self, payment: &PaymentId) -> Result<bool, LedgerError> {
+        self.ledger.is_returned(payment).await
     }
 }
 

@@ -26,6 +26,8 @@ pub enum CartPaid {
     Already,
     /// The payment was reported for another order or cart before. The journal has it.
     OtherOrder,
+    /// The money of the payment was returned, so it pays nothing. Nothing was changed.
+    Returned,
     /// The amount differs from that of the cart. The journal has the payment.
     OtherAmount {
         /// The amount of the cart.
@@ -115,7 +117,10 @@ impl Engine {
             if let Some(stepped) = self.step_cart(&step).await? {
                 return Ok(CartPaid::Cart(stepped.cart));
             }
-            // A concurrent step was faster, or something else has the payment.
+            // A concurrent step was faster, or the payment was returned, or something else has it.
+            if self.ledger.is_returned(&payment.id).await? {
+                return Ok(CartPaid::Returned);
+            }
             let payer = self.ledger.paid_order(&payment.id).await?;
             if payer.is_some_and(|payer| payer.as_uuid() != cart.id.as_uuid()) {
                 self.note_unmatched_cart_payment(&cart, payment).await?;
@@ -126,7 +131,8 @@ impl Engine {
     }
 
     /// Journals a payment that the cart cannot take, because an operator has to return the money.
-    /// Repeated reports of the payment write one entry, with the first line.
+    /// Repeated reports of the payment write one entry, with the first line. One whose money was
+    /// returned has none.
     async fn note_unmatched_cart_payment(
         &self,
         cart: &Cart,
@@ -137,6 +143,9 @@ impl Engine {
         };
         if payment.is_of_nothing() {
             tracing::warn!(cart = %cart.id, state = %cart.state, payment = %payment.id, "a payment of nothing: the cart cannot take it");
+            return Ok(());
+        }
+        if self.ledger.is_returned(&payment.id).await? {
             return Ok(());
         }
         let state = cart.state.lines().unwrap_or(OrderState::Cancelled);
@@ -174,7 +183,7 @@ impl Engine {
     }
 
     /// The same, if this payment has paid the cart.
-    pub async fn refund_cart_payment(
+    pub(in crate::engine) async fn refund_cart_payment(
         &self,
         id: CartId,
         payment: &PaymentId,

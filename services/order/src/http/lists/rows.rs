@@ -208,6 +208,8 @@ pub(crate) enum RefundReason {
     RefundDue,
     /// No order could take the payment.
     UnmatchedPayment,
+    /// The money was returned, and the refund has failed.
+    RefundFailed,
 }
 
 /// Money that must be returned.
@@ -224,26 +226,26 @@ pub(crate) struct RefundRow {
     /// The item of the order.
     #[schema(value_type = String)]
     item: ItemId,
-    /// The buyer; null for an unmatched payment.
+    /// The buyer; null for an unmatched payment and a failed refund.
     #[schema(value_type = Option<String>)]
     buyer: Option<BuyerId>,
-    /// The order's state. For an unmatched payment: when it was reported.
+    /// The order's state. For an unmatched payment and a failed refund: when that was reported.
     #[schema(value_type = OrderStateWord)]
     state: OrderState,
-    /// Number of units; null for an unmatched payment.
+    /// Number of units; null for an unmatched payment and a failed refund.
     #[schema(value_type = Option<u32>)]
     quantity: Option<Quantity>,
     /// The provider's id of the payment.
     payment: Option<String>,
-    /// The amount in the currency's smallest unit; null if the report had none.
+    /// The amount that is due, in the currency's smallest unit; null if the report had none.
     amount: Option<u64>,
     /// ISO 4217.
     currency: String,
-    /// When an unmatched payment was reported first; null for an order.
+    /// When an unmatched payment or a failed refund was reported first; null for an order.
     #[schema(value_type = Option<String>, format = DateTime)]
     reported_at: Option<Timestamp>,
     /// An idempotency key for the provider's refund, always the same for this row: with it, a repeat
-    /// of the refund returns the money once.
+    /// of the refund returns the money once. A refund that has failed has another one than before.
     #[schema(example = "stockade-refund-1f0c5b0e3a7d4c21a9c4e8b7d6f50312")]
     idempotency_key: String,
     /// The cart that the order is a line of, or that was paid; null if there is none.
@@ -282,7 +284,7 @@ impl RefundRow {
             .payment
             .as_ref()
             .map_or("", |payment| payment.as_str());
-        let idempotency_key = refund_key(order.id, payment);
+        let idempotency_key = refund_key(order.id, payment, None);
         Self {
             id: order.id.to_string(),
             reason: RefundReason::RefundDue,
@@ -301,10 +303,14 @@ impl RefundRow {
     }
 
     fn of_payment(unmatched: UnmatchedPayment) -> Self {
-        let idempotency_key = refund_key(unmatched.order, &unmatched.payment);
+        let failed = unmatched.failed_refund.as_deref();
+        let idempotency_key = refund_key(unmatched.order, &unmatched.payment, failed);
         Self {
             id: format!("journal-{}", unmatched.entry),
-            reason: RefundReason::UnmatchedPayment,
+            reason: match failed {
+                Some(_) => RefundReason::RefundFailed,
+                None => RefundReason::UnmatchedPayment,
+            },
             order: unmatched.order,
             item: unmatched.item,
             buyer: None,
@@ -321,9 +327,14 @@ impl RefundRow {
 }
 
 /// A hash of order and payment: the same for every reader of the row, and different in every
-/// installation that shares an account with the provider.
-fn refund_key(order: OrderId, payment: &str) -> String {
-    let named = [order.as_bytes().as_slice(), payment.as_bytes()].concat();
+/// installation that shares an account with the provider. A refund that has failed is part of it: under
+/// the key of that refund the provider would return its old answer, and no money.
+fn refund_key(order: OrderId, payment: &str, failed: Option<&str>) -> String {
+    let mut named = [order.as_bytes().as_slice(), payment.as_bytes()].concat();
+    if let Some(failed) = failed {
+        named.push(0);
+        named.extend_from_slice(failed.as_bytes());
+    }
     let hash = ring::digest::digest(&ring::digest::SHA256, &named);
     let hash: String = hash.as_ref()[..16]
         .iter()

@@ -1,0 +1,330 @@
+//! What became of the money of a payment, for every database.
+//!
+//! A refund has a state at the provider, and the last one is not the first: a refund that succeeded may
+//! fail days later, when the buyer's bank sends the money back. Then it is due again. Reports arrive in
+//! any order and any number of times, so nothing here depends on the order of arrival:
+//!
+//! * A refund is known by its id, and its state moves in one direction only ([`RefundState::rank`]).
+//! * What is due is computed anew from all known refunds of the payment ([`owed`]), by the provider's
+//!   times. A full return counts against the failures before it. A repeat of an old report has its old
+//!   time, and so does not hide a failure that came after it.
+//!
+//! Each transaction locks the payment first, and no segment after it.
+
+mod done;
+mod owed;
+
+use async_trait::async_trait;
+use domain::{CartId, ItemId, OrderId, OrderState, PaymentId};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::{
+    JournalEntry, LedgerError, NewJournalEntry,
+    events::{PAYMENT_REFUNDED, REFUND_FAILED},
+    transaction::{Outcome, Transact, end_as},
+};
+pub use owed::RefundState;
+use owed::{advanced, open, owed};
+pub(crate) use {done::note_refund_done, owed::KnownRefund};
+
+/// A report of the provider that all money of a payment was returned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PaymentReturn {
+    /// The payment.
+    pub payment: PaymentId,
+    /// The order or the cart that the report names, if any. It counts only for a payment of which
+    /// nothing else is known.
+    pub payer: Option<Uuid>,
+    /// When it was returned, by the provider's clock. `None`: the report has no time, so it does not
+    /// count against a refund that failed.
+    pub at: Option<Timestamp>,
+}
+
+/// A report of the provider about one refund.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefundReport {
+    /// The provider's id of the refund.
+    pub id: String,
+    /// The payment that it returns, or a part of it.
+    pub payment: PaymentId,
+    /// The order or the cart that the report names, if any.
+    pub payer: Option<Uuid>,
+    /// Its state.
+    pub state: RefundState,
+    /// The amount in the currency's smallest unit.
+    pub amount: u64,
+    /// ISO 4217, if it was reported.
+    pub currency: Option<String>,
+    /// When the refund was made, by the provider's clock. `None`: now.
+    pub created_at: Option<Timestamp>,
+    /// When it got this state, by the provider's clock. `None`: now.
+    pub at: Option<Timestamp>,
+}
+
+/// What a payment was reported for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Payer {
+    /// The order, or the first line of the cart.
+    pub order: OrderId,
+    /// The cart, if there is one.
+    pub cart: Option<CartId>,
+    /// Whether the payment was reported for the cart as a whole.
+    pub is_cart: bool,
+    /// The item of the order.
+    pub item: ItemId,
+    /// The state of the order.
+    pub state: OrderState,
+    /// Whether the payment has paid it.
+    pub is_paid: bool,
+}
+
+/// Result of noting that a payment was returned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReturnedPayment {
+    /// The payment was reported for this.
+    Of(Payer),
+    /// Nothing is known of the payment, and the report names nothing that exists.
+    Unknown,
+}
+
+/// Result of noting a refund.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotedRefund {
+    /// The payment was reported for this.
+    Of {
+        /// What it was reported for.
+        payer: Payer,
+        /// Whether money is due because a refund of the payment has failed.
+        is_due: bool,
+    },
+    /// Nothing is known of the payment, and the report names nothing that exists.
+    Unknown,
+}
+
+/// A payment as its row has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PaymentRow {
+    pub payer: Uuid,
+    pub returned_at: Option<Timestamp>,
+    pub due_refund: Option<String>,
+}
+
+/// SQL statements of a transaction about the money of a payment.
+#[async_trait]
+pub(crate) trait Statements: Transact {
+    /// Makes other transactions about this payment wait, and returns its row if there is one.
+    async fn lock_payment(
+        &mut self,
+        payment: &PaymentId,
+    ) -> Result<Option<PaymentRow>, LedgerError>;
+
+    /// Marks the payment as returned, at the later of this time and the one that it has. A payment
+    /// without a row gets one for `payer`. Returns the payer of the row. It waits for a transaction
+    /// that binds the payment, and one that comes later finds the mark.
+    async fn mark_returned(
+        &mut self,
+        payment: &PaymentId,
+        payer: Uuid,
+        at: Timestamp,
+    ) -> Result<Uuid, LedgerError>;
+
+    /// Writes the failed refund because of which money is due. Not called without a row.
+    async fn write_due(
+        &mut self,
+        payment: &PaymentId,
+        refund: Option<&str>,
+    ) -> Result<(), LedgerError>;
+
+    /// What the payment was reported for first, without being accepted, by the journal.
+    async fn unmatched_payer(&mut self, payment: &PaymentId) -> Result<Option<Uuid>, LedgerError>;
+
+    /// The order or the cart with this id, and whether the payment has paid it.
+    async fn payer(&mut self, id: Uuid, payment: &PaymentId) -> Result<Option<Payer>, LedgerError>;
+
+    /// All known refunds of the payment.
+    async fn refunds(&mut self, payment: &PaymentId) -> Result<Vec<KnownRefund>, LedgerError>;
+
+    /// Inserts the refund, or updates its state and what goes with it.
+    async fn write_refund(
+        &mut self,
+        payment: &PaymentId,
+        refund: &KnownRefund,
+    ) -> Result<(), LedgerError>;
+
+    /// Adds the entry with its event, unless the item has one under the name `once`.
+    async fn note_once(&mut self, entry: &NewJournalEntry, once: &str)
+    -> Result<bool, LedgerError>;
+
+    /// Whether the item has an entry under the name `once`.
+    async fn is_noted(&mut self, item: &ItemId, once: &str) -> Result<bool, LedgerError>;
+
+    /// The journal entry with this number.
+    async fn journal_entry(&mut self, id: u64) -> Result<Option<JournalEntry>, LedgerError>;
+}
+
+/// Notes the return in the transaction.
+pub(crate) async fn note_return(
+    mut transaction: impl Statements,
+    returned: &PaymentReturn,
+) -> Result<ReturnedPayment, LedgerError> {
+    let noted = apply_return(&mut transaction, returned).await;
+    end_as(transaction, noted).await
+}
+
+async fn apply_return(
+    transaction: &mut impl Statements,
+    returned: &PaymentReturn,
+) -> Result<Outcome<ReturnedPayment>, LedgerError> {
+    let payment = &returned.payment;
+    let row = transaction.lock_payment(payment).await?;
+    let Some(named) = find_payer(transaction, payment, row.as_ref(), returned.payer).await? else {
+        return Ok(Outcome::Unchanged(ReturnedPayment::Unknown));
+    };
+    let at = returned.at.unwrap_or(Timestamp::UNIX_EPOCH);
+    // The row comes before the look at the payer: a step that binds the payment has ended by then.
+    let bound = transaction.mark_returned(payment, named, at).await?;
+    let Some(payer) = transaction.payer(bound, payment).await? else {
+        return Ok(Outcome::Unchanged(ReturnedPayment::Unknown));
+    };
+    let was_returned = row.as_ref().is_some_and(|row| row.returned_at.is_some());
+    if !payer.is_paid && !was_returned {
+        let once = format!("{PAYMENT_REFUNDED} {payment}");
+        let entry = entry(&payer, PAYMENT_REFUNDED, json!({ "payment": payment }));
+        transaction.note_once(&entry, &once).await?;
+    }
+    let row = PaymentRow {
+        payer: bound,
+        returned_at: row.as_ref().and_then(|row| row.returned_at).max(Some(at)),
+        due_refund: row.and_then(|row| row.due_refund),
+    };
+    update_due(transaction, payment, &row, &payer).await?;
+    Ok(Outcome::Done(ReturnedPayment::Of(payer)))
+}
+
+/// Notes the refund in the transaction.
+pub(crate) async fn note_refund(
+    mut transaction: impl Statements,
+    report: &RefundReport,
+) -> Result<NotedRefund, LedgerError> {
+    let noted = apply_refund(&mut transaction, report).await;
+    end_as(transaction, noted).await
+}
+
+async fn apply_refund(
+    transaction: &mut impl Statements,
+    report: &RefundReport,
+) -> Result<Outcome<NotedRefund>, LedgerError> {
+    let payment = &report.payment;
+    let row = transaction.lock_payment(payment).await?;
+    let named = find_payer(transaction, payment, row.as_ref(), report.payer).await?;
+    let payer = match named {
+        Some(id) => transaction.payer(id, payment).await?,
+        None => None,
+    };
+    let Some(payer) = payer else {
+        return Ok(Outcome::Unchanged(NotedRefund::Unknown));
+    };
+    let mut refunds = transaction.refunds(payment).await?;
+    let Some(refund) = advanced(&refunds, report, Timestamp::now()) else {
+        let is_due = row.is_some_and(|row| row.due_refund.is_some());
+        return Ok(Outcome::Unchanged(NotedRefund::Of { payer, is_due }));
+    };
+    transaction.write_refund(payment, &refund).await?;
+    refunds.retain(|known| known.id != refund.id);
+    refunds.push(refund);
+    let returned_at = row.as_ref().and_then(|row| row.returned_at);
+    if report.state.is_failure() {
+        let failed = failed_entry(&payer, report, owed(&refunds, returned_at));
+        let once = format!("{REFUND_FAILED} {}", report.id);
+        transaction.note_once(&failed, &once).await?;
+    }
+    // Without a row nothing has taken the payment, and it was not returned: it is due anyway.
+    let is_due = match row {
+        Some(row) => update_due(transaction, payment, &row, &payer).await?,
+        None => false,
+    };
+    Ok(Outcome::Done(NotedRefund::Of { payer, is_due }))
+}
+
+/// What the payment was reported for: what it has paid, what the journal has it for, or what the
+/// report itself names.
+async fn find_payer(
+    transaction: &mut impl Statements,
+    payment: &PaymentId,
+    row: Option<&PaymentRow>,
+    named: Option<Uuid>,
+) -> Result<Option<Uuid>, LedgerError> {
+    if let Some(row) = row {
+        return Ok(Some(row.payer));
+    }
+    let unmatched = transaction.unmatched_payer(payment).await?;
+    Ok(unmatched.or(named))
+}
+
+/// Writes whether money is due after what the transaction has changed, and notes if it is no longer.
+/// The latest failure names it: its journal entry tells how much is due.
+async fn update_due(
+    transaction: &mut impl Statements,
+    payment: &PaymentId,
+    row: &PaymentRow,
+    payer: &Payer,
+) -> Result<bool, LedgerError> {
+    let refunds = transaction.refunds(payment).await?;
+    // Nothing has taken it, and it was not returned: it is listed for that.
+    let was_returned = payer.is_paid || row.returned_at.is_some();
+    let due = (was_returned && owed(&refunds, row.returned_at) > 0)
+        .then(|| {
+            let latest = open(&refunds, row.returned_at);
+            latest.max_by(|(a, at), (b, bt)| (at, &a.id).cmp(&(bt, &b.id)))
+        })
+        .flatten()
+        .map(|(refund, _)| refund.id.clone());
+    if due == row.due_refund {
+        return Ok(due.is_some());
+    }
+    transaction.write_due(payment, due.as_deref()).await?;
+    if let (None, Some(failed)) = (&due, &row.due_refund) {
+        let amount = refunds.iter().find(|refund| refund.id == *failed);
+        let amount = amount.map(|refund| refund.amount);
+        let after = json!({ "payment": payment, "refund": failed, "amount": amount });
+        let closed = entry(payer, PAYMENT_REFUNDED, after);
+        transaction.note_once(&closed, &closed_name(failed)).await?;
+    }
+    Ok(due.is_some())
+}
+
+/// The name under which the journal has that the money of a failed refund was returned by another one.
+fn closed_name(refund: &str) -> String {
+    format!("{PAYMENT_REFUNDED} {refund}")
+}
+
+fn failed_entry(payer: &Payer, report: &RefundReport, due: u64) -> NewJournalEntry {
+    let mut after = json!({
+        "payment": report.payment,
+        "refund": report.id,
+        "state": report.state.as_str(),
+        "amount": report.amount,
+        "due": due,
+    });
+    if let Some(currency) = &report.currency {
+        after["currency"] = json!(currency);
+    }
+    entry(payer, REFUND_FAILED, after)
+}
+
+fn entry(payer: &Payer, action: &str, after: Value) -> NewJournalEntry {
+    let mut before = json!({ "order": payer.order, "state": payer.state });
+    if let Some(cart) = payer.cart {
+        before["cart"] = json!(cart);
+    }
+    NewJournalEntry {
+        item: payer.item.clone(),
+        actor: "payment".into(),
+        action: action.into(),
+        token: None,
+        before,
+        after,
+    }
+}

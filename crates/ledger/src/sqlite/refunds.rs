@@ -1,0 +1,165 @@
+//! What became of the money of payments, on SQLite. The transaction holds the write lock from its
+//! beginning, so each statement sees what the one before it has left.
+
+use async_trait::async_trait;
+use domain::{ItemId, PaymentId};
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use super::{SqliteLedger, Transaction, items};
+use crate::{
+    JournalEntry, LedgerError, NewJournalEntry, NotedRefund, Payer, PaymentReturn, RefundReport,
+    Refunds, ReturnedPayment,
+    columns::{JournalColumns, KnownRefundColumns, PayerColumns, PaymentColumns},
+    convert::{milliseconds, signed},
+    refunds::{self, KnownRefund, PaymentRow, Statements},
+};
+
+#[async_trait]
+impl Refunds for SqliteLedger {
+    async fn note_return(&self, returned: &PaymentReturn) -> Result<ReturnedPayment, LedgerError> {
+        refunds::note_return(self.write().await?, returned).await
+    }
+
+    async fn note_refund(&self, report: &RefundReport) -> Result<NotedRefund, LedgerError> {
+        refunds::note_refund(self.write().await?, report).await
+    }
+
+    async fn note_refund_done(&self, entry: u64, actor: &str) -> Result<bool, LedgerError> {
+        refunds::note_refund_done(self.write().await?, entry, actor).await
+    }
+
+    async fn is_returned(&self, payment: &PaymentId) -> Result<bool, LedgerError> {
+        let returned = sqlx::query_scalar::<_, bool>(
+            "SELECT EXISTS (SELECT 1 FROM payments WHERE id = ? AND returned_at IS NOT NULL)",
+        );
+        let returned = returned.bind(payment.as_str());
+        Ok(returned.fetch_one(&self.readers).await?)
+    }
+}
+
+#[async_trait]
+impl Statements for Transaction {
+    async fn lock_payment(
+        &mut self,
+        payment: &PaymentId,
+    ) -> Result<Option<PaymentRow>, LedgerError> {
+        let row = sqlx::query_as::<_, PaymentColumns>(
+            "SELECT order_id, returned_at AS returned_ms, due_refund FROM payments WHERE id = ?",
+        );
+        row.bind(payment.as_str())
+            .fetch_optional(&mut **self)
+            .await?
+            .map(PaymentRow::try_from)
+            .transpose()
+    }
+
+    async fn mark_returned(
+        &mut self,
+        payment: &PaymentId,
+        payer: Uuid,
+        at: Timestamp,
+    ) -> Result<Uuid, LedgerError> {
+        let bound = sqlx::query_scalar::<_, Uuid>(
+            "INSERT INTO payments (id, order_id, returned_at) VALUES (?, ?, ?) \
+             ON CONFLICT (id) DO UPDATE SET returned_at = max(coalesce(returned_at, excluded.returned_at), excluded.returned_at) \
+             RETURNING order_id",
+        );
+        let bound = bound
+            .bind(payment.as_str())
+            .bind(payer)
+            .bind(at.as_millisecond());
+        Ok(bound.fetch_one(&mut **self).await?)
+    }
+
+    async fn write_due(
+        &mut self,
+        payment: &PaymentId,
+        refund: Option<&str>,
+    ) -> Result<(), LedgerError> {
+        sqlx::query("UPDATE payments SET due_refund = ?2 WHERE id = ?1")
+            .bind(payment.as_str())
+            .bind(refund)
+            .execute(&mut **self)
+            .await?;
+        Ok(())
+    }
+
+    async fn unmatched_payer(&mut self, payment: &PaymentId) -> Result<Option<Uuid>, LedgerError> {
+        let payer = sqlx::query_scalar::<_, Uuid>(
+            "SELECT unhex(replace(before ->> 'order', '-', '')) FROM journal INDEXED BY journal_unmatched_of_payment \
+             WHERE action = 'unmatched_payment' AND after ->> 'payment' = ? AND before ->> 'order' IS NOT NULL ORDER BY id LIMIT 1",
+        );
+        let payer = payer.bind(payment.as_str());
+        Ok(payer.fetch_optional(&mut **self).await?)
+    }
+
+    async fn payer(&mut self, id: Uuid, payment: &PaymentId) -> Result<Option<Payer>, LedgerError> {
+        let payer = sqlx::query_as::<_, PayerColumns>(
+            "SELECT id AS order_id, (SELECT cart FROM cart_lines WHERE order_id = orders.id) AS cart, 0 AS is_cart, item, state, \
+                    coalesce(payment = ?2, 0) AS is_paid FROM orders WHERE id = ?1 \
+             UNION ALL SELECT * FROM (SELECT line.order_id, carts.id AS cart, 1, line.item, carts.state, coalesce(carts.payment = ?2, 0) \
+                       FROM carts JOIN cart_lines AS line ON line.cart = carts.id WHERE carts.id = ?1 ORDER BY line.place LIMIT 1)",
+        );
+        payer
+            .bind(id)
+            .bind(payment.as_str())
+            .fetch_optional(&mut **self)
+            .await?
+            .map(Payer::try_from)
+            .transpose()
+    }
+
+    async fn refunds(&mut self, payment: &PaymentId) -> Result<Vec<KnownRefund>, LedgerError> {
+        let rows = sqlx::query_as::<_, KnownRefundColumns>(
+            "SELECT id, state, amount, created_at AS created_ms, failed_at AS failed_ms, is_done FROM refunds WHERE payment = ? ORDER BY id",
+        );
+        let rows = rows.bind(payment.as_str()).fetch_all(&mut **self).await?;
+        rows.into_iter().map(KnownRefund::try_from).collect()
+    }
+
+    async fn write_refund(
+        &mut self,
+        payment: &PaymentId,
+        refund: &KnownRefund,
+    ) -> Result<(), LedgerError> {
+        sqlx::query(
+            "INSERT INTO refunds (id, payment, state, amount, created_at, failed_at, is_done) VALUES (?, ?, ?, ?, ?, ?, ?) \
+             ON CONFLICT (id) DO UPDATE SET state = excluded.state, failed_at = excluded.failed_at, is_done = excluded.is_done",
+        )
+        .bind(&refund.id)
+        .bind(payment.as_str())
+        .bind(refund.state.as_str())
+        .bind(signed(refund.amount))
+        .bind(refund.created_at.as_millisecond())
+        .bind(milliseconds(refund.failed_at))
+        .bind(refund.is_done)
+        .execute(&mut **self)
+        .await?;
+        Ok(())
+    }
+
+    async fn note_once(
+        &mut self,
+        entry: &NewJournalEntry,
+        once: &str,
+    ) -> Result<bool, LedgerError> {
+        items::note_once(self, entry, once).await
+    }
+
+    async fn is_noted(&mut self, item: &ItemId, once: &str) -> Result<bool, LedgerError> {
+        let noted = sqlx::query_scalar::<_, bool>(
+            "SELECT EXISTS (SELECT 1 FROM journal WHERE item = ? AND once = ?)",
+        );
+        let noted = noted.bind(item.as_str()).bind(once);
+        Ok(noted.fetch_one(&mut **self).await?)
+    }
+
+    async fn journal_entry(&mut self, id: u64) -> Result<Option<JournalEntry>, LedgerError> {
+        let row = sqlx::query_as::<_, JournalColumns>(
+            "SELECT id, at AS at_ms, item, actor, action, token, before, after FROM journal WHERE id = ?",
+        );
+        let row = row.bind(signed(id)).fetch_optional(&mut **self).await?;
+        row.map(JournalEntry::try_from).transpose()
+    }
+}

@@ -1,0 +1,344 @@
+//! What became of the money of payments: reports in any order, and any number of times.
+
+use domain::{Item, Order, OrderState, PaymentId};
+use jiff::Timestamp;
+use ledger::{
+    Ledger, NewJournalEntry, NotedRefund, PaymentReturn, RefundReport, RefundState,
+    ReturnedPayment, Transition,
+};
+use serde_json::json;
+use testkit::on_both_databases;
+use uuid::Uuid;
+
+use crate::env::{TestEnv, happen, order, order_id, segment, step, take};
+
+on_both_databases!(crate::env::run:
+    a_refund_that_fails_is_due_again_whatever_the_order_of_the_reports,
+    the_money_of_a_failed_refund_is_due_until_a_later_one_succeeds,
+    a_failed_refund_is_due_once_its_order_is_not_paid_for_any_more,
+    a_payment_that_nothing_took_leaves_the_list_by_its_id_alone,
+    a_payment_that_was_returned_pays_nothing,
+    a_payment_is_taken_or_returned_and_both_sides_know_which,
+    an_admin_notes_what_is_due_and_nothing_else,
+    a_refund_of_another_shop_is_unknown,
+);
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_700_000_000 + second).unwrap()
+}
+
+fn payment(id: &str) -> PaymentId {
+    PaymentId::new(id).unwrap()
+}
+
+/// An item with some held orders.
+async fn held(env: &TestEnv, ledger: &dyn Ledger, orders: usize) -> Item {
+    let item = env.create_unlimited(ledger, "vase", 100, 1).await;
+    let orders = (0..orders).map(|n| order(&item, n, 1));
+    happen(ledger, &segment(&item, 0), [take(orders)])
+        .await
+        .unwrap();
+    item
+}
+
+async fn pay(ledger: &dyn Ledger, item: &Item, n: usize, id: &str) -> Option<Order> {
+    let order = ledger.order(order_id(item, n)).await.unwrap().unwrap();
+    let paid = [Transition {
+        order,
+        to: OrderState::Confirmed,
+        payment: Some(payment(id)),
+    }];
+    ledger.transition(&paid).await.unwrap().remove(0)
+}
+
+fn returned(id: &str, second: i64) -> PaymentReturn {
+    PaymentReturn {
+        payment: payment(id),
+        payer: None,
+        at: Some(at(second)),
+    }
+}
+
+/// A report of a refund that was made at `created`, and has its state since `second`.
+fn refund(
+    id: &str,
+    of: &str,
+    state: RefundState,
+    amount: u64,
+    [created, second]: [i64; 2],
+) -> RefundReport {
+    RefundReport {
+        id: id.into(),
+        payment: payment(of),
+        payer: None,
+        state,
+        amount,
+        currency: Some("EUR".into()),
+        created_at: Some(at(created)),
+        at: Some(at(second)),
+    }
+}
+
+/// The payments that are due, with the failed refund and the amount.
+async fn due(ledger: &dyn Ledger) -> Vec<(String, Option<String>, Option<u64>)> {
+    let page = ledger.list_payments_due(None, 100).await.unwrap();
+    let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+    page.rows
+        .iter()
+        .map(|row| &row.entry.after)
+        .map(|after| {
+            let payment = text(&after["payment"]).unwrap();
+            (payment, text(&after["refund"]), after["due"].as_u64())
+        })
+        .collect()
+}
+
+fn failed(of: &str, refund: &str, amount: u64) -> (String, Option<String>, Option<u64>) {
+    (of.into(), Some(refund.into()), Some(amount))
+}
+
+/// Notes that the order `n` could not take the payment.
+async fn unmatched(ledger: &dyn Ledger, item: &Item, n: usize, of: &str) {
+    let entry = NewJournalEntry {
+        item: item.id.clone(),
+        actor: "payment".into(),
+        action: "unmatched_payment".into(),
+        token: None,
+        before: json!({ "order": order_id(item, n), "state": "held" }),
+        after: json!({ "payment": of, "amount": 99 }),
+    };
+    let once = format!("unmatched_payment {n} {of}");
+    assert!(ledger.note_once(&entry, &once).await.unwrap());
+}
+
+async fn a_refund_that_fails_is_due_again_whatever_the_order_of_the_reports(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let orders = [
+        [0, 1, 2],
+        [0, 2, 1],
+        [1, 0, 2],
+        [1, 2, 0],
+        [2, 0, 1],
+        [2, 1, 0],
+    ];
+    let item = held(env, &*ledger, orders.len()).await;
+    for (n, arrival) in orders.into_iter().enumerate() {
+        let (of, id) = (format!("pi_{n}"), format!("re_{n}"));
+        assert!(pay(&*ledger, &item, n, &of).await.is_some());
+        let succeeded = refund(&id, &of, RefundState::Succeeded, 5, [10, 10]);
+        let fails = refund(&id, &of, RefundState::Failed, 5, [10, 50]);
+        for report in arrival.into_iter().chain(arrival) {
+            match report {
+                0 => {
+                    ledger.note_return(&returned(&of, 10)).await.unwrap();
+                    step(&*ledger, order_id(&item, n), OrderState::Refunded).await;
+                }
+                1 => drop(ledger.note_refund(&succeeded).await.unwrap()),
+                _ => drop(ledger.note_refund(&fails).await.unwrap()),
+            }
+        }
+        assert_eq!(
+            due(&*ledger).await.last(),
+            Some(&failed(&of, &id, 5)),
+            "{arrival:?}"
+        );
+        assert_eq!(due(&*ledger).await.len(), n + 1, "once each");
+    }
+    let by_item = ledger.failed_refunds_by_item().await.unwrap();
+    assert_eq!(by_item, [(item.id.clone(), orders.len() as u64)]);
+    let journal = ledger.list_journal(&item.id, None, 100).await.unwrap();
+    let noted = journal
+        .rows
+        .iter()
+        .filter(|row| row.entry.action == "refund_failed");
+    assert_eq!(noted.count(), orders.len());
+}
+
+async fn the_money_of_a_failed_refund_is_due_until_a_later_one_succeeds(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = held(env, &*ledger, 1).await;
+    pay(&*ledger, &item, 0, "pi_1").await.unwrap();
+    ledger.note_return(&returned("pi_1", 10)).await.unwrap();
+    step(&*ledger, order_id(&item, 0), OrderState::Refunded).await;
+    let report = async |id: &str, state, times| {
+        let report = refund(id, "pi_1", state, 5, times);
+        ledger.note_refund(&report).await.unwrap()
+    };
+    report("re_1", RefundState::Failed, [10, 50]).await;
+    // The old return again, and an attempt that is on its way.
+    ledger.note_return(&returned("pi_1", 10)).await.unwrap();
+    report("re_2", RefundState::Pending, [60, 60]).await;
+    assert_eq!(due(&*ledger).await, [failed("pi_1", "re_1", 5)]);
+    for _ in 0..2 {
+        report("re_2", RefundState::Succeeded, [60, 70]).await;
+        assert_eq!(due(&*ledger).await, []);
+    }
+    let journal = ledger.list_journal(&item.id, None, 100).await.unwrap();
+    assert_eq!(journal.rows[0].entry.action, "payment_refunded");
+    // It comes back as well, and is due once.
+    report("re_2", RefundState::Failed, [60, 90]).await;
+    assert_eq!(due(&*ledger).await, [failed("pi_1", "re_2", 5)]);
+    ledger.note_return(&returned("pi_1", 10)).await.unwrap();
+    ledger.note_return(&returned("pi_1", 60)).await.unwrap();
+    assert_eq!(due(&*ledger).await, [failed("pi_1", "re_2", 5)], "old ones");
+    ledger.note_return(&returned("pi_1", 100)).await.unwrap();
+    assert_eq!(due(&*ledger).await, []);
+    // And again, whatever was reported late before.
+    ledger.note_return(&returned("pi_1", 60)).await.unwrap();
+    report("re_1", RefundState::Failed, [10, 50]).await;
+    assert_eq!(due(&*ledger).await, []);
+}
+
+async fn a_failed_refund_is_due_once_its_order_is_not_paid_for_any_more(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = held(env, &*ledger, 1).await;
+    pay(&*ledger, &item, 0, "pi_1").await.unwrap();
+    let fails = refund("re_1", "pi_1", RefundState::Canceled, 5, [10, 50]);
+    ledger.note_refund(&fails).await.unwrap();
+    assert_eq!(due(&*ledger).await, [], "the order has its units");
+    assert_eq!(ledger.failed_refunds_by_item().await.unwrap(), []);
+    step(&*ledger, order_id(&item, 0), OrderState::Refunded).await;
+    assert_eq!(due(&*ledger).await, [failed("pi_1", "re_1", 5)]);
+}
+
+async fn a_payment_that_nothing_took_leaves_the_list_by_its_id_alone(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = held(env, &*ledger, 2).await;
+    pay(&*ledger, &item, 0, "pi_1").await.unwrap();
+    unmatched(&*ledger, &item, 0, "pi_2").await;
+    unmatched(&*ledger, &item, 1, "pi_2").await;
+    assert_eq!(due(&*ledger).await.len(), 2);
+    let early = refund("re_2", "pi_2", RefundState::Failed, 99, [10, 50]);
+    ledger.note_refund(&early).await.unwrap();
+    assert_eq!(due(&*ledger).await.len(), 2, "listed already");
+    for _ in 0..2 {
+        let noted = ledger.note_return(&returned("pi_2", 10)).await.unwrap();
+        let ReturnedPayment::Of(payer) = noted else {
+            panic!("{noted:?}");
+        };
+        assert!(
+            !payer.is_paid && payer.order == order_id(&item, 0),
+            "{payer:?}"
+        );
+    }
+    assert_eq!(due(&*ledger).await, [failed("pi_2", "re_2", 99)]);
+    ledger.note_return(&returned("pi_2", 60)).await.unwrap();
+    assert_eq!(due(&*ledger).await, []);
+}
+
+async fn a_payment_that_was_returned_pays_nothing(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = held(env, &*ledger, 2).await;
+    let named = PaymentReturn {
+        payer: Some(order_id(&item, 0).as_uuid()),
+        ..returned("pi_1", 10)
+    };
+    assert!(!ledger.is_returned(&payment("pi_1")).await.unwrap());
+    ledger.note_return(&named).await.unwrap();
+    assert!(ledger.is_returned(&payment("pi_1")).await.unwrap());
+    for n in 0..2 {
+        assert_eq!(pay(&*ledger, &item, n, "pi_1").await, None, "{n}");
+    }
+    assert!(pay(&*ledger, &item, 0, "pi_2").await.is_some());
+}
+
+/// Either the payment was taken first, and the return says what is to be refunded; or it was returned
+/// first, and is not taken.
+async fn a_payment_is_taken_or_returned_and_both_sides_know_which(env: &TestEnv) {
+    const ROUNDS: usize = 20;
+    let ledger = env.ledger().await;
+    let item = held(env, &*ledger, ROUNDS).await;
+    for n in 0..ROUNDS {
+        let of = format!("pi_{n}");
+        // In every other round the order has the payment already, by a step that lost a race.
+        if n % 2 == 0 {
+            let order = ledger.order(order_id(&item, n)).await.unwrap().unwrap();
+            let lost = [Transition {
+                order: Order {
+                    version: order.version + 7,
+                    ..order
+                },
+                to: OrderState::Confirmed,
+                payment: Some(payment(&of)),
+            }];
+            assert_eq!(ledger.transition(&lost).await.unwrap(), [None]);
+        }
+        let back = PaymentReturn {
+            payer: Some(order_id(&item, n).as_uuid()),
+            ..returned(&of, 10)
+        };
+        let (paid, noted) = tokio::join!(pay(&*ledger, &item, n, &of), ledger.note_return(&back));
+        let noted = noted.unwrap();
+        let ReturnedPayment::Of(payer) = noted else {
+            panic!("{noted:?}");
+        };
+        assert_eq!(payer.is_paid, paid.is_some(), "{n}");
+    }
+}
+
+async fn an_admin_notes_what_is_due_and_nothing_else(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = held(env, &*ledger, 3).await;
+    let entry = async || ledger.list_payments_due(None, 1).await.unwrap().rows[0].id;
+    assert!(!ledger.note_refund_done(1_000_000, "eve").await.unwrap());
+    // Its order takes it after all.
+    unmatched(&*ledger, &item, 0, "pi_1").await;
+    let accepted = entry().await;
+    pay(&*ledger, &item, 0, "pi_1").await.unwrap();
+    assert!(!ledger.note_refund_done(accepted, "eve").await.unwrap());
+    assert!(!ledger.is_returned(&payment("pi_1")).await.unwrap());
+    // Nothing takes it: once noted, nothing does.
+    unmatched(&*ledger, &item, 1, "pi_2").await;
+    let stray = entry().await;
+    for _ in 0..2 {
+        assert!(ledger.note_refund_done(stray, "eve").await.unwrap());
+    }
+    for n in [1, 2] {
+        assert_eq!(pay(&*ledger, &item, n, "pi_2").await, None, "{n}");
+    }
+    // Another order has it, and keeps it.
+    unmatched(&*ledger, &item, 2, "pi_1").await;
+    let of_another = entry().await;
+    assert!(ledger.note_refund_done(of_another, "eve").await.unwrap());
+    assert!(!ledger.is_returned(&payment("pi_1")).await.unwrap());
+    assert_eq!(due(&*ledger).await, []);
+    // A failed refund, and one that has replaced its row.
+    step(&*ledger, order_id(&item, 0), OrderState::Refunded).await;
+    let first = refund("re_1", "pi_1", RefundState::Failed, 5, [10, 50]);
+    ledger.note_refund(&first).await.unwrap();
+    let replaced = entry().await;
+    let second = refund("re_2", "pi_1", RefundState::Failed, 5, [60, 70]);
+    ledger.note_refund(&second).await.unwrap();
+    assert!(!ledger.note_refund_done(replaced, "eve").await.unwrap());
+    assert_eq!(due(&*ledger).await, [failed("pi_1", "re_2", 5)]);
+    let latest = entry().await;
+    for _ in 0..2 {
+        assert!(ledger.note_refund_done(latest, "eve").await.unwrap());
+        assert_eq!(due(&*ledger).await, []);
+    }
+    let journal = ledger.list_journal(&item.id, None, 100).await.unwrap();
+    let noted = journal.rows.iter().map(|row| &row.entry);
+    let noted = noted.filter(|entry| entry.action == "payment_refunded");
+    let noted: Vec<_> = noted.map(|entry| &*entry.actor).collect();
+    assert_eq!(noted, ["eve"; 3]);
+}
+
+async fn a_refund_of_another_shop_is_unknown(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = held(env, &*ledger, 1).await;
+    let foreign = refund("re_1", "pi_1", RefundState::Failed, 5, [10, 50]);
+    let noted = ledger.note_refund(&foreign).await.unwrap();
+    assert_eq!(noted, NotedRefund::Unknown);
+    let unknown = PaymentReturn {
+        payer: Some(Uuid::from_u128(7)),
+        ..returned("pi_1", 10)
+    };
+    for report in [unknown, returned("pi_1", 10)] {
+        let noted = ledger.note_return(&report).await.unwrap();
+        assert_eq!(noted, ReturnedPayment::Unknown);
+    }
+    assert!(
+        pay(&*ledger, &item, 0, "pi_1").await.is_some(),
+        "nothing was kept"
+    );
+}

@@ -1,0 +1,19 @@
+-- Refunds by the provider's id, so that a repeated report changes nothing, and a refund that fails is
+-- told from the one that replaces it. `created_at` and `failed_at` are times of the provider where it
+-- names them. `is_done`: an admin has noted that the money of this failed refund was returned. No name
+-- of a buyer is in here. A purge deletes the refunds of the orders that it deletes.
+CREATE TABLE refunds (
+    id         text        NOT NULL,
+    payment    text        NOT NULL,
+    state      text        NOT NULL,
+    amount     bigint      NOT NULL,
+    created_at timestamptz NOT NULL,
+    failed_at  timestamptz,
+    is_done    boolean     NOT NULL DEFAULT false,
+    CONSTRAINT refunds_pkey PRIMARY KEY (id),
+    CONSTRAINT refunds_state_is_known CHECK (state IN ('pending', 'requires_action', 'succeeded', 'failed', 'canceled')),
+    CONSTRAINT refunds_amount_is_not_negative CHECK (amount >= 0),
+    CONSTRAINT refunds_failed_at_is_of_a_failure CHECK ((failed_at IS NOT NULL) = (state IN ('failed', 'canceled')))
+);
+
+CREATE INDEX refunds_of_payment ON refunds (payment);

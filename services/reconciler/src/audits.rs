@@ -143,7 +143,7 @@ pub(crate) async fn run(reconciler: Arc<Reconciler>) {
     }
 }
 
-/// Refunds change no row of a segment. Their orders have a small index.
+/// Refunds change no row of a segment. Their orders and their journal entries have small indexes.
 async fn show_refunds_due(reconciler: &Reconciler) -> Result<(), ReconcilerError> {
     let due: HashMap<_, _> = reconciler
         .ledger
@@ -151,8 +151,15 @@ async fn show_refunds_due(reconciler: &Reconciler) -> Result<(), ReconcilerError
         .await?
         .into_iter()
         .collect();
+    let failed: HashMap<_, _> = reconciler
+        .ledger
+        .failed_refunds_by_item()
+        .await?
+        .into_iter()
+        .collect();
     for id in reconciler.audits.items().keys() {
         gauges::show_refunds_due(id, due.get(id).copied().unwrap_or(0));
+        gauges::show_failed_refunds(id, failed.get(id).copied().unwrap_or(0));
     }
     Ok(())
 }

@@ -160,6 +160,11 @@ pub(crate) fn show_refunds_due(id: &ItemId, orders: u64) {
     metrics::gauge!("stockade_refund_due_orders", "item" => id.to_string()).set(orders as f64);
 }
 
+#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+pub(crate) fn show_failed_refunds(id: &ItemId, payments: u64) {
+    metrics::gauge!("stockade_failed_refunds", "item" => id.to_string()).set(payments as f64);
+}
+
 /// Shows the gauges and counters without labels before their first event: an alert needs the 0.
 pub(crate) fn show_initial() {
     metrics::gauge!("stockade_pending_returns").set(0.0);

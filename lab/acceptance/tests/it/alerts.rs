@@ -196,10 +196,11 @@ async fn empty(prometheus: &Prometheus) -> Vec<String> {
 }
 
 /// Alerts of wrong units. A busy machine causes none of them.
-const OF_UNITS: [&str; 4] = [
+const OF_UNITS: [&str; 5] = [
     "StockadeDrift",
     "StockadeOversold",
     "StockadeRefundsDue",
+    "StockadeRefundsFailed",
     "StockadeStoppedSegments",
 ];
 

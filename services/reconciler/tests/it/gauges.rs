@@ -2,7 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use domain::OrderState;
+use domain::{OrderState, PaymentId};
+use ledger::{RefundReport, RefundState, Transition};
 use reconciler::ReconcilerSettings;
 use testkit::{Sale, TestEnv, eventually, on_both_databases};
 
@@ -11,6 +12,7 @@ use crate::{env::quick, metrics};
 on_both_databases!(crate::env::run_on_own_redis:
     the_units_of_an_item_are_shown_by_state,
     orders_whose_money_must_be_returned_are_shown,
+    payments_whose_refund_has_failed_are_shown,
     the_memory_of_redis_is_shown,
 );
 
@@ -72,6 +74,51 @@ async fn orders_whose_money_must_be_returned_are_shown(env: &Arc<TestEnv>) {
     sale.step(order, OrderState::RefundDue).await;
     shows(1.0).await;
     sale.step(order, OrderState::Refunded).await;
+    shows(0.0).await;
+}
+
+async fn payments_whose_refund_has_failed_are_shown(env: &Arc<TestEnv>) {
+    metrics::supervise();
+    env.record().await;
+    env.reconcile(ReconcilerSettings {
+        audit_interval: Duration::from_millis(50),
+        ..quick()
+    })
+    .await;
+    let sale = env.sell(40, 2).await;
+    let shows = async |payments: f64| {
+        eventually(&format!("showing {payments}"), async || {
+            let shown = metrics::gauge("stockade_failed_refunds", sale.item.id.as_str());
+            shown == Some(payments)
+        })
+        .await;
+    };
+    let order = sale.hold_many(0..1).await[0];
+    shows(0.0).await;
+    let payment = PaymentId::new(format!("pi-{}", sale.item.id)).unwrap();
+    let paid = [Transition {
+        order: sale.ledger.order(order).await.unwrap().unwrap(),
+        to: OrderState::Confirmed,
+        payment: Some(payment.clone()),
+    }];
+    assert!(sale.ledger.transition(&paid).await.unwrap()[0].is_some());
+    sale.step(order, OrderState::Refunded).await;
+    let report = async |id: &str, state| {
+        let report = RefundReport {
+            id: format!("{id}-{}", sale.item.id),
+            payment: payment.clone(),
+            payer: None,
+            state,
+            amount: 5,
+            currency: None,
+            created_at: None,
+            at: None,
+        };
+        sale.ledger.note_refund(&report).await.unwrap()
+    };
+    report("re_1", RefundState::Failed).await;
+    shows(1.0).await;
+    report("re_2", RefundState::Succeeded).await;
     shows(0.0).await;
 }
 

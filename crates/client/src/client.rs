@@ -173,7 +173,7 @@ impl Client {
             let pause = self
                 .retry
                 .pause_after(attempts.count(), error.retry_after());
-            let is_late = deadline.saturating_duration_since(Instant::now()) < pause;
+            let is_late = Instant::now() + pause >= deadline;
             if !error.is_retryable() || is_late {
                 return Err(error);
             }

@@ -241,7 +241,8 @@ mod tests {
     use crate::settings::{Layers, Settings, add_flags};
 
     fn settings(dir: &Path, flags: &[&str]) -> Settings {
-        let command = add_flags(Command::new("stockade"));
+        let command = Command::new("stockade").subcommand(Command::new("lock"));
+        let command = add_flags(command);
         let matches = command.get_matches_from([&["stockade"], flags].concat());
         Settings::from_layers(&Layers::read(dir, &matches).unwrap()).unwrap()
     }

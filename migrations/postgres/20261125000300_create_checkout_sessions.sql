@@ -1,10 +1,13 @@
--- The checkout session at the payment provider that an order or a cart has named last: the only one
--- whose end cancels it. A session is named in the transaction that raises the version of its order or
--- cart, so a cancellation that was decided on an older session finds another version.
+-- The checkout sessions at the payment provider that an order or a cart has named. Only the end of the
+-- one with the highest place cancels it. A session keeps its place: a late repeat of an older naming does
+-- not bring that session back. A session is named in the transaction that raises the version of its order
+-- or cart, so a cancellation that was decided on an older session finds another version.
 CREATE TABLE checkout_sessions (
     -- The id of the order or the cart.
     target   uuid        NOT NULL,
     session  text        NOT NULL,
+    place    integer     NOT NULL,
     named_at timestamptz NOT NULL,
-    CONSTRAINT checkout_sessions_pkey PRIMARY KEY (target)
+    CONSTRAINT checkout_sessions_pkey PRIMARY KEY (target, session),
+    CONSTRAINT checkout_sessions_place_is_one UNIQUE (target, place)
 );

@@ -54,7 +54,8 @@ pub trait OrderLife: Send + Sync + 'static {
     /// deadline may stay as it is.
     ///
     /// Every naming raises the version. So a transition that was decided on the session of an earlier
-    /// version finds another version, and is not made.
+    /// version finds another version, and is not made. A session that was named before keeps its place
+    /// among the others.
     async fn name_session(
         &self,
         order: &Order,
@@ -65,6 +66,9 @@ pub trait OrderLife: Send + Sync + 'static {
     /// The checkout session that the order or the cart with this id has named last. To be read after
     /// the order or the cart on which a transition is decided.
     async fn named_session(&self, target: Uuid) -> Result<Option<SessionId>, LedgerError>;
+
+    /// Whether the order or the cart with this id has named this checkout session, last or before.
+    async fn has_named(&self, target: Uuid, session: &SessionId) -> Result<bool, LedgerError>;
 
     /// The order that has this payment, or that a payment which was returned was reported for.
     async fn paid_order(&self, payment: &PaymentId) -> Result<Option<OrderId>, LedgerError>;

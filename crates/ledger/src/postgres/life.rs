@@ -83,12 +83,20 @@ impl OrderLife for PostgresLedger {
 
     async fn named_session(&self, target: Uuid) -> Result<Option<SessionId>, LedgerError> {
         let session = sqlx::query_scalar::<_, String>(
-            "SELECT session FROM checkout_sessions WHERE target = $1",
+            "SELECT session FROM checkout_sessions WHERE target = $1 ORDER BY place DESC LIMIT 1",
         );
         let session = session.bind(target).fetch_optional(&self.pool).await?;
         session
             .map(|session| parsed("checkout_sessions.session", &session))
             .transpose()
+    }
+
+    async fn has_named(&self, target: Uuid, session: &SessionId) -> Result<bool, LedgerError> {
+        let named = sqlx::query_scalar::<_, bool>(
+            "SELECT EXISTS (SELECT FROM checkout_sessions WHERE target = $1 AND session = $2)",
+        );
+        let named = named.bind(target).bind(session.as_str());
+        Ok(named.fetch_one(&self.pool).await?)
     }
 
     async fn pending_returns(
@@ -281,8 +289,9 @@ impl Statements for Transaction {
 
     async fn name_session(&mut self, target: Uuid, session: &SessionId) -> Result<(), LedgerError> {
         sqlx::query(
-            "INSERT INTO checkout_sessions (target, session, named_at) VALUES ($1, $2, now()) \
-             ON CONFLICT (target) DO UPDATE SET session = excluded.session, named_at = excluded.named_at",
+            "INSERT INTO checkout_sessions (target, session, place, named_at) \
+             SELECT $1, $2, coalesce(max(place), 0) + 1, now() FROM checkout_sessions WHERE target = $1 \
+             ON CONFLICT (target, session) DO NOTHING",
         )
         .bind(target)
         .bind(session.as_str())

@@ -79,12 +79,20 @@ impl OrderLife for SqliteLedger {
 
     async fn named_session(&self, target: Uuid) -> Result<Option<SessionId>, LedgerError> {
         let session = sqlx::query_scalar::<_, String>(
-            "SELECT session FROM checkout_sessions WHERE target = ?",
+            "SELECT session FROM checkout_sessions WHERE target = ? ORDER BY place DESC LIMIT 1",
         );
         let session = session.bind(target).fetch_optional(&self.readers).await?;
         session
             .map(|session| parsed("checkout_sessions.session", &session))
             .transpose()
+    }
+
+    async fn has_named(&self, target: Uuid, session: &SessionId) -> Result<bool, LedgerError> {
+        let named = sqlx::query_scalar::<_, bool>(
+            "SELECT EXISTS (SELECT 1 FROM checkout_sessions WHERE target = ? AND session = ?)",
+        );
+        let named = named.bind(target).bind(session.as_str());
+        Ok(named.fetch_one(&self.readers).await?)
     }
 
     async fn pending_returns(
@@ -260,8 +268,9 @@ impl Statements for Transaction {
 
     async fn name_session(&mut self, target: Uuid, session: &SessionId) -> Result<(), LedgerError> {
         sqlx::query(
-            "INSERT INTO checkout_sessions (target, session, named_at) VALUES (?, ?, ?) \
-             ON CONFLICT (target) DO UPDATE SET session = excluded.session, named_at = excluded.named_at",
+            "INSERT INTO checkout_sessions (target, session, place, named_at) \
+             SELECT ?1, ?2, coalesce(max(place), 0) + 1, ?3 FROM checkout_sessions WHERE target = ?1 \
+             ON CONFLICT (target, session) DO NOTHING",
         )
         .bind(target)
         .bind(session.as_str())

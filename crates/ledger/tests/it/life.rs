@@ -619,7 +619,7 @@ async fn of_an_extension_and_the_end_of_the_hold_one_wins(env: &TestEnv) {
 async fn a_session_is_named_for_a_version_and_raises_it(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, key) = held(env, &*ledger, "vase", 2).await;
-    let [first, second] = ["cs_1", "cs_2"].map(|id| SessionId::new(id).unwrap());
+    let [first, second, third] = ["cs_1", "cs_2", "cs_3"].map(|id| SessionId::new(id).unwrap());
     let order = ledger.order(order_id(&item, 0)).await.unwrap().unwrap();
     let session = async || ledger.named_session(order.id.as_uuid()).await.unwrap();
     assert_eq!(session().await, None);
@@ -648,8 +648,17 @@ async fn a_session_is_named_for_a_version_and_raises_it(env: &TestEnv) {
 
     let later = named.expires_at + Duration::from_secs(60);
     let longer = ledger.name_session(&named, &second, later).await;
-    assert_eq!(longer.unwrap().unwrap().expires_at, later);
-    assert_eq!(session().await, Some(second));
+    let longer = longer.unwrap().unwrap();
+    assert_eq!(longer.expires_at, later);
+    assert_eq!(session().await.as_ref(), Some(&second));
+    // A late repeat of an older naming.
+    let repeated = ledger.name_session(&longer, &first, later).await;
+    assert!(repeated.unwrap().is_some());
+    assert_eq!(session().await.as_ref(), Some(&second));
+    for (known, is_named) in [(&first, true), (&second, true), (&third, false)] {
+        let named = ledger.has_named(order.id.as_uuid(), known).await.unwrap();
+        assert_eq!(named, is_named, "{known}");
+    }
     let other = order_id(&item, 1).as_uuid();
     assert_eq!(ledger.named_session(other).await.unwrap(), None);
     // A session alone makes no hold longer, and is no event.
@@ -659,7 +668,7 @@ async fn a_session_is_named_for_a_version_and_raises_it(env: &TestEnv) {
     let paid = step(&*ledger, order.id, OrderState::Confirmed)
         .await
         .unwrap();
-    let ended = ledger.name_session(&paid, &first, later).await;
+    let ended = ledger.name_session(&paid, &third, later).await;
     assert_eq!(ended.unwrap(), None, "nothing is held");
     assert_eq!(counters(&*ledger, &key).await, [997, 2, 1, 0]);
 }

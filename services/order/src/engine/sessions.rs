@@ -4,7 +4,8 @@
 //! A buyer who goes back and pays again gets a new session, while the old one lives on until it expires.
 //! Its end must not cancel what is being paid in the new one. So the shop names each session to the
 //! order, and only the end of the one that was named last cancels it. If the shop names none, the hold
-//! ends by itself.
+//! ends by itself. A session is named once: a request that was delayed, and names an older session again,
+//! does not bring that session back.
 //!
 //! Naming a session raises the version of its order or cart, and a cancellation is made for a version.
 //! The order is read first and its session after that. So whatever is named in between raises the
@@ -123,8 +124,8 @@ impl Engine {
         })
     }
 
-    /// The session that the change names, unless it is the one that the order or cart has named last: a
-    /// repeat changes nothing.
+    /// The session that the change names, unless the order or cart has named it before. A repeat changes
+    /// nothing, however late it is: a newer session stays the one that counts.
     pub(super) async fn session_to_name<'a>(
         &self,
         target: Uuid,
@@ -133,7 +134,7 @@ impl Engine {
         let Some(session) = &change.session else {
             return Ok(None);
         };
-        let named = self.ledger.named_session(target).await?;
-        Ok((named.as_ref() != Some(session)).then_some(session))
+        let is_known = self.ledger.has_named(target, session).await?;
+        Ok((!is_known).then_some(session))
     }
 }

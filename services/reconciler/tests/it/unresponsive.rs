@@ -204,6 +204,10 @@ impl OrderLife for UnresponsiveLedger {
         self.ledger.named_session(target).await
     }
 
+    async fn has_named(&self, target: Uuid, session: &SessionId) -> Result<bool, LedgerError> {
+        self.ledger.has_named(target, session).await
+    }
+
     async fn paid_order(&self, payment: &PaymentId) -> Result<Option<OrderId>, LedgerError> {
         self.ledger.paid_order(payment).await
     }

@@ -217,6 +217,22 @@ async fn a_session_is_named_with_or_without_a_longer_hold() {
     .await;
 }
 
+/// A request that was delayed names the session that a newer one has replaced.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_repeat_of_an_older_naming_does_not_bring_its_session_back() {
+    on_both_ledgers(Options::default(), async |env| {
+        let [(_, order), (_, cart)] = env.last_units().await;
+        for of in [Of::Order(&order), Of::Cart(&cart)] {
+            env.named(of, "cs_A").await;
+            let newer = env.named(of, "cs_B").await;
+            assert_eq!(env.named(of, "cs_A").await, newer, "it changes nothing");
+            env.assert_ignored(of, "cs_A", "another session").await;
+            is(&env.stripe(ENDS[0], &of.session("cs_B")).await, "cancelled");
+        }
+    })
+    .await;
+}
+
 /// Either the shop learns that the order is cancelled, or the new session counts and it is not.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_new_session_and_the_end_of_the_old_one_one_wins() {

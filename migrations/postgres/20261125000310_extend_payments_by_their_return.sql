@@ -1,7 +1,27 @@
 -- What became of the money of a payment. `returned_at` is when the provider reported that all of it was
 -- returned, or when an admin noted it; a payment that was returned pays nothing any more. `due_refund`
--- names the failed refund because of which money is due again. A payment that nothing has taken has a
--- row as well once it was returned: `order_id` is then what it was reported for.
+-- names the latest failed refund because of which money is due again, and `due_amount` is all that is due.
+-- `is_settled`: a purge has deleted the order or cart that it has paid. A payment that nothing has taken
+-- has a row as well once it was returned: `order_id` is then what it was reported for.
 ALTER TABLE payments
     ADD COLUMN returned_at timestamptz,
-    ADD COLUMN due_refund  text;
+    ADD COLUMN due_refund  text,
+    ADD COLUMN due_amount  bigint,
+    ADD COLUMN is_settled  boolean NOT NULL DEFAULT false;
+
+-- The payments of which money is due are few.
+CREATE INDEX payments_due ON payments (id) WHERE due_refund IS NOT NULL;
+
+-- A release before this one has noted returns in the journal alone. What an admin has returned pays
+-- nothing any more, unless its order or cart has accepted it since.
+INSERT INTO payments (id, order_id, returned_at)
+SELECT DISTINCT ON (after ->> 'payment') after ->> 'payment', (before ->> 'order')::uuid, 'epoch'::timestamptz
+FROM journal
+WHERE action = 'unmatched_payment' AND after ->> 'payment' IS NOT NULL AND before ->> 'order' IS NOT NULL
+  AND EXISTS (SELECT 1 FROM journal AS done WHERE done.item = journal.item AND done.once = 'payment_refunded ' || journal.id)
+  AND NOT EXISTS (SELECT 1 FROM payments AS paid JOIN orders ON orders.id = paid.order_id AND orders.payment = paid.id
+                  WHERE paid.id = journal.after ->> 'payment')
+  AND NOT EXISTS (SELECT 1 FROM payments AS paid JOIN carts ON carts.id = paid.order_id AND carts.payment = paid.id
+                  WHERE paid.id = journal.after ->> 'payment')
+ORDER BY after ->> 'payment', id
+ON CONFLICT (id) DO UPDATE SET returned_at = excluded.returned_at;

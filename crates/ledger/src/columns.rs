@@ -15,7 +15,7 @@ use crate::{
     convert::{json, parsed, quantity, timestamp, unreadable, unsigned, waves},
     events::order_ids,
     purge::PurgeState,
-    refunds::{KnownRefund, PaymentRow},
+    refunds::{Due, KnownRefund, PaymentRow},
     repair::memory::RememberedOrder,
     statements::{ReacquiredOrder, Shape, Shapes},
     terms::{Limit, NO_LIMIT, OLD_LIMIT_GRACE_MS, Terms},
@@ -722,6 +722,8 @@ pub(crate) struct PaymentColumns {
     pub order_id: Uuid,
     pub returned_ms: Option<i64>,
     pub due_refund: Option<String>,
+    pub due_amount: Option<i64>,
+    pub is_settled: bool,
 }
 
 impl TryFrom<PaymentColumns> for PaymentRow {
@@ -729,10 +731,15 @@ impl TryFrom<PaymentColumns> for PaymentRow {
 
     fn try_from(row: PaymentColumns) -> Result<Self, LedgerError> {
         let returned_at = row.returned_ms.map(|ms| timestamp("returned_at", ms));
+        let due = row.due_refund.zip(row.due_amount);
+        let due = due.map(|(refund, amount)| {
+            unsigned("due_amount", amount).map(|amount| Due { refund, amount })
+        });
         Ok(Self {
             payer: row.order_id,
             returned_at: returned_at.transpose()?,
-            due_refund: row.due_refund,
+            due: due.transpose()?,
+            is_settled: row.is_settled,
         })
     }
 }
@@ -977,7 +984,9 @@ from_row!(JournalColumns {
 from_row!(PaymentColumns {
     order_id,
     returned_ms,
-    due_refund
+    due_refund,
+    due_amount,
+    is_settled
 });
 from_row!(PayerColumns {
     order_id,

@@ -83,8 +83,9 @@ pub(crate) trait Statements: item::Statements {
 
     /// Visits up to `at_most` orders of the item behind `after`, and deletes them and the settled
     /// carts of which no other order is left, with the checkout sessions of both and the refunds of the
-    /// deleted ones. Those in `refund_due` stay, and those whose refund has failed. They have ended, so
-    /// they need no session.
+    /// deleted ones. Those in `refund_due` stay, and those of which a refund has failed or is on its way. They
+    /// have ended, so they need no session. The payments of what is deleted are marked as settled: a
+    /// journal entry of such a payment tells of no money that is due.
     async fn delete_orders(
         &mut self,
         id: &ItemId,

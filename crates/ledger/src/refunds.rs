@@ -16,7 +16,7 @@ mod owed;
 
 use async_trait::async_trait;
 use domain::{CartId, ItemId, OrderId, OrderState, PaymentId};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -26,8 +26,15 @@ use crate::{
     transaction::{Outcome, Transact, end_as},
 };
 pub use owed::RefundState;
-use owed::{advanced, open, owed};
-pub(crate) use {done::note_refund_done, owed::KnownRefund};
+use owed::{advanced, latest_open, owed};
+pub(crate) use {
+    done::{note_refund_done, settle_refunds},
+    owed::KnownRefund,
+};
+
+/// How long a failed refund is kept of whose payment nothing is known: providers repeat a report for
+/// some days.
+const UNCLAIMED_FOR: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// A report of the provider that all money of a payment was returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,7 +115,18 @@ pub enum NotedRefund {
 pub(crate) struct PaymentRow {
     pub payer: Uuid,
     pub returned_at: Option<Timestamp>,
-    pub due_refund: Option<String>,
+    pub due: Option<Due>,
+    /// A purge has deleted the order or cart that the payment has paid.
+    pub is_settled: bool,
+}
+
+/// Money that is due because refunds of a payment have failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Due {
+    /// The failed refund whose journal entry is listed: the latest one.
+    pub refund: String,
+    /// All that is due, which other failed refunds may add to. It changes while the refund stays.
+    pub amount: u64,
 }
 
 /// SQL statements of a transaction about the money of a payment.
@@ -130,15 +148,16 @@ pub(crate) trait Statements: Transact {
         at: Timestamp,
     ) -> Result<Uuid, LedgerError>;
 
-    /// Writes the failed refund because of which money is due. Not called without a row.
+    /// Writes what is due. Not called without a row.
     async fn write_due(
         &mut self,
         payment: &PaymentId,
-        refund: Option<&str>,
+        due: Option<&Due>,
     ) -> Result<(), LedgerError>;
 
-    /// What the payment was reported for first, without being accepted, by the journal.
-    async fn unmatched_payer(&mut self, payment: &PaymentId) -> Result<Option<Uuid>, LedgerError>;
+    /// The journal entry of what the payment was reported for first, without being accepted.
+    async fn unmatched(&mut self, payment: &PaymentId)
+    -> Result<Option<JournalEntry>, LedgerError>;
 
     /// The order or the cart with this id, and whether the payment has paid it.
     async fn payer(&mut self, id: Uuid, payment: &PaymentId) -> Result<Option<Payer>, LedgerError>;
@@ -152,6 +171,13 @@ pub(crate) trait Statements: Transact {
         payment: &PaymentId,
         refund: &KnownRefund,
     ) -> Result<(), LedgerError>;
+
+    /// Marks a refund of a payment of which nothing is known, and deletes some that were marked before
+    /// `before`: nothing else of their payments has come.
+    async fn mark_unclaimed(&mut self, refund: &str, before: Timestamp) -> Result<(), LedgerError>;
+
+    /// Takes that mark from the refunds of the payment.
+    async fn claim_refunds(&mut self, payment: &PaymentId) -> Result<(), LedgerError>;
 
     /// Adds the entry with its event, unless the item has one under the name `once`.
     async fn note_once(&mut self, entry: &NewJournalEntry, once: &str)
@@ -185,9 +211,10 @@ async fn apply_return(
     let at = returned.at.unwrap_or(Timestamp::UNIX_EPOCH);
     // The row comes before the look at the payer: a step that binds the payment has ended by then.
     let bound = transaction.mark_returned(payment, named, at).await?;
-    let Some(payer) = transaction.payer(bound, payment).await? else {
+    let Some(payer) = payer_of(transaction, bound, payment).await? else {
         return Ok(Outcome::Unchanged(ReturnedPayment::Unknown));
     };
+    transaction.claim_refunds(payment).await?;
     let was_returned = row.as_ref().is_some_and(|row| row.returned_at.is_some());
     if !payer.is_paid && !was_returned {
         let once = format!("{PAYMENT_REFUNDED} {payment}");
@@ -197,9 +224,10 @@ async fn apply_return(
     let row = PaymentRow {
         payer: bound,
         returned_at: row.as_ref().and_then(|row| row.returned_at).max(Some(at)),
-        due_refund: row.and_then(|row| row.due_refund),
+        is_settled: row.as_ref().is_some_and(|row| row.is_settled),
+        due: row.and_then(|row| row.due),
     };
-    update_due(transaction, payment, &row, &payer).await?;
+    update_due(transaction, payment, &row, &payer, None).await?;
     Ok(Outcome::Done(ReturnedPayment::Of(payer)))
 }
 
@@ -220,32 +248,50 @@ async fn apply_refund(
     let row = transaction.lock_payment(payment).await?;
     let named = find_payer(transaction, payment, row.as_ref(), report.payer).await?;
     let payer = match named {
-        Some(id) => transaction.payer(id, payment).await?,
+        Some(id) => payer_of(transaction, id, payment).await?,
         None => None,
     };
+    let refunds = transaction.refunds(payment).await?;
+    let refund = advanced(&refunds, report, Timestamp::now());
     let Some(payer) = payer else {
-        return Ok(Outcome::Unchanged(NotedRefund::Unknown));
+        return keep_unclaimed(transaction, payment, refund).await;
     };
-    let mut refunds = transaction.refunds(payment).await?;
-    let Some(refund) = advanced(&refunds, report, Timestamp::now()) else {
-        let is_due = row.is_some_and(|row| row.due_refund.is_some());
+    let Some(refund) = refund else {
+        let is_due = row.is_some_and(|row| row.due.is_some());
         return Ok(Outcome::Unchanged(NotedRefund::Of { payer, is_due }));
     };
     transaction.write_refund(payment, &refund).await?;
-    refunds.retain(|known| known.id != refund.id);
-    refunds.push(refund);
-    let returned_at = row.as_ref().and_then(|row| row.returned_at);
-    if report.state.is_failure() {
-        let failed = failed_entry(&payer, report, owed(&refunds, returned_at));
-        let once = format!("{REFUND_FAILED} {}", report.id);
-        transaction.note_once(&failed, &once).await?;
-    }
+    transaction.claim_refunds(payment).await?;
+    let currency = report.currency.as_deref();
     // Without a row nothing has taken the payment, and it was not returned: it is due anyway.
-    let is_due = match row {
-        Some(row) => update_due(transaction, payment, &row, &payer).await?,
-        None => false,
+    let due = match row {
+        Some(row) => update_due(transaction, payment, &row, &payer, currency).await?,
+        None => None,
     };
+    if let Some(due) = &due
+        && refund.state.is_failure()
+    {
+        note_failed(transaction, payment, &payer, &refund, due, currency).await?;
+    }
+    let is_due = due.is_some();
     Ok(Outcome::Done(NotedRefund::Of { payer, is_due }))
+}
+
+/// Remembers a refund that has failed before anything is known of its payment: the report that the
+/// payment was returned may come later, and tells nothing of the failure. Most such refunds are those
+/// of another shop with the same account, so they are kept for a while only.
+async fn keep_unclaimed(
+    transaction: &mut impl Statements,
+    payment: &PaymentId,
+    refund: Option<KnownRefund>,
+) -> Result<Outcome<NotedRefund>, LedgerError> {
+    let Some(refund) = refund.filter(|refund| refund.state.is_failure()) else {
+        return Ok(Outcome::Unchanged(NotedRefund::Unknown));
+    };
+    transaction.write_refund(payment, &refund).await?;
+    let before = Timestamp::now() - UNCLAIMED_FOR;
+    transaction.mark_unclaimed(&refund.id, before).await?;
+    Ok(Outcome::Done(NotedRefund::Unknown))
 }
 
 /// What the payment was reported for: what it has paid, what the journal has it for, or what the
@@ -259,40 +305,86 @@ async fn find_payer(
     if let Some(row) = row {
         return Ok(Some(row.payer));
     }
-    let unmatched = transaction.unmatched_payer(payment).await?;
+    let unmatched = transaction.unmatched(payment).await?;
+    let unmatched = unmatched.and_then(|noted| id_in(&noted.entry.before, "order"));
     Ok(unmatched.or(named))
 }
 
-/// Writes whether money is due after what the transaction has changed, and notes if it is no longer.
-/// The latest failure names it: its journal entry tells how much is due.
+/// The order or the cart with this id. A purge deletes it, but not the journal: a payment that it could
+/// not take can still be returned, and is known by its entry then.
+async fn payer_of(
+    transaction: &mut impl Statements,
+    id: Uuid,
+    payment: &PaymentId,
+) -> Result<Option<Payer>, LedgerError> {
+    if let Some(payer) = transaction.payer(id, payment).await? {
+        return Ok(Some(payer));
+    }
+    let unmatched = transaction.unmatched(payment).await?;
+    Ok(unmatched.and_then(|noted| noted_payer(noted.entry)))
+}
+
+fn noted_payer(entry: NewJournalEntry) -> Option<Payer> {
+    Some(Payer {
+        order: id_in(&entry.before, "order")?.into(),
+        cart: id_in(&entry.before, "cart").map(CartId::from),
+        is_cart: false,
+        item: entry.item,
+        state: serde_json::from_value(entry.before["state"].clone()).ok()?,
+        is_paid: false,
+    })
+}
+
+/// The id of an order or a cart in a journal entry.
+fn id_in(value: &Value, name: &str) -> Option<Uuid> {
+    value[name].as_str().and_then(|id| id.parse().ok())
+}
+
+/// Writes what is due after what the transaction has changed, and notes it if it is new, or if nothing
+/// is due any more. The latest failure names it: its journal entry is listed.
 async fn update_due(
     transaction: &mut impl Statements,
     payment: &PaymentId,
     row: &PaymentRow,
     payer: &Payer,
-) -> Result<bool, LedgerError> {
+    currency: Option<&str>,
+) -> Result<Option<Due>, LedgerError> {
     let refunds = transaction.refunds(payment).await?;
     // Nothing has taken it, and it was not returned: it is listed for that.
     let was_returned = payer.is_paid || row.returned_at.is_some();
-    let due = (was_returned && owed(&refunds, row.returned_at) > 0)
-        .then(|| {
-            let latest = open(&refunds, row.returned_at);
-            latest.max_by(|(a, at), (b, bt)| (at, &a.id).cmp(&(bt, &b.id)))
-        })
-        .flatten()
-        .map(|(refund, _)| refund.id.clone());
-    if due == row.due_refund {
-        return Ok(due.is_some());
+    let latest = latest_open(&refunds, row.returned_at).filter(|_| was_returned);
+    let amount = owed(&refunds, row.returned_at);
+    let latest = latest.filter(|_| amount > 0);
+    let due = latest.map(|refund| Due {
+        refund: refund.id.clone(),
+        amount,
+    });
+    if due == row.due {
+        return Ok(due);
     }
-    transaction.write_due(payment, due.as_deref()).await?;
-    if let (None, Some(failed)) = (&due, &row.due_refund) {
-        let amount = refunds.iter().find(|refund| refund.id == *failed);
-        let amount = amount.map(|refund| refund.amount);
-        let after = json!({ "payment": payment, "refund": failed, "amount": amount });
-        let closed = entry(payer, PAYMENT_REFUNDED, after);
-        transaction.note_once(&closed, &closed_name(failed)).await?;
+    transaction.write_due(payment, due.as_ref()).await?;
+    match (&due, latest, &row.due) {
+        // The report of this failure may have come before anything was due.
+        (Some(due), Some(failed), _) => {
+            note_failed(transaction, payment, payer, failed, due, currency).await?;
+        }
+        (None, _, Some(was)) => note_closed(transaction, payment, payer, was).await?,
+        _ => {}
     }
-    Ok(due.is_some())
+    Ok(due)
+}
+
+/// Notes that the money of failed refunds was returned by another refund.
+async fn note_closed(
+    transaction: &mut impl Statements,
+    payment: &PaymentId,
+    payer: &Payer,
+    was: &Due,
+) -> Result<(), LedgerError> {
+    let after = json!({ "payment": payment, "refund": was.refund, "amount": was.amount });
+    let closed = entry(payer, PAYMENT_REFUNDED, after);
+    let once = closed_name(&was.refund);
+    transaction.note_once(&closed, &once).await.map(drop)
 }
 
 /// The name under which the journal has that the money of a failed refund was returned by another one.
@@ -300,18 +392,29 @@ fn closed_name(refund: &str) -> String {
     format!("{PAYMENT_REFUNDED} {refund}")
 }
 
-fn failed_entry(payer: &Payer, report: &RefundReport, due: u64) -> NewJournalEntry {
+/// Notes that the refund has failed, once. Its event tells that money is due, so a failure because of
+/// which nothing is due is not noted: its own later report, or that of the return, notes it.
+async fn note_failed(
+    transaction: &mut impl Statements,
+    payment: &PaymentId,
+    payer: &Payer,
+    failed: &KnownRefund,
+    due: &Due,
+    currency: Option<&str>,
+) -> Result<(), LedgerError> {
     let mut after = json!({
-        "payment": report.payment,
-        "refund": report.id,
-        "state": report.state.as_str(),
-        "amount": report.amount,
-        "due": due,
+        "payment": payment,
+        "refund": failed.id,
+        "state": failed.state.as_str(),
+        "amount": failed.amount,
+        "due": due.amount,
     });
-    if let Some(currency) = &report.currency {
+    if let Some(currency) = currency {
         after["currency"] = json!(currency);
     }
-    entry(payer, REFUND_FAILED, after)
+    let once = format!("{REFUND_FAILED} {}", failed.id);
+    let entry = entry(payer, REFUND_FAILED, after);
+    transaction.note_once(&entry, &once).await.map(drop)
 }
 
 fn entry(payer: &Payer, action: &str, after: Value) -> NewJournalEntry {

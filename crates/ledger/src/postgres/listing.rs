@@ -64,8 +64,25 @@ macro_rules! refund_failed_is_due {
 }
 pub(super) use refund_failed_is_due;
 
+/// The columns of an entry. That of a failed refund has what is due of its payment now, while it is
+/// listed, and then what an admin has returned: other refunds of the payment may have failed or
+/// succeeded since it was written.
+macro_rules! entry_columns {
+    () => {
+        "id, (extract(epoch FROM at) * 1000)::bigint AS at_ms, item, actor, action, token, before::text, \
+         CASE WHEN action = 'refund_failed' THEN jsonb_set(after, '{due}', coalesce( \
+             (SELECT to_jsonb(owed.due_amount) FROM payments AS owed \
+              WHERE owed.id = journal.after ->> 'payment' AND owed.due_refund = journal.after ->> 'refund' LIMIT 1), \
+             (SELECT done.after -> 'due' FROM journal AS done \
+              WHERE done.item = journal.item AND done.once = 'payment_refunded ' || journal.id LIMIT 1), \
+             after -> 'due', 'null')) ELSE after END::text AS after"
+    };
+}
+
 const PAYMENTS_DUE: &str = concat!(
-    "SELECT id, (extract(epoch FROM at) * 1000)::bigint AS at_ms, item, actor, action, token, before::text, after::text \
+    "SELECT ",
+    entry_columns!(),
+    " \
      FROM journal WHERE action IN ('unmatched_payment', 'refund_failed') AND id > $1 \
        AND (action <> 'refund_failed' OR ",
     refund_failed_is_due!(),
@@ -74,8 +91,8 @@ const PAYMENTS_DUE: &str = concat!(
              (SELECT done.id FROM journal AS done WHERE done.item = journal.item AND done.once = 'payment_refunded ' || journal.id LIMIT 1) IS NULL \
          AND (SELECT paid.id FROM payments AS paid WHERE paid.id = journal.after ->> 'payment' AND (paid.returned_at IS NOT NULL \
                 OR (paid.order_id::text IN (journal.before ->> 'order', journal.before ->> 'cart') \
-                  AND coalesce((SELECT orders.id FROM orders WHERE orders.id = paid.order_id AND orders.payment = paid.id LIMIT 1), \
-                               (SELECT carts.id FROM carts WHERE carts.id = paid.order_id AND carts.payment = paid.id LIMIT 1)) IS NOT NULL)) \
+                  AND (paid.is_settled OR coalesce((SELECT orders.id FROM orders WHERE orders.id = paid.order_id AND orders.payment = paid.id LIMIT 1), \
+                               (SELECT carts.id FROM carts WHERE carts.id = paid.order_id AND carts.payment = paid.id LIMIT 1)) IS NOT NULL))) \
               LIMIT 1) IS NULL)) \
      ORDER BY id LIMIT $2",
 );
@@ -195,10 +212,11 @@ impl Listing for PostgresLedger {
     }
 
     async fn journal_entry(&self, id: u64) -> Result<Option<JournalEntry>, LedgerError> {
-        let row = sqlx::query_as::<_, JournalColumns>(
-            "SELECT id, (extract(epoch FROM at) * 1000)::bigint AS at_ms, item, actor, action, token, before::text, after::text \
-             FROM journal WHERE id = $1",
-        );
+        let row = sqlx::query_as::<_, JournalColumns>(concat!(
+            "SELECT ",
+            entry_columns!(),
+            " FROM journal WHERE id = $1",
+        ));
         let row = row.bind(signed(id)).fetch_optional(&self.lists).await?;
         row.map(JournalEntry::try_from).transpose()
     }

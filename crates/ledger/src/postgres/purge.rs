@@ -16,12 +16,14 @@ use crate::{
     purge::{self, Deleted, PurgeState, Statements},
 };
 
-/// Whether the money of the order is to be returned: it found no units, or its refund has failed. The
+/// Whether the money of the order is to be returned: it found no units, its refund has failed, or a refund
+/// is on its way, which may still fail. The
 /// limit keeps PostgreSQL from hashing all payments.
 macro_rules! money_is_due {
     () => {
         "(state = 'refund_due' OR state = 'refunded' AND ( \
-            SELECT owed.id FROM payments AS owed WHERE owed.id = orders.payment AND owed.due_refund IS NOT NULL LIMIT 1) IS NOT NULL)"
+            SELECT owed.id FROM payments AS owed WHERE owed.id = orders.payment AND owed.due_refund IS NOT NULL LIMIT 1) IS NOT NULL \
+          OR (SELECT refunds.id FROM refunds WHERE refunds.payment = orders.payment AND refunds.state IN ('pending', 'requires_action') LIMIT 1) IS NOT NULL)"
     };
 }
 
@@ -111,10 +113,12 @@ impl Audits for PostgresLedger {
 
 #[async_trait]
 impl Statements for Transaction {
+    /// Not `FOR UPDATE`: a journal entry locks the key of its item, after its transaction has locked what
+    /// a purge deletes.
     async fn lock_purge(&mut self, id: &ItemId) -> Result<Option<PurgeState>, LedgerError> {
         let row = sqlx::query_as::<_, PurgeColumns>(
             "SELECT (extract(epoch FROM archived_at) * 1000)::bigint AS archived_ms, purge_by, purged_orders, purged_transfers, \
-             (extract(epoch FROM purged_at) * 1000)::bigint AS purged_ms FROM items WHERE id = $1 FOR UPDATE",
+             (extract(epoch FROM purged_at) * 1000)::bigint AS purged_ms FROM items WHERE id = $1 FOR NO KEY UPDATE",
         );
         row.bind(id.as_str())
             .fetch_optional(&mut **self)
@@ -150,6 +154,14 @@ impl Statements for Transaction {
             .bind(signed(at_most as u64))
             .fetch_all(&mut **self)
             .await?;
+        sqlx::query(concat!(
+            "UPDATE payments SET is_settled = true WHERE id = ANY(ARRAY(SELECT payment FROM orders WHERE id = ANY($1) AND payment IS NOT NULL AND NOT ",
+            money_is_due!(),
+            "))",
+        ))
+        .bind(&visited)
+        .execute(&mut **self)
+        .await?;
         sqlx::query(concat!(
             "DELETE FROM refunds WHERE payment = ANY(ARRAY(SELECT payment FROM orders WHERE id = ANY($1) AND payment IS NOT NULL AND NOT ",
             money_is_due!(),
@@ -232,12 +244,13 @@ async fn delete_carts(transaction: &mut Transaction, orders: &[Uuid]) -> Result<
     if carts.is_empty() {
         return Ok(());
     }
-    for delete in [
+    for statement in [
+        "UPDATE payments SET is_settled = true WHERE id = ANY(ARRAY(SELECT payment FROM carts WHERE id = ANY($1) AND payment IS NOT NULL))",
         "DELETE FROM cart_lines WHERE cart = ANY($1)",
         "DELETE FROM carts WHERE id = ANY($1)",
         "DELETE FROM checkout_sessions WHERE target = ANY($1)",
     ] {
-        sqlx::query(delete)
+        sqlx::query(statement)
             .bind(&carts)
             .execute(&mut **transaction)
             .await?;

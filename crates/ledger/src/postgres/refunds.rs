@@ -11,7 +11,7 @@ use crate::{
     Refunds, ReturnedPayment,
     columns::{JournalColumns, KnownRefundColumns, PayerColumns, PaymentColumns},
     convert::{milliseconds, signed},
-    refunds::{self, KnownRefund, PaymentRow, Statements},
+    refunds::{self, Due, KnownRefund, PaymentRow, Statements},
 };
 
 #[async_trait]
@@ -26,6 +26,10 @@ impl Refunds for PostgresLedger {
 
     async fn note_refund_done(&self, entry: u64, actor: &str) -> Result<bool, LedgerError> {
         refunds::note_refund_done(self.pool.begin().await?, entry, actor).await
+    }
+
+    async fn settle_refunds(&self, payment: &PaymentId) -> Result<(), LedgerError> {
+        refunds::settle_refunds(self.pool.begin().await?, payment).await
     }
 
     async fn is_returned(&self, payment: &PaymentId) -> Result<bool, LedgerError> {
@@ -50,7 +54,7 @@ impl Statements for Transaction {
             .execute(&mut **self)
             .await?;
         let row = sqlx::query_as::<_, PaymentColumns>(
-            "SELECT order_id, (extract(epoch FROM returned_at) * 1000)::bigint AS returned_ms, due_refund \
+            "SELECT order_id, (extract(epoch FROM returned_at) * 1000)::bigint AS returned_ms, due_refund, due_amount, is_settled \
              FROM payments WHERE id = $1 FOR UPDATE",
         );
         row.bind(payment.as_str())
@@ -80,23 +84,29 @@ impl Statements for Transaction {
     async fn write_due(
         &mut self,
         payment: &PaymentId,
-        refund: Option<&str>,
+        due: Option<&Due>,
     ) -> Result<(), LedgerError> {
-        sqlx::query("UPDATE payments SET due_refund = $2 WHERE id = $1")
+        sqlx::query("UPDATE payments SET due_refund = $2, due_amount = $3 WHERE id = $1")
             .bind(payment.as_str())
-            .bind(refund)
+            .bind(due.map(|due| &*due.refund))
+            .bind(due.map(|due| signed(due.amount)))
             .execute(&mut **self)
             .await?;
         Ok(())
     }
 
-    async fn unmatched_payer(&mut self, payment: &PaymentId) -> Result<Option<Uuid>, LedgerError> {
-        let payer = sqlx::query_scalar::<_, Uuid>(
-            "SELECT (before ->> 'order')::uuid FROM journal \
-             WHERE action = 'unmatched_payment' AND after ->> 'payment' = $1 AND before ->> 'order' IS NOT NULL ORDER BY id LIMIT 1",
+    /// The offset keeps PostgreSQL from walking the whole journal by its key instead.
+    async fn unmatched(
+        &mut self,
+        payment: &PaymentId,
+    ) -> Result<Option<JournalEntry>, LedgerError> {
+        let row = sqlx::query_as::<_, JournalColumns>(
+            "SELECT id, (extract(epoch FROM at) * 1000)::bigint AS at_ms, item, actor, action, token, before::text, after::text \
+             FROM (SELECT * FROM journal WHERE action = 'unmatched_payment' AND after ->> 'payment' = $1 \
+                     AND before ->> 'order' IS NOT NULL OFFSET 0) AS unmatched ORDER BY id LIMIT 1",
         );
-        let payer = payer.bind(payment.as_str());
-        Ok(payer.fetch_optional(&mut **self).await?)
+        let row = row.bind(payment.as_str()).fetch_optional(&mut **self);
+        row.await?.map(JournalEntry::try_from).transpose()
     }
 
     async fn payer(&mut self, id: Uuid, payment: &PaymentId) -> Result<Option<Payer>, LedgerError> {
@@ -143,6 +153,29 @@ impl Statements for Transaction {
         .bind(refund.is_done)
         .execute(&mut **self)
         .await?;
+        Ok(())
+    }
+
+    async fn mark_unclaimed(&mut self, refund: &str, before: Timestamp) -> Result<(), LedgerError> {
+        sqlx::query("UPDATE refunds SET unclaimed_at = now() WHERE id = $1")
+            .bind(refund)
+            .execute(&mut **self)
+            .await?;
+        sqlx::query(
+            "DELETE FROM refunds WHERE id = ANY(ARRAY(SELECT id FROM refunds WHERE unclaimed_at < to_timestamp($1::double precision / 1000) \
+             ORDER BY unclaimed_at LIMIT 100 FOR UPDATE SKIP LOCKED))",
+        )
+        .bind(before.as_millisecond())
+        .execute(&mut **self)
+        .await?;
+        Ok(())
+    }
+
+    async fn claim_refunds(&mut self, payment: &PaymentId) -> Result<(), LedgerError> {
+        sqlx::query("UPDATE refunds SET unclaimed_at = NULL WHERE payment = $1 AND unclaimed_at IS NOT NULL")
+            .bind(payment.as_str())
+            .execute(&mut **self)
+            .await?;
         Ok(())
     }
 

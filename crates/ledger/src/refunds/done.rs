@@ -2,10 +2,9 @@
 
 use domain::PaymentId;
 use jiff::Timestamp;
-use serde_json::Value;
 use uuid::Uuid;
 
-use super::{KnownRefund, PaymentRow, Statements, closed_name};
+use super::{KnownRefund, PaymentRow, Statements, closed_name, id_in, note_closed, payer_of};
 use crate::{
     JournalEntry, LedgerError, NewJournalEntry,
     events::{PAYMENT_REFUNDED, REFUND_FAILED, UNMATCHED_PAYMENT},
@@ -27,7 +26,7 @@ async fn apply_refund_done(
     entry: u64,
     actor: &str,
 ) -> Result<Outcome<bool>, LedgerError> {
-    let Some(JournalEntry { id, entry, .. }) = transaction.journal_entry(entry).await? else {
+    let Some(JournalEntry { id, mut entry, .. }) = transaction.journal_entry(entry).await? else {
         return Ok(Outcome::Unchanged(false));
     };
     let payment = entry.after["payment"].as_str();
@@ -38,6 +37,12 @@ async fn apply_refund_done(
     let once = format!("{PAYMENT_REFUNDED} {id}");
     if transaction.is_noted(&entry.item, &once).await? {
         return Ok(Outcome::Unchanged(true));
+    }
+    if let Some(due) = row.as_ref().and_then(|row| row.due.as_ref())
+        && entry.action == REFUND_FAILED
+    {
+        // What is due has changed since the refund failed, if others failed or succeeded.
+        entry.after["due"] = due.amount.into();
     }
     let settled = match &*entry.action {
         UNMATCHED_PAYMENT => settle_unmatched(transaction, &payment, row, &entry).await?,
@@ -83,7 +88,7 @@ async fn settle_unmatched(
         return Ok(Settled::No);
     };
     if let Some(row) = row
-        && is_paid(transaction, row.payer, payment).await?
+        && (row.is_settled || is_paid(transaction, row.payer, payment).await?)
     {
         // If it has paid something else, that is refunded by a call of its own.
         let has_paid_this = row.payer == order || Some(row.payer) == cart;
@@ -93,8 +98,11 @@ async fn settle_unmatched(
             Settled::Now
         });
     }
-    let now = Timestamp::now();
-    let bound = transaction.mark_returned(payment, order, now).await?;
+    // This is our time and not the provider's, so no failure counts as an earlier one by it. Those that
+    // are known are settled, and one that is reported later is due.
+    let at = Timestamp::UNIX_EPOCH;
+    let bound = transaction.mark_returned(payment, order, at).await?;
+    settle_failures(transaction, payment).await?;
     // A step may have taken the payment while this waited for it. Then all of this is rolled back.
     Ok(match is_paid(transaction, bound, payment).await? {
         true => Settled::No,
@@ -118,14 +126,23 @@ async fn settle_failed(
     entry: &NewJournalEntry,
 ) -> Result<Settled, LedgerError> {
     let refund = entry.after["refund"].as_str().unwrap_or_default();
-    let due = row.and_then(|row| row.due_refund);
-    if due.as_deref() != Some(refund) {
+    let due = row.and_then(|row| row.due);
+    if due.is_none_or(|due| due.refund != refund) {
         let closed = closed_name(refund);
         return Ok(match transaction.is_noted(&entry.item, &closed).await? {
             true => Settled::Before,
             false => Settled::No,
         });
     }
+    settle_failures(transaction, payment).await?;
+    Ok(Settled::Now)
+}
+
+/// Marks the failed refunds that are known as settled: an admin has returned their money.
+async fn settle_failures(
+    transaction: &mut impl Statements,
+    payment: &PaymentId,
+) -> Result<(), LedgerError> {
     for refund in transaction.refunds(payment).await? {
         if refund.state.is_failure() && !refund.is_done {
             let done = KnownRefund {
@@ -135,11 +152,30 @@ async fn settle_failed(
             transaction.write_refund(payment, &done).await?;
         }
     }
-    transaction.write_due(payment, None).await?;
-    Ok(Settled::Now)
+    transaction.write_due(payment, None).await
 }
 
-/// The id of an order or a cart in a journal entry.
-fn id_in(value: &Value, name: &str) -> Option<Uuid> {
-    value[name].as_str().and_then(|id| id.parse().ok())
+/// Notes in the transaction that an admin returns the money of what the payment has paid.
+pub(crate) async fn settle_refunds(
+    mut transaction: impl Statements,
+    payment: &PaymentId,
+) -> Result<(), LedgerError> {
+    let settled = apply_settle_refunds(&mut transaction, payment).await;
+    end_as(transaction, settled).await
+}
+
+async fn apply_settle_refunds(
+    transaction: &mut impl Statements,
+    payment: &PaymentId,
+) -> Result<Outcome<()>, LedgerError> {
+    let Some(row) = transaction.lock_payment(payment).await? else {
+        return Ok(Outcome::Unchanged(()));
+    };
+    settle_failures(transaction, payment).await?;
+    if let Some(due) = &row.due
+        && let Some(payer) = payer_of(transaction, row.payer, payment).await?
+    {
+        note_closed(transaction, payment, &payer, due).await?;
+    }
+    Ok(Outcome::Done(()))
 }

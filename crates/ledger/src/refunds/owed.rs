@@ -87,23 +87,36 @@ pub(super) fn advanced(
             ..refund.clone()
         });
     }
+    let failed_at = failed_at(at);
     let last_failure = known.iter().filter_map(|refund| refund.failed_at).max();
     let after = last_failure.map(|failed| failed + SignedDuration::from_millis(1));
     Some(KnownRefund {
         id: report.id.clone(),
         state: report.state,
         amount: report.amount,
-        created_at: report
-            .created_at
-            .unwrap_or_else(|| after.map_or(now, |after| after.max(now))),
-        failed_at: failed_at(at),
+        created_at: created_at(report, after, failed_at, now),
+        failed_at,
         is_done: false,
     })
 }
 
+/// When a refund that is new was made. One that has failed was made before it failed, whatever clock
+/// tells: it is no later attempt to return its own money.
+fn created_at(
+    report: &RefundReport,
+    after: Option<Timestamp>,
+    failed_at: Option<Timestamp>,
+    now: Timestamp,
+) -> Timestamp {
+    let created_at = report
+        .created_at
+        .unwrap_or_else(|| after.map_or(now, |after| after.max(now)));
+    failed_at.map_or(created_at, |failed_at| created_at.min(failed_at))
+}
+
 /// The failed refunds that count: their money was not returned since, as far as the provider's full
 /// returns and the admins' notes tell.
-pub(super) fn open(
+fn open(
     refunds: &[KnownRefund],
     returned_at: Option<Timestamp>,
 ) -> impl Iterator<Item = (&KnownRefund, Timestamp)> {
@@ -112,6 +125,16 @@ pub(super) fn open(
         let counts = returned_at.is_none_or(|returned_at| failed_at >= returned_at);
         counts.then_some((refund, failed_at))
     })
+}
+
+/// The one of these that failed last.
+pub(super) fn latest_open(
+    refunds: &[KnownRefund],
+    returned_at: Option<Timestamp>,
+) -> Option<&KnownRefund> {
+    let latest = open(refunds, returned_at);
+    let latest = latest.max_by(|(a, at), (b, bt)| (at, &a.id).cmp(&(bt, &b.id)));
+    latest.map(|(refund, _)| refund)
 }
 
 /// The money that is due because refunds of the payment have failed.

@@ -26,6 +26,21 @@ macro_rules! refund_failed_is_due {
 }
 pub(super) use refund_failed_is_due;
 
+/// The columns of an entry. That of a failed refund has what is due of its payment now, while it is
+/// listed, and then what an admin has returned: other refunds of the payment may have failed or
+/// succeeded since it was written.
+macro_rules! entry_columns {
+    () => {
+        "id, at AS at_ms, item, actor, action, token, before, \
+         CASE WHEN action = 'refund_failed' THEN json_set(after, '$.due', coalesce( \
+             (SELECT owed.due_amount FROM payments AS owed \
+              WHERE owed.id = journal.after ->> 'payment' AND owed.due_refund = journal.after ->> 'refund'), \
+             (SELECT done.after ->> 'due' FROM journal AS done \
+              WHERE done.item = journal.item AND done.once = 'payment_refunded ' || journal.id), \
+             after ->> 'due')) ELSE after END AS after"
+    };
+}
+
 #[async_trait]
 impl Listing for SqliteLedger {
     async fn list_items(
@@ -99,7 +114,9 @@ impl Listing for SqliteLedger {
         at_most: usize,
     ) -> Result<Page<JournalEntry, u64>, LedgerError> {
         let rows = sqlx::query_as::<_, JournalColumns>(concat!(
-            "SELECT id, at AS at_ms, item, actor, action, token, before, after FROM journal INDEXED BY journal_payments_due \
+            "SELECT ",
+            entry_columns!(),
+            " FROM journal INDEXED BY journal_payments_due \
              WHERE action IN ('unmatched_payment', 'refund_failed') AND id > ? \
                AND (action <> 'refund_failed' OR ",
             refund_failed_is_due!(),
@@ -108,7 +125,7 @@ impl Listing for SqliteLedger {
                      NOT EXISTS (SELECT 1 FROM journal AS done WHERE done.item = journal.item AND done.once = 'payment_refunded ' || journal.id) \
                  AND NOT EXISTS (SELECT 1 FROM payments AS paid WHERE paid.id = journal.after ->> 'payment' AND (paid.returned_at IS NOT NULL \
                        OR (lower(hex(paid.order_id)) IN (replace(journal.before ->> 'order', '-', ''), replace(journal.before ->> 'cart', '-', '')) \
-                         AND (EXISTS (SELECT 1 FROM orders WHERE orders.id = paid.order_id AND orders.payment = paid.id) \
+                         AND (paid.is_settled OR EXISTS (SELECT 1 FROM orders WHERE orders.id = paid.order_id AND orders.payment = paid.id) \
                            OR EXISTS (SELECT 1 FROM carts WHERE carts.id = paid.order_id AND carts.payment = paid.id))))))) \
              ORDER BY id LIMIT ?",
         ));
@@ -171,9 +188,11 @@ impl Listing for SqliteLedger {
     }
 
     async fn journal_entry(&self, id: u64) -> Result<Option<JournalEntry>, LedgerError> {
-        let row = sqlx::query_as::<_, JournalColumns>(
-            "SELECT id, at AS at_ms, item, actor, action, token, before, after FROM journal WHERE id = ?",
-        );
+        let row = sqlx::query_as::<_, JournalColumns>(concat!(
+            "SELECT ",
+            entry_columns!(),
+            " FROM journal WHERE id = ?",
+        ));
         let row = row.bind(signed(id)).fetch_optional(&self.lists).await?;
         row.map(JournalEntry::try_from).transpose()
     }

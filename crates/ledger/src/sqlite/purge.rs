@@ -14,11 +14,13 @@ use crate::{
     purge::{self, Deleted, PurgeState, Statements},
 };
 
-/// Whether the money of the order is to be returned: it found no units, or its refund has failed.
+/// Whether the money of the order is to be returned: it found no units, its refund has failed, or a refund
+/// is on its way, which may still fail.
 macro_rules! money_is_due {
     () => {
         "(state = 'refund_due' OR state = 'refunded' AND EXISTS ( \
-            SELECT 1 FROM payments AS owed WHERE owed.id = orders.payment AND owed.due_refund IS NOT NULL))"
+            SELECT 1 FROM payments AS owed WHERE owed.id = orders.payment AND owed.due_refund IS NOT NULL) \
+          OR EXISTS (SELECT 1 FROM refunds WHERE refunds.payment = orders.payment AND refunds.state IN ('pending', 'requires_action')))"
     };
 }
 
@@ -149,6 +151,14 @@ impl Statements for Transaction {
             .await?;
         let ids = json(&column(&visited, |id| hex(*id)))?;
         sqlx::query(concat!(
+            "UPDATE payments SET is_settled = 1 WHERE id IN (SELECT payment FROM orders WHERE id IN (SELECT unhex(value) FROM json_each(?)) AND NOT ",
+            money_is_due!(),
+            ")",
+        ))
+        .bind(&ids)
+        .execute(&mut **self)
+        .await?;
+        sqlx::query(concat!(
             "DELETE FROM refunds WHERE payment IN (SELECT payment FROM orders WHERE id IN (SELECT unhex(value) FROM json_each(?)) AND NOT ",
             money_is_due!(),
             ")",
@@ -233,12 +243,13 @@ async fn delete_carts(transaction: &mut Transaction, orders: &str) -> Result<(),
         return Ok(());
     }
     let carts = json(&column(&carts, |id| hex(*id)))?;
-    for delete in [
+    for statement in [
+        "UPDATE payments SET is_settled = 1 WHERE id IN (SELECT payment FROM carts WHERE id IN (SELECT unhex(value) FROM json_each(?)))",
         "DELETE FROM cart_lines WHERE cart IN (SELECT unhex(value) FROM json_each(?))",
         "DELETE FROM carts WHERE id IN (SELECT unhex(value) FROM json_each(?))",
         "DELETE FROM checkout_sessions WHERE target IN (SELECT unhex(value) FROM json_each(?))",
     ] {
-        sqlx::query(delete)
+        sqlx::query(statement)
             .bind(&carts)
             .execute(&mut **transaction)
             .await?;

@@ -12,7 +12,7 @@ use crate::{
     Refunds, ReturnedPayment,
     columns::{JournalColumns, KnownRefundColumns, PayerColumns, PaymentColumns},
     convert::{milliseconds, signed},
-    refunds::{self, KnownRefund, PaymentRow, Statements},
+    refunds::{self, Due, KnownRefund, PaymentRow, Statements},
 };
 
 #[async_trait]
@@ -27,6 +27,10 @@ impl Refunds for SqliteLedger {
 
     async fn note_refund_done(&self, entry: u64, actor: &str) -> Result<bool, LedgerError> {
         refunds::note_refund_done(self.write().await?, entry, actor).await
+    }
+
+    async fn settle_refunds(&self, payment: &PaymentId) -> Result<(), LedgerError> {
+        refunds::settle_refunds(self.write().await?, payment).await
     }
 
     async fn is_returned(&self, payment: &PaymentId) -> Result<bool, LedgerError> {
@@ -45,7 +49,7 @@ impl Statements for Transaction {
         payment: &PaymentId,
     ) -> Result<Option<PaymentRow>, LedgerError> {
         let row = sqlx::query_as::<_, PaymentColumns>(
-            "SELECT order_id, returned_at AS returned_ms, due_refund FROM payments WHERE id = ?",
+            "SELECT order_id, returned_at AS returned_ms, due_refund, due_amount, is_settled FROM payments WHERE id = ?",
         );
         row.bind(payment.as_str())
             .fetch_optional(&mut **self)
@@ -75,23 +79,27 @@ impl Statements for Transaction {
     async fn write_due(
         &mut self,
         payment: &PaymentId,
-        refund: Option<&str>,
+        due: Option<&Due>,
     ) -> Result<(), LedgerError> {
-        sqlx::query("UPDATE payments SET due_refund = ?2 WHERE id = ?1")
+        sqlx::query("UPDATE payments SET due_refund = ?2, due_amount = ?3 WHERE id = ?1")
             .bind(payment.as_str())
-            .bind(refund)
+            .bind(due.map(|due| &*due.refund))
+            .bind(due.map(|due| signed(due.amount)))
             .execute(&mut **self)
             .await?;
         Ok(())
     }
 
-    async fn unmatched_payer(&mut self, payment: &PaymentId) -> Result<Option<Uuid>, LedgerError> {
-        let payer = sqlx::query_scalar::<_, Uuid>(
-            "SELECT unhex(replace(before ->> 'order', '-', '')) FROM journal INDEXED BY journal_unmatched_of_payment \
+    async fn unmatched(
+        &mut self,
+        payment: &PaymentId,
+    ) -> Result<Option<JournalEntry>, LedgerError> {
+        let row = sqlx::query_as::<_, JournalColumns>(
+            "SELECT id, at AS at_ms, item, actor, action, token, before, after FROM journal INDEXED BY journal_unmatched_of_payment \
              WHERE action = 'unmatched_payment' AND after ->> 'payment' = ? AND before ->> 'order' IS NOT NULL ORDER BY id LIMIT 1",
         );
-        let payer = payer.bind(payment.as_str());
-        Ok(payer.fetch_optional(&mut **self).await?)
+        let row = row.bind(payment.as_str()).fetch_optional(&mut **self);
+        row.await?.map(JournalEntry::try_from).transpose()
     }
 
     async fn payer(&mut self, id: Uuid, payment: &PaymentId) -> Result<Option<Payer>, LedgerError> {
@@ -134,6 +142,31 @@ impl Statements for Transaction {
         .bind(refund.created_at.as_millisecond())
         .bind(milliseconds(refund.failed_at))
         .bind(refund.is_done)
+        .execute(&mut **self)
+        .await?;
+        Ok(())
+    }
+
+    async fn mark_unclaimed(&mut self, refund: &str, before: Timestamp) -> Result<(), LedgerError> {
+        sqlx::query("UPDATE refunds SET unclaimed_at = ?2 WHERE id = ?1")
+            .bind(refund)
+            .bind(Timestamp::now().as_millisecond())
+            .execute(&mut **self)
+            .await?;
+        sqlx::query(
+            "DELETE FROM refunds WHERE id IN (SELECT id FROM refunds WHERE unclaimed_at < ? ORDER BY unclaimed_at LIMIT 100)",
+        )
+        .bind(before.as_millisecond())
+        .execute(&mut **self)
+        .await?;
+        Ok(())
+    }
+
+    async fn claim_refunds(&mut self, payment: &PaymentId) -> Result<(), LedgerError> {
+        sqlx::query(
+            "UPDATE refunds SET unclaimed_at = NULL WHERE payment = ? AND unclaimed_at IS NOT NULL",
+        )
+        .bind(payment.as_str())
         .execute(&mut **self)
         .await?;
         Ok(())

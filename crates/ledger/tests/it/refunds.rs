@@ -20,7 +20,10 @@ on_both_databases!(crate::env::run:
     a_payment_that_was_returned_pays_nothing,
     a_payment_is_taken_or_returned_and_both_sides_know_which,
     an_admin_notes_what_is_due_and_nothing_else,
-    a_refund_of_another_shop_is_unknown,
+    failed_parts_of_a_return_are_all_due,
+    a_refund_that_fails_after_an_admin_has_returned_the_payment_is_due,
+    what_an_admin_returns_settles_the_failures_before_it,
+    a_refund_of_another_shop_is_unknown_until_its_payment_is_known,
 );
 
 fn at(second: i64) -> Timestamp {
@@ -323,7 +326,90 @@ async fn an_admin_notes_what_is_due_and_nothing_else(env: &TestEnv) {
     assert_eq!(noted, ["eve"; 3]);
 }
 
-async fn a_refund_of_another_shop_is_unknown(env: &TestEnv) {
+/// One row stands for all that is due of a payment, and its amount follows what becomes of the others.
+async fn failed_parts_of_a_return_are_all_due(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let arrivals = [[0, 1], [1, 0]];
+    let item = held(env, &*ledger, arrivals.len()).await;
+    for (n, arrival) in arrivals.into_iter().enumerate() {
+        let (of, [first, second]) = (
+            format!("pi_{n}"),
+            [1, 2].map(|part| format!("re_{n}_{part}")),
+        );
+        pay(&*ledger, &item, n, &of).await.unwrap();
+        ledger.note_return(&returned(&of, 12)).await.unwrap();
+        step(&*ledger, order_id(&item, n), OrderState::Refunded).await;
+        let parts = [
+            refund(&first, &of, RefundState::Failed, 50, [10, 20]),
+            refund(&second, &of, RefundState::Failed, 50, [12, 25]),
+        ];
+        for (part, amount) in arrival.into_iter().zip([50, 100]) {
+            ledger.note_refund(&parts[part]).await.unwrap();
+            let [(_, _, due)] = &due(&*ledger).await[..] else {
+                panic!("one row for the payment");
+            };
+            assert_eq!(*due, Some(amount), "{arrival:?}");
+        }
+        assert_eq!(due(&*ledger).await, [failed(&of, &second, 100)]);
+        // A part of it is returned again.
+        let again = format!("re_{n}_3");
+        let again = refund(&again, &of, RefundState::Succeeded, 30, [30, 30]);
+        ledger.note_refund(&again).await.unwrap();
+        assert_eq!(due(&*ledger).await, [failed(&of, &second, 70)]);
+        let row = ledger
+            .list_payments_due(None, 1)
+            .await
+            .unwrap()
+            .rows
+            .remove(0);
+        assert!(ledger.note_refund_done(row.id, "eve").await.unwrap());
+        assert_eq!(due(&*ledger).await, []);
+        let journal = ledger.list_journal(&item.id, None, 1).await.unwrap();
+        assert_eq!(journal.rows[0].entry.after["due"], 70, "what eve returned");
+        let repeated = ledger.journal_entry(row.id).await.unwrap();
+        assert_eq!(repeated, Some(row));
+    }
+}
+
+/// The note has our time, and the failure the provider's, which may be an earlier one.
+async fn a_refund_that_fails_after_an_admin_has_returned_the_payment_is_due(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = held(env, &*ledger, 2).await;
+    unmatched(&*ledger, &item, 0, "pi_1").await;
+    let known = refund("re_1", "pi_1", RefundState::Failed, 99, [10, 11]);
+    ledger.note_refund(&known).await.unwrap();
+    let stray = ledger.list_payments_due(None, 1).await.unwrap().rows[0].id;
+    assert!(ledger.note_refund_done(stray, "eve").await.unwrap());
+    ledger.note_refund(&known).await.unwrap();
+    assert_eq!(due(&*ledger).await, [], "eve knew of this one");
+    let late = refund("re_2", "pi_1", RefundState::Failed, 99, [10, 12]);
+    let noted = ledger.note_refund(&late).await.unwrap();
+    assert!(
+        matches!(noted, NotedRefund::Of { is_due: true, .. }),
+        "{noted:?}"
+    );
+    assert_eq!(due(&*ledger).await, [failed("pi_1", "re_2", 99)]);
+}
+
+async fn what_an_admin_returns_settles_the_failures_before_it(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = held(env, &*ledger, 1).await;
+    ledger.settle_refunds(&payment("pi_1")).await.unwrap();
+    pay(&*ledger, &item, 0, "pi_1").await.unwrap();
+    let first = refund("re_1", "pi_1", RefundState::Failed, 5, [10, 20]);
+    ledger.note_refund(&first).await.unwrap();
+    for _ in 0..2 {
+        ledger.settle_refunds(&payment("pi_1")).await.unwrap();
+    }
+    step(&*ledger, order_id(&item, 0), OrderState::Refunded).await;
+    ledger.note_refund(&first).await.unwrap();
+    assert_eq!(due(&*ledger).await, []);
+    let later = refund("re_2", "pi_1", RefundState::Failed, 5, [30, 40]);
+    ledger.note_refund(&later).await.unwrap();
+    assert_eq!(due(&*ledger).await, [failed("pi_1", "re_2", 5)]);
+}
+
+async fn a_refund_of_another_shop_is_unknown_until_its_payment_is_known(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = held(env, &*ledger, 1).await;
     let foreign = refund("re_1", "pi_1", RefundState::Failed, 5, [10, 50]);
@@ -339,6 +425,12 @@ async fn a_refund_of_another_shop_is_unknown(env: &TestEnv) {
     }
     assert!(
         pay(&*ledger, &item, 0, "pi_1").await.is_some(),
-        "nothing was kept"
+        "no return was kept"
     );
+    // It was not of another shop: its failure had come first.
+    ledger.note_return(&returned("pi_1", 10)).await.unwrap();
+    step(&*ledger, order_id(&item, 0), OrderState::Refunded).await;
+    assert_eq!(due(&*ledger).await, [failed("pi_1", "re_1", 5)]);
+    ledger.note_return(&returned("pi_1", 60)).await.unwrap();
+    assert_eq!(due(&*ledger).await, []);
 }

@@ -720,6 +720,10 @@ impl Refunds for UnresponsiveLedger {
         self.ledger.note_refund(report).await
     }
 
+    async fn settle_refunds(&self, payment: &PaymentId) -> Result<(), LedgerError> {
+        self.ledger.settle_refunds(payment).await
+    }
+
     async fn note_refund_done(&self, entry: u64, actor: &str) -> Result<bool, LedgerError> {
         self.ledger.note_refund_done(entry, actor).await
     }

@@ -81,9 +81,22 @@ pub enum Ended {
 
 impl Engine {
     /// Applies a payment to its order. Providers may report a payment repeatedly: the result is the
-    /// same.
+    /// same. No answer asks for money that was returned already.
     pub async fn pay(&self, id: OrderId, payment: &Payment) -> Result<Paid, EngineError> {
-        self.with_timeout(self.pay_or_wait(id, payment)).await
+        let paid = self.with_timeout(self.pay_or_wait(id, payment)).await?;
+        match paid {
+            Paid::NotPayable(_)
+            | Paid::Already
+            | Paid::InCart(_)
+            | Paid::OtherOrder
+            | Paid::OtherAmount { .. }
+            | Paid::OtherCurrency { .. }
+                if self.ledger.is_returned(&payment.id).await? =>
+            {
+                Ok(Paid::Returned)
+            }
+            paid => Ok(paid),
+        }
     }
 
     async fn pay_or_wait(&self, id: OrderId, payment: &Payment) -> Result<Paid, EngineError> {

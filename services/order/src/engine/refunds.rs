@@ -45,20 +45,46 @@ pub enum MoneyReturned {
 }
 
 impl Engine {
-    /// Records that the money was returned, and releases the units of the order if it has any.
+    /// Records that an admin has returned the money, and releases the units of the order if it has any.
     pub async fn refund(&self, id: OrderId) -> Result<Ended, EngineError> {
+        self.settle_refunds_of(id, is_paid_for).await?;
         self.refund_if(id, |_| true).await
     }
 
-    /// The same, if this payment has paid the order. Another payment of its buyer may have been
+    /// What an admin returns includes the money of refunds that have failed before. This comes before
+    /// the step to `refunded`: the request can be repeated until that is made, and a repeat after it
+    /// must not settle a refund that has failed since.
+    async fn settle_refunds_of(
+        &self,
+        id: OrderId,
+        applies: impl Fn(&Order) -> bool,
+    ) -> Result<(), EngineError> {
+        let until = Instant::now() + self.settings.order_timeout;
+        let recorded = self.with_timeout(self.recorded_order(id, until)).await?;
+        let order = recorded.filter(|order| order.cart.is_none() && applies(order));
+        match order.and_then(|order| order.payment) {
+            Some(payment) => self.settle_refunds(&payment).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Settles the refunds of the payment that are known to have failed.
+    pub(super) async fn settle_refunds(&self, payment: &PaymentId) -> Result<(), EngineError> {
+        let settled = self.ledger.settle_refunds(payment).await;
+        settled.map_err(EngineError::of_change)
+    }
+
+    /// The same as the provider reports it, if this payment has paid the order. Another payment of its buyer may have been
     /// returned because the order was paid already.
     async fn refund_payment(&self, id: OrderId, payment: &PaymentId) -> Result<Ended, EngineError> {
         self.refund_if(id, |order| order.payment.as_ref() == Some(payment))
             .await
     }
 
-    /// The same, if the order is `refund_due`: its payment found no units.
+    /// The same for an admin, if the order is `refund_due`: its payment found no units.
     pub(super) async fn refund_due_order(&self, id: OrderId) -> Result<Ended, EngineError> {
+        self.settle_refunds_of(id, |order| order.state == OrderState::RefundDue)
+            .await?;
         self.refund_if(id, |order| order.state == OrderState::RefundDue)
             .await
     }
@@ -68,10 +94,8 @@ impl Engine {
         id: OrderId,
         applies: impl Fn(&Order) -> bool,
     ) -> Result<Ended, EngineError> {
-        let target = |order: &Order| {
-            let paid = matches!(order.state, OrderState::Confirmed | OrderState::RefundDue);
-            (paid && applies(order)).then_some(OrderState::Refunded)
-        };
+        let target =
+            |order: &Order| (is_paid_for(order) && applies(order)).then_some(OrderState::Refunded);
         self.with_timeout(self.end(id, None, OrderState::Refunded, target))
             .await
     }
@@ -145,4 +169,8 @@ impl Engine {
         }
         Ok(noted)
     }
+}
+
+fn is_paid_for(order: &Order) -> bool {
+    matches!(order.state, OrderState::Confirmed | OrderState::RefundDue)
 }

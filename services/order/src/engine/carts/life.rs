@@ -78,9 +78,23 @@ impl Engine {
     }
 
     /// Applies a payment to all lines of its cart. Providers may report a payment repeatedly: the
-    /// result is the same.
+    /// result is the same. No answer asks for money that was returned already.
     pub async fn pay_cart(&self, id: CartId, payment: &Payment) -> Result<CartPaid, EngineError> {
-        self.with_timeout(self.pay_cart_or_wait(id, payment)).await
+        let paid = self
+            .with_timeout(self.pay_cart_or_wait(id, payment))
+            .await?;
+        match paid {
+            CartPaid::NotPayable(_)
+            | CartPaid::Already
+            | CartPaid::OtherOrder
+            | CartPaid::OtherAmount { .. }
+            | CartPaid::OtherCurrency { .. }
+                if self.ledger.is_returned(&payment.id).await? =>
+            {
+                Ok(CartPaid::Returned)
+            }
+            paid => Ok(paid),
+        }
     }
 
     async fn pay_cart_or_wait(
@@ -176,8 +190,13 @@ impl Engine {
             .await
     }
 
-    /// Records that the money was returned, and releases the units of all lines if they have any.
+    /// Records that an admin has returned the money, and releases the units of all lines if they have any.
     pub async fn refund_cart(&self, id: CartId) -> Result<CartEnded, EngineError> {
+        let cart = self.with_timeout(self.find_cart(id, None)).await?;
+        let cart = cart.filter(|cart| cart.state.may_become(CartState::Refunded));
+        if let Some(payment) = cart.and_then(|cart| cart.payment) {
+            self.settle_refunds(&payment).await?;
+        }
         self.with_timeout(self.end_cart(id, None, CartState::Refunded, |_| true))
             .await
     }

@@ -167,6 +167,30 @@ async fn a_failed_refund_has_its_own_key_and_leaves_the_list_when_it_is_done() {
     .await;
 }
 
+/// An admin returns the money of an order of which a refund has failed before.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_admin_returns_is_asked_for_once() {
+    on_both_ledgers(Options::default(), async |env| {
+        let (_, order) = env.ordered().await;
+        let paid = intent(&order, "pi_1", 1999);
+        env.stripe("payment_intent.succeeded", &paid).await;
+        let fails = refund("re_1", "pi_1", "failed", 100);
+        env.stripe_at(200, "refund.failed", &fails).await;
+        let path = format!("/v1/orders/{order}/refund");
+        for _ in 0..2 {
+            let returned = Answer::of(env.admin(Method::POST, &path)).await;
+            assert_eq!(returned.status, 200, "{returned:?}");
+            assert_eq!(env.due_back().await, Vec::<Value>::new());
+        }
+        // The refund of the admin fails as well. A repeat of the request does not settle that.
+        let again = refund("re_2", "pi_1", "failed", 300);
+        env.stripe_at(400, "refund.failed", &again).await;
+        Answer::of(env.admin(Method::POST, &path)).await;
+        assert_eq!(env.due_back().await, [failed("pi_1")]);
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn events_without_times_count_by_their_arrival() {
     on_both_ledgers(Options::default(), async |env| {
@@ -231,11 +255,13 @@ async fn a_payment_that_no_order_took_leaves_the_list_when_it_was_returned() {
         env.events_of(&item, "payment.refunded", 2).await;
         assert_eq!(env.state_of(&order).await, "confirmed");
         // Reported again, it is still returned.
-        let late = intent(&order, "pi_3", 1999);
-        is(
-            &env.stripe("payment_intent.succeeded", &late).await,
-            "already_paid",
-        );
+        for (payment, amount) in [("pi_1", 1), ("pi_3", 1999)] {
+            let late = intent(&order, payment, amount);
+            is(
+                &env.stripe("payment_intent.succeeded", &late).await,
+                "payment_returned",
+            );
+        }
         assert_eq!(env.due_back().await, Vec::<Value>::new());
         // The payment of the order itself, whatever the charge names.
         let own = charge(&other, "pi_2", true);

@@ -130,11 +130,12 @@ pub(crate) async fn run(reconciler: Arc<Reconciler>) {
     let interval = reconciler.settings.audit_interval;
     let look_interval = (interval / 4).min(LOOK_INTERVAL);
     let mut refunds = Instant::now();
+    let mut shown = HashSet::new();
     while !reconciler.pause(look_interval).await {
         let mut audited = Ok(());
         if refunds <= Instant::now() {
             refunds = Instant::now() + interval;
-            audited = show_refunds_due(&reconciler).await;
+            audited = show_refunds_due(&reconciler, &mut shown).await;
         }
         match audited.and(audit_due(&reconciler).await) {
             Ok(()) => error_latch.recovered(),
@@ -144,7 +145,14 @@ pub(crate) async fn run(reconciler: Arc<Reconciler>) {
 }
 
 /// Refunds change no row of a segment. Their orders and their journal entries have small indexes.
-async fn show_refunds_due(reconciler: &Reconciler) -> Result<(), ReconcilerError> {
+///
+/// A refund may fail long after its item was archived, and an item is archived while its gauge is 1. So
+/// this shows the items that have any, besides those that are live. `shown` are those of the last time,
+/// which go back to 0.
+async fn show_refunds_due(
+    reconciler: &Reconciler,
+    shown: &mut HashSet<ItemId>,
+) -> Result<(), ReconcilerError> {
     let due: HashMap<_, _> = reconciler
         .ledger
         .refunds_due_by_item()
@@ -157,10 +165,14 @@ async fn show_refunds_due(reconciler: &Reconciler) -> Result<(), ReconcilerError
         .await?
         .into_iter()
         .collect();
-    for id in reconciler.audits.items().keys() {
+    let live: HashSet<_> = reconciler.audits.items().keys().cloned().collect();
+    let refunds = due.keys().chain(failed.keys()).cloned();
+    let now: HashSet<_> = live.into_iter().chain(refunds).collect();
+    for id in now.union(shown) {
         gauges::show_refunds_due(id, due.get(id).copied().unwrap_or(0));
         gauges::show_failed_refunds(id, failed.get(id).copied().unwrap_or(0));
     }
+    *shown = now;
     Ok(())
 }
 

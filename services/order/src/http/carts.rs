@@ -310,7 +310,7 @@ pub(crate) struct NewCartPayment {
         (status = 404, description = "`cart_not_found`", body = Problem),
         (status = 409, description = "`cart_not_payable`, `already_paid`: the money must be returned; `payment_already_used`: the payment was reported for something else; `payment_returned`: its money was returned before", body = Problem),
         (status = 413, description = "`payload_too_large`", body = Problem),
-        (status = 422, description = "`amount_mismatch`, `currency_mismatch`: the journal has the payment; `cart_mismatch`: the body names another cart than the path", body = Problem),
+        (status = 422, description = "`amount_mismatch`, `currency_mismatch`: the journal has the payment, unless its amount is missing or 0; `cart_mismatch`: the body names another cart than the path", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: report it again; `payments_not_configured`: the service has no payment secret", body = Problem)))]
 pub(crate) async fn pay(
     State(app): State<App>,

@@ -71,7 +71,7 @@ fn order_id(text: &str) -> Result<OrderId, Problem> {
         (status = 404, description = "`order_not_found`", body = Problem),
         (status = 409, description = "`order_not_payable`, `already_paid`, `order_in_cart`: the money must be returned; `payment_already_used`: the payment was reported for another order; `payment_returned`: its money was returned before", body = Problem),
         (status = 413, description = "`payload_too_large`", body = Problem),
-        (status = 422, description = "`amount_mismatch`, `currency_mismatch`: the journal has the payment; `order_mismatch`: the body names another order than the path", body = Problem),
+        (status = 422, description = "`amount_mismatch`, `currency_mismatch`: the journal has the payment, unless its amount is missing or 0; `order_mismatch`: the body names another order than the path", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: report it again; `payments_not_configured`: the service has no payment secret", body = Problem)))]
 pub(crate) async fn pay(
     State(app): State<App>,

@@ -283,7 +283,7 @@ const PROBLEMS: &[Entry] = &[
     (
         "amount_mismatch",
         "422",
-        "The amount is not the price of the order. The order is unchanged, and the journal has the payment, unless its amount is 0.",
+        "The amount is not the price of the order. The order is unchanged, and the journal has the payment, unless its amount is missing or 0.",
         "Return the money, or report the payment with its right amount.",
     ),
     (

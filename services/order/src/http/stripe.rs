@@ -60,8 +60,8 @@ struct StripeData {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct StripeResult {
     /// `confirmed`, `refund_due`, `cancelled`, `refunded`, `ignored`; or why the money must be returned:
-    /// `order_not_payable`, `already_paid`, `payment_already_used`, `amount_mismatch`,
-    /// `currency_mismatch`. Of refunds: `payment_refunded`, a payment that has paid nothing was
+    /// `order_not_payable`, `cart_not_payable`, `order_in_cart`, `already_paid`, `payment_already_used`,
+    /// `amount_mismatch`, `currency_mismatch`. Of refunds: `payment_refunded`, a payment that has paid nothing was
     /// returned; `payment_returned`, its report came after that; `refund_failed`, money is due again;
     /// `noted`.
     #[schema(example = "confirmed")]

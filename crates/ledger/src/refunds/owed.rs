@@ -270,4 +270,23 @@ mod tests {
         let [failed] = known;
         assert_eq!(owed(&[failed, later], None), 0);
     }
+
+    #[test]
+    fn a_refund_that_has_failed_was_made_before_that() {
+        for created_at in [None, Some(at(15))] {
+            let report = RefundReport {
+                id: "re_1".into(),
+                payment: PaymentId::new("pi_1").unwrap(),
+                payer: None,
+                state: RefundState::Failed,
+                amount: 100,
+                currency: None,
+                created_at,
+                at: Some(at(11)),
+            };
+            let failed = advanced(&[], &report, at(20)).unwrap();
+            assert_eq!(failed.created_at, at(11));
+            assert_eq!(owed(&[failed], None), 100);
+        }
+    }
 }

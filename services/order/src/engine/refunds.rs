@@ -6,7 +6,7 @@
 
 use domain::{Cart, CartId, Order, OrderId, OrderState, PaymentId};
 use jiff::Timestamp;
-use ledger::{NotedRefund, PaymentReturn, RefundReport, ReturnedPayment};
+use ledger::{NotedRefund, PaymentReturn, RefundReport, RefundState, ReturnedPayment};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -166,6 +166,10 @@ impl Engine {
         } = &noted
         {
             tracing::warn!(order = %payer.order, payment = %report.payment, refund = %report.id, state = report.state.as_str(), "a refund has failed: the money must be returned again");
+        }
+        let has_failed = matches!(report.state, RefundState::Failed | RefundState::Canceled);
+        if noted == NotedRefund::Unknown && has_failed {
+            tracing::warn!(payment = %report.payment, refund = %report.id, state = report.state.as_str(), "a refund has failed whose payment is not known: it is of something else, or of an order that was purged");
         }
         Ok(noted)
     }

@@ -80,8 +80,9 @@ impl Engine {
     /// Applies a payment to all lines of its cart. Providers may report a payment repeatedly: the
     /// result is the same. No answer asks for money that was returned already.
     pub async fn pay_cart(&self, id: CartId, payment: &Payment) -> Result<CartPaid, EngineError> {
+        // Boxed: it holds the futures of all its steps, and payments are rare beside orders.
         let paid = self
-            .with_timeout(self.pay_cart_or_wait(id, payment))
+            .with_timeout(Box::pin(self.pay_cart_or_wait(id, payment)))
             .await?;
         match paid {
             CartPaid::NotPayable(_)

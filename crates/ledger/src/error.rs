@@ -148,6 +148,16 @@ impl LedgerError {
         }
     }
 
+    /// Whether the database would have answered any other call the same: it takes no writes, or gave
+    /// no connection. Nothing was changed.
+    pub fn is_of_all(&self) -> bool {
+        match self {
+            Self::Database(error) => answers::proves_unchanged(error),
+            Self::NotWritable(_) => true,
+            _ => false,
+        }
+    }
+
     /// Whether repeating the same call may succeed.
     pub fn is_retryable(&self) -> bool {
         matches!(

@@ -12,6 +12,7 @@ mod purge;
 mod readiness;
 mod refunds;
 mod requests;
+mod rounds;
 mod sessions;
 mod transitions;
 
@@ -94,10 +95,11 @@ pub enum EngineError {
     /// A store could not be used, and nothing was changed: the request was refused before it ran, or
     /// never sent. A retry is safe.
     #[error("a store refused, and nothing was changed")]
-    Unavailable(#[source] Box<EngineError>),
-    /// A change in the ledger failed, and may have been made. A repeat of the request resolves it.
-    #[error("a change in the ledger failed, and its outcome is unknown")]
-    ChangeUnknown(#[source] LedgerError),
+    Unavailable(#[source] Arc<EngineError>),
+    /// A change was made, or may have been made, and then a store failed. A repeat of the request
+    /// resolves it.
+    #[error("a change failed before it was complete, and its outcome is unknown")]
+    ChangeUnknown(#[source] Arc<EngineError>),
     /// The process is about to stop. Another one serves the same items.
     #[error("the process is stopping")]
     Stopping,
@@ -113,8 +115,22 @@ impl EngineError {
         if error.proves_unchanged() || !error.is_retryable() {
             Self::Ledger(error)
         } else {
-            Self::ChangeUnknown(error)
+            Self::after_change(error)
         }
+    }
+
+    /// The error of whatever follows a change that was made, or may have been: that a read or another
+    /// store failed proves nothing about the change.
+    pub(crate) fn after_change(error: impl Into<Self>) -> Self {
+        match error.into() {
+            unknown @ (Self::OutcomeUnknown(_) | Self::ChangeUnknown(_)) => unknown,
+            error => Self::ChangeUnknown(Arc::new(error)),
+        }
+    }
+
+    /// The error of a request before any store has changed anything for it.
+    pub(crate) fn before_change(error: impl Into<Self>) -> Self {
+        Self::Unavailable(Arc::new(error.into()))
     }
 
     /// Whether it is proven that nothing was changed.

@@ -59,7 +59,10 @@ impl Engine {
         match requested.map_err(EngineError::of_change)? {
             ledger::Changed::OtherVersion(item) => Ok(ArchiveRequested::OtherVersion(item.version)),
             ledger::Changed::NoItem => Ok(ArchiveRequested::NoItem),
-            _ => self.wait_for_archive(id).await,
+            _ => {
+                let archived = self.wait_for_archive(id).await;
+                archived.map_err(EngineError::after_change)
+            }
         }
     }
 

@@ -112,7 +112,8 @@ impl Engine {
         placement: CartPlacement,
         until: Instant,
     ) -> Result<CartPlaced, EngineError> {
-        let items = match self.items_of(&placement.lines).await? {
+        let items = self.items_of(&placement.lines).await;
+        let items = match items.map_err(EngineError::before_change)? {
             Ok(items) => items,
             Err(refused) => return Ok(refused),
         };
@@ -124,7 +125,12 @@ impl Engine {
             return Ok(CartPlaced::Shed { line });
         }
         let new = self.new_cart(placement, &items);
-        let (mut cart, replayed) = match self.ledger.create_cart(&new).await? {
+        let created = self.ledger.create_cart(&new).await;
+        let created = created.map_err(|error| match error.is_of_all() {
+            true => EngineError::before_change(error),
+            false => EngineError::of_change(error),
+        });
+        let (mut cart, replayed) = match created? {
             CreatedCart::New(cart) => (cart, false),
             CreatedCart::Known(cart) if has_same_lines(&cart, &new) => (cart, true),
             CreatedCart::Known(_) => return Ok(CartPlaced::KeyReused),
@@ -220,7 +226,15 @@ impl Engine {
                 true => Acknowledge::Recorded,
                 false => Acknowledge::Accepted,
             };
-            match self.take_line(&cart, line, acknowledge, until).await? {
+            let line_taken = self.take_line(&cart, line, acknowledge, until).await;
+            // No other request places lines of a cart of version 1. The row stays: a repeat of the
+            // request goes on with it, or a reconciler ends it after its deadline.
+            let is_first = cart.version == 1 && at == 0;
+            let line_taken = line_taken.map_err(|error| match is_first && took_nothing(&error) {
+                true => EngineError::before_change(error),
+                false => error,
+            });
+            match line_taken? {
                 Line::Taken => taken.push(line.order),
                 Line::Refused(reason) => {
                     let item = (reason != RefusalReason::TimedOut).then(|| line.item.clone());
@@ -420,6 +434,14 @@ impl Engine {
 
     async fn return_all(&self, orders: &[Order]) {
         join_all(orders.iter().map(|order| self.return_units_or_defer(order))).await;
+    }
+}
+
+/// Whether a line has certainly taken no units by the attempt that failed.
+fn took_nothing(error: &EngineError) -> bool {
+    match error {
+        EngineError::Stock(error) => error.proves_unchanged(),
+        error => error.proves_unchanged(),
     }
 }
 

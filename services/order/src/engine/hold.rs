@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use domain::{BuyerId, CartId, Order, OrderId, OrderState, SessionId};
 use jiff::Timestamp;
-use tokio::time::Instant;
 
 use super::{Engine, EngineError};
 
@@ -61,16 +60,14 @@ impl Engine {
         buyer: Option<&BuyerId>,
         change: &HoldChange,
     ) -> Result<Extended, EngineError> {
-        let until = Instant::now() + self.settings.order_timeout;
-        while Instant::now() < until {
-            let order = self
-                .recorded_order(id, until)
-                .await?
-                .filter(|order| buyer.is_none_or(|buyer| *buyer == order.buyer));
+        let mut rounds = self.rounds();
+        while let Some(until) = rounds.begin() {
+            let order = rounds.end(self.recorded_order(id, until).await)?;
+            let order = order.filter(|order| buyer.is_none_or(|buyer| *buyer == order.buyer));
             let Some(order) = order else {
                 return Ok(Extended::NotFound);
             };
-            if let Some(extended) = self.try_extend(order, change).await? {
+            if let Some(extended) = rounds.end(self.try_extend(order, change).await)? {
                 return Ok(extended);
             }
         }

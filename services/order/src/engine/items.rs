@@ -57,11 +57,13 @@ impl Engine {
         else {
             return Ok(None);
         };
-        for row in self.ledger.segments(&item.id).await? {
+        let rows = self.ledger.segments(&item.id).await;
+        for row in rows.map_err(EngineError::after_change)? {
             // A segment with a checkpoint has been opened before. If Redis has lost it, it must not
             // start again with all of its units.
             if row.checkpoint.is_none() {
-                self.stock.open_segment(&item, row.key.segment).await?;
+                let opened = self.stock.open_segment(&item, row.key.segment).await;
+                opened.map_err(EngineError::after_change)?;
             }
         }
         self.cache(item.clone());
@@ -80,7 +82,8 @@ impl Engine {
         let changed = self.ledger.change_item(id, change, expected, actor).await;
         let changed = changed.map_err(EngineError::of_change)?;
         if let Changed::Item(item) = &changed {
-            self.stock.configure(item).await?;
+            let configured = self.stock.configure(item).await;
+            configured.map_err(EngineError::after_change)?;
             self.cache(item.clone());
         }
         Ok(changed)
@@ -116,7 +119,10 @@ impl Engine {
             Changed::OtherChange(item) => Ok(Stocked::KeyReused {
                 version: item.version,
             }),
-            Changed::Item(_) => self.wait_for_transfers(&change).await,
+            Changed::Item(_) => {
+                let settled = self.wait_for_transfers(&change).await;
+                settled.map_err(EngineError::after_change)
+            }
         }
     }
 

@@ -100,45 +100,56 @@ impl Engine {
     }
 
     async fn pay_or_wait(&self, id: OrderId, payment: &Payment) -> Result<Paid, EngineError> {
-        let until = Instant::now() + self.settings.order_timeout;
-        while Instant::now() < until {
-            let Some(order) = self.recorded_order(id, until).await? else {
-                return Ok(Paid::NotFound);
-            };
-            if let Some(cart) = order.cart {
-                self.note_unless_own(&order, payment).await?;
-                return Ok(Paid::InCart(cart));
-            }
-            if let Some(refused) = self.other_amount(&order, payment).await? {
-                return Ok(refused);
-            }
-            let paid = match order.state {
-                OrderState::Held => self
-                    .step(&order, OrderState::Confirmed, Some(&payment.id))
-                    .await?
-                    .map(Paid::Order),
-                OrderState::Expired => self.pay_late(&order, payment, until).await?,
-                OrderState::Confirmed | OrderState::RefundDue | OrderState::Refunded
-                    if order.payment.as_ref() == Some(&payment.id) =>
-                {
-                    Some(Paid::Order(order.clone()))
-                }
-                OrderState::Confirmed | OrderState::RefundDue => {
-                    Some(self.paid_twice(&order, payment).await?)
-                }
-                OrderState::Cancelled | OrderState::Refunded | OrderState::Rejected => {
-                    Some(self.paid_unpayable(&order, payment).await?)
-                }
-            };
-            if let Some(paid) = paid {
+        let mut rounds = self.rounds();
+        while let Some(until) = rounds.begin() {
+            if let Some(paid) = rounds.end(self.pay_once(id, payment, until).await)? {
                 return Ok(paid);
-            }
-            // A concurrent transition was faster, or the payment cannot pay this order.
-            if let Some(refused) = self.spent(payment, &order).await? {
-                return Ok(refused);
             }
         }
         Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
+    }
+
+    /// `None`: the order has changed meanwhile, and must be read again.
+    async fn pay_once(
+        &self,
+        id: OrderId,
+        payment: &Payment,
+        until: Instant,
+    ) -> Result<Option<Paid>, EngineError> {
+        let Some(order) = self.recorded_order(id, until).await? else {
+            return Ok(Some(Paid::NotFound));
+        };
+        if let Some(cart) = order.cart {
+            self.note_unless_own(&order, payment).await?;
+            return Ok(Some(Paid::InCart(cart)));
+        }
+        if let Some(refused) = self.other_amount(&order, payment).await? {
+            return Ok(Some(refused));
+        }
+        let paid = match order.state {
+            OrderState::Held => self
+                .step(&order, OrderState::Confirmed, Some(&payment.id))
+                .await?
+                .map(Paid::Order),
+            OrderState::Expired => self.pay_late(&order, payment, until).await?,
+            OrderState::Confirmed | OrderState::RefundDue | OrderState::Refunded
+                if order.payment.as_ref() == Some(&payment.id) =>
+            {
+                Some(Paid::Order(order.clone()))
+            }
+            OrderState::Confirmed | OrderState::RefundDue => {
+                Some(self.paid_twice(&order, payment).await?)
+            }
+            OrderState::Cancelled | OrderState::Refunded | OrderState::Rejected => {
+                Some(self.paid_unpayable(&order, payment).await?)
+            }
+        };
+        if paid.is_some() {
+            return Ok(paid);
+        }
+        // A concurrent transition was faster, or the payment cannot pay this order.
+        let refused = self.spent(payment, &order).await;
+        refused.map_err(EngineError::after_change)
     }
 
     /// `None`: the amount is the price of the order.
@@ -232,7 +243,8 @@ impl Engine {
             Ok(Outcome::Held { .. }) => self
                 .wait_for_order(order.id, attempt, until)
                 .await
-                .map(|_| true),
+                .map(|_| true)
+                .map_err(EngineError::after_change),
             // A concurrent request took units under this id and released them since. The order has
             // changed, and must be read again.
             Ok(Outcome::Released) => Ok(true),
@@ -329,12 +341,10 @@ impl Engine {
         done: OrderState,
         target: impl Fn(&Order) -> Option<OrderState>,
     ) -> Result<Ended, EngineError> {
-        let until = Instant::now() + self.settings.order_timeout;
-        while Instant::now() < until {
-            let order = self
-                .recorded_order(id, until)
-                .await?
-                .filter(|order| buyer.is_none_or(|buyer| *buyer == order.buyer));
+        let mut rounds = self.rounds();
+        while let Some(until) = rounds.begin() {
+            let order = rounds.end(self.recorded_order(id, until).await)?;
+            let order = order.filter(|order| buyer.is_none_or(|buyer| *buyer == order.buyer));
             let Some(order) = order else {
                 return Ok(Ended::NotFound);
             };
@@ -347,7 +357,7 @@ impl Engine {
             let Some(to) = target(&order) else {
                 return Ok(Ended::Refused(order.state));
             };
-            if let Some(ended) = self.step(&order, to, None).await? {
+            if let Some(ended) = rounds.end(self.step(&order, to, None).await)? {
                 return Ok(Ended::Order(ended));
             }
         }

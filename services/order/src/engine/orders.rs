@@ -357,12 +357,12 @@ fn next_step(
     }
 }
 
-/// The result for an order from the ledger.
 /// The engine failed before a segment had seen the order.
 fn nothing_was_reserved(error: EngineError) -> EngineError {
-    EngineError::Unavailable(Box::new(error))
+    EngineError::before_change(error)
 }
 
+/// The result for an order from the ledger.
 fn placed_before(order: Order, price: Price, replayed: bool) -> Placed {
     let Order {
         id,

@@ -115,8 +115,12 @@ impl Engine {
             at,
         };
         let mut noted = self.note_return(&returned).await?;
-        if noted == ReturnedPayment::Unknown && self.is_recorded_soon(named).await? {
-            noted = self.note_return(&returned).await?;
+        if noted == ReturnedPayment::Unknown {
+            let recorded = self.is_recorded_soon(named).await;
+            if recorded.map_err(EngineError::after_change)? {
+                let again = self.note_return(&returned).await;
+                noted = again.map_err(EngineError::after_change)?;
+            }
         }
         let ReturnedPayment::Of(payer) = noted else {
             return Ok(MoneyReturned::Unknown);
@@ -129,14 +133,20 @@ impl Engine {
             return Ok(MoneyReturned::Unmatched(of));
         }
         let refunded = match of {
-            Payable::Order(order) => match self.refund_payment(order, payment).await? {
-                Ended::Order(order) => Some(MoneyReturned::Order(order)),
-                _ => None,
-            },
-            Payable::Cart(cart) => match self.refund_cart_payment(cart, payment).await? {
-                CartEnded::Cart(cart) => Some(MoneyReturned::Cart(cart)),
-                _ => None,
-            },
+            Payable::Order(order) => {
+                let ended = self.refund_payment(order, payment).await;
+                match ended.map_err(EngineError::after_change)? {
+                    Ended::Order(order) => Some(MoneyReturned::Order(order)),
+                    _ => None,
+                }
+            }
+            Payable::Cart(cart) => {
+                let ended = self.refund_cart_payment(cart, payment).await;
+                match ended.map_err(EngineError::after_change)? {
+                    CartEnded::Cart(cart) => Some(MoneyReturned::Cart(cart)),
+                    _ => None,
+                }
+            }
         };
         Ok(refunded.unwrap_or(MoneyReturned::Unmatched(of)))
     }

@@ -81,22 +81,29 @@ async fn work(
     while requests.recv_many(&mut batch, TRANSITION_BATCH_MAX).await > 0 {
         // After the timeout the senders of the answers are dropped. The callers then answer
         // "outcome unknown", and their clients retry.
-        if timeout(
-            batch_timeout,
-            make_all(&*ledger, std::mem::take(&mut batch)),
-        )
-        .await
-        .is_err()
-        {
-            tracing::warn!(
+        let made = make_all(&*ledger, std::mem::take(&mut batch));
+        match timeout(batch_timeout, made).await {
+            Ok(None) => {}
+            // What came meanwhile would wait as long for the same answer, and time out.
+            Ok(Some(refusal)) => {
+                while let Ok(request) = requests.try_recv() {
+                    let _ = request.answer.send(Err(refused(&refusal)));
+                }
+            }
+            Err(_) => tracing::warn!(
                 ?batch_timeout,
                 "the ledger did not answer a batch of transitions"
-            );
+            ),
         }
     }
 }
 
-async fn make_all(ledger: &dyn Ledger, requests: Vec<Request>) {
+fn refused(refusal: &Arc<EngineError>) -> EngineError {
+    EngineError::Unavailable(Arc::clone(refusal))
+}
+
+/// Returns why the ledger takes nothing now, if it said so.
+async fn make_all(ledger: &dyn Ledger, requests: Vec<Request>) -> Option<Arc<EngineError>> {
     let mut seen = HashSet::new();
     // Two transitions of one order were decided on the same version. The first wins, and the second
     // must read the order again.
@@ -115,34 +122,57 @@ async fn make_all(ledger: &dyn Ledger, requests: Vec<Request>) {
             for (answer, order) in answers.into_iter().zip(orders) {
                 let _ = answer.send(Ok(order));
             }
+            None
         }
-        Err(error) => fail_each(ledger, error, transitions, answers).await,
+        Err(error) if error.is_of_all() => {
+            let refusal = Arc::new(EngineError::Ledger(error));
+            for answer in answers {
+                let _ = answer.send(Err(refused(&refusal)));
+            }
+            Some(refusal)
+        }
+        Err(error) => repeat_each(ledger, error, transitions, answers).await,
     }
 }
 
 /// Retries each transition separately: an error may belong to one of them, and only that caller
-/// must get it.
-async fn fail_each(
+/// must get it. It stops when the ledger takes nothing at all: each further one would wait as long for a
+/// connection.
+async fn repeat_each(
     ledger: &dyn Ledger,
     error: LedgerError,
     transitions: Vec<Transition>,
     answers: Vec<oneshot::Sender<Answer>>,
-) {
+) -> Option<Arc<EngineError>> {
     tracing::debug!(
         error = &error as &dyn std::error::Error,
         "a batch of transitions failed"
     );
     // If the batch may have been committed, a refusal of the repeat proves nothing.
-    let of_repeat = |repeat: LedgerError| match error.proves_unchanged() {
-        true => EngineError::of_change(repeat),
-        false if repeat.is_retryable() => EngineError::ChangeUnknown(repeat),
-        false => EngineError::Ledger(repeat),
+    let may_have_committed = !error.proves_unchanged();
+    let of_repeat = |repeat: LedgerError| match may_have_committed && repeat.is_retryable() {
+        true => EngineError::after_change(repeat),
+        false => EngineError::of_change(repeat),
     };
-    for (transition, answer) in transitions.into_iter().zip(answers) {
-        let made = ledger
-            .transition(&[transition])
-            .await
-            .map(|mut orders| orders.pop().flatten());
+    let mut left = transitions.into_iter().zip(answers);
+    while let Some((transition, answer)) = left.next() {
+        let made = ledger.transition(&[transition]).await;
+        let made = match made {
+            Err(repeat) if repeat.is_of_all() => {
+                let refusal = Arc::new(EngineError::Ledger(repeat));
+                let error = || match may_have_committed {
+                    true => EngineError::ChangeUnknown(Arc::clone(&refusal)),
+                    false => refused(&refusal),
+                };
+                let _ = answer.send(Err(error()));
+                for (_, answer) in left {
+                    let _ = answer.send(Err(error()));
+                }
+                return Some(refusal);
+            }
+            made => made.map(|mut orders| orders.pop().flatten()),
+        };
         let _ = answer.send(made.map_err(of_repeat));
     }
+    None
 }

@@ -38,7 +38,7 @@ pub(crate) async fn erase(
 ) -> Result<Response, Problem> {
     let buyer = BuyerId::new(buyer)?;
     let erased = app.engine.ledger.erase_buyer(&buyer, &admin.name).await;
-    match erased.map_err(EngineError::from)? {
+    match erased.map_err(EngineError::of_change)? {
         Erased::Done { orders, kept } => {
             let erased = orders;
             Ok(axum::Json(ErasedBody { erased, kept }).into_response())

@@ -122,8 +122,12 @@ impl From<Webhook> for WebhookBody {
     }
 }
 
-fn failed(error: LedgerError) -> Problem {
+fn unread(error: LedgerError) -> Problem {
     Problem::from(EngineError::from(error))
+}
+
+fn unchanged_or_unknown(error: LedgerError) -> Problem {
+    Problem::from(EngineError::of_change(error))
 }
 
 fn refused(error: &TargetError) -> Problem {
@@ -176,7 +180,7 @@ pub(crate) async fn create(
     };
     let max = app.webhooks_max;
     let added = app.engine.ledger.add_webhook(&webhook, max).await;
-    if !added.map_err(failed)? {
+    if !added.map_err(unchanged_or_unknown)? {
         return Err(Problem::too_many_webhooks(max));
     }
     let location = HeaderValue::try_from(format!("/v1/webhooks/{}", webhook.id));
@@ -194,7 +198,7 @@ pub(crate) async fn create(
         (status = 503, description = "`unavailable`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn list(State(app): State<App>, _: AdminWith<Read>) -> Result<Response, Problem> {
-    let all = app.engine.ledger.webhooks().await.map_err(failed)?;
+    let all = app.engine.ledger.webhooks().await.map_err(unread)?;
     let data = all.into_iter().map(WebhookBody::from).collect();
     Ok(axum::Json(WebhookList { data }).into_response())
 }
@@ -211,7 +215,7 @@ pub(crate) async fn remove(
     Name(id): Name,
 ) -> Result<StatusCode, Problem> {
     let removed = app.engine.ledger.remove_webhook(parse(&id)?).await;
-    found(removed.map_err(failed)?)?;
+    found(removed.map_err(unchanged_or_unknown)?)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -228,7 +232,7 @@ pub(crate) async fn enable(
     Name(id): Name,
 ) -> Result<StatusCode, Problem> {
     let enabled = app.engine.ledger.enable_webhook(parse(&id)?).await;
-    found(enabled.map_err(failed)?)?;
+    found(enabled.map_err(unchanged_or_unknown)?)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -245,7 +249,7 @@ pub(crate) async fn test(
     Name(id): Name,
 ) -> Result<Response, Problem> {
     let id = parse(&id)?;
-    let all = app.engine.ledger.webhooks().await.map_err(failed)?;
+    let all = app.engine.ledger.webhooks().await.map_err(unread)?;
     let webhook = all.into_iter().find(|webhook| webhook.webhook.id == id);
     let webhook = webhook.ok_or_else(Problem::webhook_not_found)?;
     let sender = app.sender.as_ref().ok_or_else(Problem::internal)?;

@@ -233,7 +233,10 @@ async fn a_change_of_state_that_did_not_reach_redis_is_applied_later() {
         let paused = env
             .admin(Method::PUT, &format!("/v1/items/{item}/state"))
             .json(&json!({ "state": "paused" }));
-        Answer::of(paused).await.is(503, "unavailable");
+        // The ledger has committed the change, so `unavailable` would deny it.
+        Answer::of(paused).await.is(503, "outcome_unknown");
+        let state = env.engines[0].item(&item.parse().unwrap()).await.unwrap();
+        assert_eq!(state.unwrap().state, domain::ItemState::Paused);
         redis.restart().await.unwrap();
         let mut attempt = 0;
         eventually("an item that does not sell any more", async || {

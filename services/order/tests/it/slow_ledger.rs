@@ -3,6 +3,7 @@
 
 use std::{pin::pin, time::Duration};
 
+use futures::future::join_all;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use testkit::{eventually, timeout};
@@ -255,6 +256,46 @@ async fn a_refusal_that_proves_unchanged_is_no_unknown_outcome() {
         })
         .await;
     }
+}
+
+/// What a reload makes of a server: its sessions refuse changes, and new ones can only read. While the
+/// pool looks for a server that can write, each transaction waits 3 s for a connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn payments_that_meet_a_read_only_ledger_share_one_wait_and_one_answer() {
+    const PAYMENTS: usize = 6;
+    open(on_postgres(Duration::from_secs(10)), async |env| {
+        let item = env.create(json!({ "stock": 20, "segments": 1 })).await;
+        let mut orders = Vec::new();
+        for n in 0..PAYMENTS {
+            orders.push(env.hold(&item, &format!("buyer-{n}"), "k").await);
+        }
+        env.settled_audit(&item).await;
+        refuse_changes(&env, "25006", When::AtOnce).await;
+        set_database(&env, "SET default_transaction_read_only = on").await;
+        let pay = |n: usize| {
+            let (env, order) = (&env, &orders[n]);
+            async move { env.pay(order, &format!("pay-{n}")).await }
+        };
+        // One wait for each payment would take longer than a request may.
+        for answer in join_all((0..PAYMENTS).map(pay)).await {
+            answer.is(503, "unavailable");
+        }
+        set_database(&env, "RESET default_transaction_read_only").await;
+        run(&env, "DROP TRIGGER refuse ON orders").await;
+        for n in 0..PAYMENTS {
+            known(async || pay(n).await).await.is_now("confirmed");
+        }
+    })
+    .await;
+}
+
+/// A setting for the next sessions of the database.
+async fn set_database(env: &TestEnv, setting: &str) {
+    let statement = format!(
+        "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE; \
+         DO $$ BEGIN EXECUTE format('ALTER DATABASE %I {setting}', current_database()); END $$"
+    );
+    run(env, &statement).await;
 }
 
 /// Runs a statement directly on the database.

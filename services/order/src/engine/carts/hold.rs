@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use domain::{BuyerId, Cart, CartId, CartState, ItemId};
-use tokio::time::Instant;
 
 use super::super::{Engine, EngineError, HoldChange};
 
@@ -45,16 +44,16 @@ impl Engine {
         buyer: Option<&BuyerId>,
         change: &HoldChange,
     ) -> Result<CartExtended, EngineError> {
-        let until = Instant::now() + self.settings.order_timeout;
+        let mut rounds = self.rounds();
         let hold = change
             .seconds
             .map(|seconds| Duration::from_secs(seconds.into()));
-        while Instant::now() < until {
-            let Some(cart) = self.find_cart(id, buyer).await? else {
+        while rounds.begin().is_some() {
+            let Some(cart) = rounds.end(self.find_cart(id, buyer).await)? else {
                 return Ok(CartExtended::NotFound);
             };
             if let Some(seconds) = change.seconds {
-                let shortest = self.shortest_cap(&cart).await?;
+                let shortest = rounds.end(self.shortest_cap(&cart).await)?;
                 if let Some((max_seconds, item)) = shortest.filter(|(max, _)| seconds > *max) {
                     return Ok(CartExtended::TooLong { item, max_seconds });
                 }
@@ -62,14 +61,15 @@ impl Engine {
             if cart.state != CartState::Held {
                 return Ok(CartExtended::Refused(cart.state));
             }
-            let extended = match (self.session_to_name(cart.id.as_uuid(), change).await?, hold) {
+            let session = self.session_to_name(cart.id.as_uuid(), change).await;
+            let extended = match (rounds.end(session)?, hold) {
                 (Some(session), hold) => self.ledger.name_cart_session(&cart, session, hold).await,
                 (None, Some(hold)) => self.ledger.extend_cart(&cart, hold).await,
                 (None, None) => Ok(Some(cart)),
             };
-            let extended = extended.map_err(EngineError::of_change)?;
+            let extended = extended.map_err(EngineError::of_change);
             // `None`: a concurrent change was faster.
-            if let Some(extended) = extended {
+            if let Some(extended) = rounds.end(extended)? {
                 return Ok(CartExtended::Cart(extended));
             }
         }

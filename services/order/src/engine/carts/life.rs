@@ -3,7 +3,6 @@
 use domain::{BuyerId, Cart, CartId, CartState, OrderState};
 use ledger::{CartStep, NewJournalEntry, Page};
 use serde_json::json;
-use tokio::time::Instant;
 
 use super::super::{
     Engine, EngineError,
@@ -103,46 +102,67 @@ impl Engine {
         id: CartId,
         payment: &Payment,
     ) -> Result<CartPaid, EngineError> {
-        let until = Instant::now() + self.settings.order_timeout;
-        while Instant::now() < until {
-            let Some(cart) = self.ledger.cart(id).await? else {
-                return Ok(CartPaid::NotFound);
-            };
-            if let Some(refused) = refused(&cart, payment) {
-                // A report that lacks its amount is sent again with it.
-                if !matches!(refused, CartPaid::NoAmount { .. }) {
-                    self.note_unmatched_cart_payment(&cart, payment).await?;
-                }
-                return Ok(refused);
-            }
-            let to = match cart.state {
-                // Its buyer learns its id when it is held, so this is a matter of moments.
-                CartState::Placing => {
-                    tokio::time::sleep(POLL_PAUSE_MAX).await;
-                    continue;
-                }
-                CartState::Held => CartState::Confirmed,
-                CartState::Expired => CartState::RefundDue,
-                _ => return Ok(CartPaid::Cart(cart)),
-            };
-            let step = CartStep {
-                payment: Some(payment.id.clone()),
-                ..CartStep::to(&cart, to)
-            };
-            if let Some(stepped) = self.step_cart(&step).await? {
-                return Ok(CartPaid::Cart(stepped.cart));
-            }
-            // A concurrent step was faster, or the payment was returned, or something else has it.
-            if self.ledger.is_returned(&payment.id).await? {
-                return Ok(CartPaid::Returned);
-            }
-            let payer = self.ledger.paid_order(&payment.id).await?;
-            if payer.is_some_and(|payer| payer.as_uuid() != cart.id.as_uuid()) {
-                self.note_unmatched_cart_payment(&cart, payment).await?;
-                return Ok(CartPaid::OtherOrder);
+        let mut rounds = self.rounds();
+        while rounds.begin().is_some() {
+            if let Some(paid) = rounds.end(self.pay_cart_once(id, payment).await)? {
+                return Ok(paid);
             }
         }
         Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
+    }
+
+    /// `None`: the cart has changed meanwhile, and must be read again.
+    async fn pay_cart_once(
+        &self,
+        id: CartId,
+        payment: &Payment,
+    ) -> Result<Option<CartPaid>, EngineError> {
+        let Some(cart) = self.ledger.cart(id).await? else {
+            return Ok(Some(CartPaid::NotFound));
+        };
+        if let Some(refused) = refused(&cart, payment) {
+            // A report that lacks its amount is sent again with it.
+            if !matches!(refused, CartPaid::NoAmount { .. }) {
+                self.note_unmatched_cart_payment(&cart, payment).await?;
+            }
+            return Ok(Some(refused));
+        }
+        let to = match cart.state {
+            // Its buyer learns its id when it is held, so this is a matter of moments.
+            CartState::Placing => {
+                tokio::time::sleep(POLL_PAUSE_MAX).await;
+                return Ok(None);
+            }
+            CartState::Held => CartState::Confirmed,
+            CartState::Expired => CartState::RefundDue,
+            _ => return Ok(Some(CartPaid::Cart(cart))),
+        };
+        let step = CartStep {
+            payment: Some(payment.id.clone()),
+            ..CartStep::to(&cart, to)
+        };
+        if let Some(stepped) = self.step_cart(&step).await? {
+            return Ok(Some(CartPaid::Cart(stepped.cart)));
+        }
+        let refused = self.cart_payment_spent(&cart, payment).await;
+        refused.map_err(EngineError::after_change)
+    }
+
+    /// Why the payment did not pay the cart. `None`: a concurrent step was faster.
+    async fn cart_payment_spent(
+        &self,
+        cart: &Cart,
+        payment: &Payment,
+    ) -> Result<Option<CartPaid>, EngineError> {
+        if self.ledger.is_returned(&payment.id).await? {
+            return Ok(Some(CartPaid::Returned));
+        }
+        let payer = self.ledger.paid_order(&payment.id).await?;
+        if payer.is_some_and(|payer| payer.as_uuid() != cart.id.as_uuid()) {
+            self.note_unmatched_cart_payment(cart, payment).await?;
+            return Ok(Some(CartPaid::OtherOrder));
+        }
+        Ok(None)
     }
 
     /// Journals a payment that the cart cannot take, because an operator has to return the money.
@@ -220,9 +240,9 @@ impl Engine {
         to: CartState,
         applies: impl Fn(&Cart) -> bool,
     ) -> Result<CartEnded, EngineError> {
-        let until = Instant::now() + self.settings.order_timeout;
-        while Instant::now() < until {
-            let Some(cart) = self.find_cart(id, buyer).await? else {
+        let mut rounds = self.rounds();
+        while rounds.begin().is_some() {
+            let Some(cart) = rounds.end(self.find_cart(id, buyer).await)? else {
                 return Ok(CartEnded::NotFound);
             };
             if cart.state == to {
@@ -231,7 +251,7 @@ impl Engine {
             if !cart.state.may_become(to) || !applies(&cart) {
                 return Ok(CartEnded::Refused(cart.state));
             }
-            if let Some(stepped) = self.step_cart(&CartStep::to(&cart, to)).await? {
+            if let Some(stepped) = rounds.end(self.step_cart(&CartStep::to(&cart, to)).await)? {
                 return Ok(CartEnded::Cart(stepped.cart));
             }
         }

@@ -103,6 +103,9 @@ pub enum ReadOnly {
     /// A setting of the server, the database or the role.
     #[error("its transactions are read only (default_transaction_read_only)")]
     Transactions,
+    /// It has refused a write of this process a moment ago, and there was no commit since.
+    #[error("its disk is full (53100)")]
+    FullDisk,
 }
 
 /// All errors of `sqlx` pass here, which is why the doubt about connections begins here.

@@ -5,6 +5,7 @@ mod carts;
 mod connections;
 mod doubt;
 mod events;
+mod full_disk;
 mod inspection;
 mod items;
 mod life;
@@ -31,6 +32,7 @@ use sqlx::{PgPool, Postgres, postgres::PgConnectOptions};
 use self::{probe::Probe, session::Plans};
 use crate::{DatabaseReport, Ledger, LedgerError, PoolSettings, migrations, transaction::Transact};
 pub(crate) use doubt::raise as doubt_connections;
+pub(crate) use full_disk::remember as remember_full_disk;
 
 /// Times leave the database as milliseconds since 1970, the unit of the whole engine.
 macro_rules! item_columns {
@@ -159,7 +161,11 @@ type Transaction = sqlx::Transaction<'static, Postgres>;
 #[async_trait]
 impl Transact for Transaction {
     async fn commit(self) -> Result<(), LedgerError> {
-        Transaction::commit(self).await.map_err(LedgerError::commit)
+        Transaction::commit(self)
+            .await
+            .map_err(LedgerError::commit)?;
+        full_disk::forget();
+        Ok(())
     }
 
     async fn roll_back(self) {

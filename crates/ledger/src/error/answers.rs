@@ -6,7 +6,7 @@
 
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
-use crate::postgres::doubt_connections;
+use crate::postgres::{doubt_connections, remember_full_disk};
 
 /// What a code of a database means.
 struct Answer {
@@ -32,6 +32,9 @@ const fn row(
     }
 }
 
+/// The code of PostgreSQL.
+const DISK_FULL: &str = "53100";
+
 /// Codes of PostgreSQL. The administrator's shutdown may reach a statement that has already
 /// committed and waits for a replica, so it proves nothing.
 const POSTGRES: [Answer; 12] = [
@@ -40,7 +43,7 @@ const POSTGRES: [Answer; 12] = [
     row("28000", "login not allowed", true, false),
     row("28P01", "wrong password", true, false),
     row("3D000", "no such database", true, false),
-    row("53100", "disk full", true, false),
+    row(DISK_FULL, "disk full", true, false),
     row("53200", "out of memory", true, false),
     row("53300", "too many connections", true, false),
     row("57P01", "shutdown by the administrator", false, true),
@@ -110,8 +113,11 @@ pub(super) fn is_of_pooler(error: &sqlx::Error) -> bool {
     code.is_some_and(|code| OF_POOLER.contains(&&*code))
 }
 
-/// Lets the pools drop their connections after an answer of a wrong server.
+/// Lets the pools drop their connections after an answer of a wrong server, and remembers a full disk.
 pub(super) fn note(error: &sqlx::Error) {
+    if answer(error).is_some_and(|answer| answer.code == DISK_FULL) {
+        remember_full_disk();
+    }
     if let Some(answer) = answer(error).filter(|answer| answer.is_of_wrong_server) {
         tracing::debug!(
             code = answer.code,

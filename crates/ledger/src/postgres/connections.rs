@@ -55,8 +55,11 @@ async fn is_usable(connection: &mut PgConnection, meta: PoolConnectionMetadata) 
     let asked = session::read_only(connection).instrument(upkeep());
     let wrong = match timeout(ASK_TIMEOUT, asked).await {
         Ok(Ok(None)) => return true,
-        Ok(Ok(Some(_))) | Err(_) => true,
+        Ok(Ok(Some(_))) => true,
         Ok(Err(error)) => answers::is_of_wrong_server(&error),
+        // It costs this connection. A server that stalls is the right one: were all connections in
+        // doubt, every process would connect anew to a server that is slow already.
+        Err(_) => false,
     };
     if wrong {
         doubt::raise();

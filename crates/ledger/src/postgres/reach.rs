@@ -35,17 +35,25 @@ pub(super) async fn check(
         .connect_with(options.clone())
         .await?;
     let mut connection = pool.acquire().await?.detach();
-    let checked = check_session(&mut connection, options).await;
-    // Closed in an orderly way, to keep the server's log free of warnings.
-    let _ = connection.close().await;
+    let checked = check_session(&mut connection, options, timeout / 2);
+    let checked = tokio::time::timeout(timeout, checked).await;
+    let checked = checked.unwrap_or(Err(LedgerError::NoAnswer(timeout)));
+    // Closed in an orderly way, to keep the server's log free of warnings. One that did not answer is
+    // dropped: it would not answer this either.
+    if !matches!(checked, Err(LedgerError::NoAnswer(_))) {
+        let _ = connection.close().await;
+    }
     checked
 }
 
 async fn check_session(
     connection: &mut PgConnection,
     options: &PgConnectOptions,
+    patience: Duration,
 ) -> Result<(), LedgerError> {
-    if is_in_transaction_mode(connection, options).await? {
+    // A pooler in session mode with one connection left lets the second one wait for it, for ever.
+    let compared = tokio::time::timeout(patience, is_in_transaction_mode(connection, options));
+    if compared.await.unwrap_or(false) {
         return Err(LedgerError::PoolerMode);
     }
     match read_only(connection).await? {
@@ -54,17 +62,14 @@ async fn check_session(
     }
 }
 
-async fn is_in_transaction_mode(
-    connection: &mut PgConnection,
-    options: &PgConnectOptions,
-) -> Result<bool, LedgerError> {
-    // The server may have no connection left for a second one.
+async fn is_in_transaction_mode(connection: &mut PgConnection, options: &PgConnectOptions) -> bool {
+    // The server may have no connection left for a second one, or may end it.
     let Ok(mut second) = options.connect().await else {
-        return Ok(false);
+        return false;
     };
     let shared = are_shared(connection, &mut second).await;
     let _ = second.close().await;
-    Ok(shared?)
+    shared.unwrap_or(false)
 }
 
 /// Whether the connections have been seen to have no session of their own. A pooler hands out the

@@ -291,9 +291,11 @@ async fn payments_that_meet_a_read_only_ledger_share_one_wait_and_one_answer() {
 
 /// A setting for the next sessions of the database.
 async fn set_database(env: &TestEnv, setting: &str) {
+    // This session itself may be one that can only read.
     let statement = format!(
-        "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE; \
-         DO $$ BEGIN EXECUTE format('ALTER DATABASE %I {setting}', current_database()); END $$"
+        "BEGIN READ WRITE; \
+         DO $$ BEGIN EXECUTE format('ALTER DATABASE %I {setting}', current_database()); END $$; \
+         COMMIT"
     );
     run(env, &statement).await;
 }

@@ -161,6 +161,16 @@ impl LedgerError {
         }
     }
 
+    /// Whether the server itself has said that it takes nothing now. A connection that was not had in time
+    /// says less: the pool may have been full.
+    pub fn is_said_by_server(&self) -> bool {
+        let by_server = match self {
+            Self::Database(error) => error.as_database_error().is_some(),
+            error => matches!(error, Self::NotWritable(_)),
+        };
+        by_server && self.is_of_all()
+    }
+
     /// Whether repeating the same call may succeed.
     pub fn is_retryable(&self) -> bool {
         matches!(

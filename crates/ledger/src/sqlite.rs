@@ -11,6 +11,7 @@ mod inspection;
 mod items;
 mod life;
 mod listing;
+mod probe;
 mod processes;
 mod purge;
 mod reading;
@@ -31,12 +32,10 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
+use self::probe::Probe;
 use crate::{
-    DatabaseReport, Ledger, LedgerError, PoolSettings,
-    convert::column,
-    migrations,
-    postgres::reading_connections,
-    transaction::{self, Transact},
+    DatabaseReport, Ledger, LedgerError, PoolSettings, convert::column, migrations,
+    postgres::reading_connections, transaction::Transact,
 };
 
 /// How long a writer waits for the write of another process.
@@ -93,6 +92,7 @@ pub(crate) struct SqliteLedger {
     /// For lists and the sums of audits. However many are read, orders keep their readers.
     lists: SqlitePool,
     writer: SqlitePool,
+    probe: Probe,
 }
 
 impl SqliteLedger {
@@ -114,6 +114,7 @@ impl SqliteLedger {
         let acquire_timeout = settings.acquire_timeout.unwrap_or(BUSY_TIMEOUT);
         let pool = |connections| pool(connections).acquire_timeout(acquire_timeout);
         let writer = open(pool(1), &options).await?;
+        let probe = Probe::new(&options);
         let lists = options.clone();
         let reads =
             pool(reading_connections(settings.connections)).connect_lazy_with(options.clone());
@@ -126,6 +127,7 @@ impl SqliteLedger {
             reads,
             lists,
             writer,
+            probe,
         })
     }
 
@@ -209,19 +211,8 @@ impl Ledger for SqliteLedger {
         Ok(())
     }
 
-    /// Commits one page of the file: the header, with the version number that it has. Nothing less
-    /// tells of a full disk, because SQLite writes nothing before a commit.
     async fn check_writable(&self) -> Result<(), LedgerError> {
-        let mut transaction = self.write().await?;
-        let version: i64 = sqlx::query_scalar("PRAGMA user_version")
-            .fetch_one(&mut *transaction)
-            .await?;
-        let same = format!("PRAGMA user_version = {version}");
-        let written = sqlx::raw_sql(sqlx::AssertSqlSafe(same))
-            .execute(&mut *transaction)
-            .await;
-        let written = written.map(|_| ()).map_err(LedgerError::from);
-        transaction::end(transaction, written).await
+        self.probe.check().await
     }
 }
 

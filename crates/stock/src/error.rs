@@ -98,7 +98,7 @@ impl StockError {
     }
 
     /// Whether a server has answered, and refused to run the request.
-    pub(crate) fn is_refusal(&self) -> bool {
+    pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Redis(error) if !error.is_io_error() && refusal::proves_unchanged(error))
     }
 

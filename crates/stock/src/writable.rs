@@ -46,8 +46,17 @@ impl WriteCheck {
     pub fn refusal(&self) -> Option<String> {
         match &self.result {
             Ok(()) => None,
-            Err(StockError::Redis(error)) => Some(said(error)),
-            Err(error) => Some(error.to_string()),
+            Err(error) => Some(error.in_words_of_server()),
+        }
+    }
+}
+
+impl StockError {
+    /// The error in the server's own words, where it has said something: `OOM command not allowed...`.
+    pub fn in_words_of_server(&self) -> String {
+        match self {
+            Self::Redis(error) => said(error),
+            error => error.to_string(),
         }
     }
 }

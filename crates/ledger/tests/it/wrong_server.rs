@@ -117,17 +117,26 @@ async fn one_refusal_drops_all_connections_to_a_server_that_became_read_only() {
     standby.promote().await.unwrap();
     env.fill_pool().await;
     env.address.set_target(standby.port());
-    execute(
-        &env.primary,
-        "ALTER SYSTEM SET default_transaction_read_only = on",
-    )
-    .await;
-    execute(&env.primary, "SELECT pg_reload_conf()").await;
-    eventually("the new setting", async || {
-        let setting = "SELECT 1 WHERE current_setting('default_transaction_read_only') = 'on'";
-        execute(&env.primary, setting).await == 1
-    })
-    .await;
+    let becomes_read_only = async {
+        let sql = "ALTER SYSTEM SET default_transaction_read_only = on";
+        execute(&env.primary, sql).await;
+        execute(&env.primary, "SELECT pg_reload_conf()").await;
+        eventually("the new setting", async || {
+            let setting = "SELECT 1 WHERE current_setting('default_transaction_read_only') = 'on'";
+            execute(&env.primary, setting).await == 1
+        })
+        .await;
+    };
+    // A connection that was idle would be asked, and replaced without a doubt.
+    let all_are_busy = async {
+        loop {
+            env.fill_pool().await;
+        }
+    };
+    tokio::select! {
+        () = becomes_read_only => {}
+        () = all_are_busy => {}
+    }
 
     let mut refusals = 0;
     eventually("an order at the new primary", async || {
@@ -141,6 +150,7 @@ async fn one_refusal_drops_all_connections_to_a_server_that_became_read_only() {
         }
     })
     .await;
+    // Without the doubt, each of the four connections is refused once.
     assert!(refusals <= 1, "one for each connection: {refusals}");
     assert_eq!(
         execute(&standby, "SELECT 1 FROM items WHERE id = 'vase'").await,

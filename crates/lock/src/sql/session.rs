@@ -39,9 +39,12 @@ impl<DB: SessionDialect> Session<DB> {
             .into_bytes()
             .into();
         let options = server.database.pool.connect_options();
+        let limit = server.database.timeout.max(CONNECT_TIMEOUT_MIN);
         let connected = async {
             let mut connection = DB::Connection::connect_with(&options).await?;
-            if server.is_pooler(&mut connection, &options).await? {
+            let patience = limit / 2;
+            let pooler = server.is_pooler(&mut connection, &options, patience);
+            if pooler.await? {
                 return Ok(Err(Answer::Failed(Arc::new(PoolerMode))));
             }
             DB::run(&mut connection, DB::settings(server.timing.lease.length)).await?;
@@ -51,7 +54,6 @@ impl<DB: SessionDialect> Session<DB> {
             }
             Ok(Ok(connection))
         };
-        let limit = server.database.timeout.max(CONNECT_TIMEOUT_MIN);
         let connection = timeout(limit, connected)
             .await
             .map_err(|_| Answer::TimedOut)?

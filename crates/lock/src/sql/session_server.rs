@@ -1,9 +1,12 @@
 //! The database of session locks, apart from the sessions themselves.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use sqlx::{Connection, Error};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::{
     database::{Database, trusted},
@@ -52,23 +55,29 @@ impl<DB: SessionDialect> SessionServer<DB> {
 
     /// Whether a pooler gives each transaction to another session. It hands out the session that was
     /// used last, or all in turn: the former shows between two connections, the latter in one. A
-    /// server never shows either.
+    /// server never shows either. `patience`: how long a second connection may take.
     pub(crate) async fn is_pooler(
         &self,
         connection: &mut DB::Connection,
         options: &Options<DB>,
+        patience: Duration,
     ) -> Result<bool, Error> {
         let Some(session) = DB::SESSION_ID.filter(|_| !self.direct.load(Ordering::Relaxed)) else {
             return Ok(false);
         };
-        // The server may have no connection left for a second one.
-        let Ok(mut second) = DB::Connection::connect_with(options).await else {
-            return Ok(false);
-        };
         let before = number::<DB>(connection, session.into()).await?;
         let after = number::<DB>(connection, session.into()).await?;
-        let other = number::<DB>(&mut second, session.into()).await?;
-        let _ = second.close().await;
+        let other = async {
+            let mut second = DB::Connection::connect_with(options).await?;
+            let other = number::<DB>(&mut second, session.into()).await;
+            let _ = second.close().await;
+            other
+        };
+        // The server may have no connection left for a second one, and a pooler in session mode lets it
+        // wait for one. Then the next lock asks again.
+        let Ok(Ok(other)) = timeout(patience, other).await else {
+            return Ok(before != after);
+        };
         let shared = before != after || after == other;
         self.direct.store(!shared, Ordering::Relaxed);
         Ok(shared)

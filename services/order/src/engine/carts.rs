@@ -113,7 +113,7 @@ impl Engine {
         until: Instant,
     ) -> Result<CartPlaced, EngineError> {
         let items = self.items_of(&placement.lines).await;
-        let items = match items.map_err(EngineError::before_change)? {
+        let items = match items.map_err(|error| self.nothing_was_reserved(error))? {
             Ok(items) => items,
             Err(refused) => return Ok(refused),
         };
@@ -127,7 +127,7 @@ impl Engine {
         let new = self.new_cart(placement, &items);
         let created = self.ledger.create_cart(&new).await;
         let created = created.map_err(|error| match error.is_of_all() {
-            true => EngineError::before_change(error),
+            true => self.nothing_was_reserved(error),
             false => EngineError::of_change(error),
         });
         let (mut cart, replayed) = match created? {
@@ -231,7 +231,7 @@ impl Engine {
             // request goes on with it, or a reconciler ends it after its deadline.
             let is_first = cart.version == 1 && at == 0;
             let line_taken = line_taken.map_err(|error| match is_first && took_nothing(&error) {
-                true => EngineError::before_change(error),
+                true => self.nothing_was_reserved(error),
                 false => error,
             });
             match line_taken? {

@@ -105,7 +105,7 @@ impl Engine {
             None => match self
                 .with_deadline(until, self.known(&placement.item))
                 .await
-                .map_err(nothing_was_reserved)?
+                .map_err(|error| self.nothing_was_reserved(error))?
             {
                 Some(known) => known,
                 None => return Ok(Placed::ItemNotFound),
@@ -146,7 +146,7 @@ impl Engine {
                 return Box::pin(self.with_deadline(until, placed)).await;
             }
             Some(Err(error)) if error.proves_unchanged() => {
-                return Err(nothing_was_reserved(error.into()));
+                return Err(self.nothing_was_reserved(error));
             }
             Some(Err(error)) => return Err(error.into()),
         };
@@ -162,6 +162,14 @@ impl Engine {
                 .await
             }
         }
+    }
+
+    /// The error of an order or cart that has reserved nothing. If a store has refused it, the process is
+    /// not ready from now on: whoever asks next must not hear what an older look has seen.
+    pub(super) fn nothing_was_reserved(&self, error: impl Into<EngineError>) -> EngineError {
+        let error = error.into();
+        self.readiness.note_refusal(&error);
+        EngineError::before_change(error)
     }
 
     async fn read_ledger(
@@ -355,11 +363,6 @@ fn next_step(
         }
         Outcome::Released => NextStep::ReadLedger(LedgerRead::WhenRecorded { replayed: true }),
     }
-}
-
-/// The engine failed before a segment had seen the order.
-fn nothing_was_reserved(error: EngineError) -> EngineError {
-    EngineError::before_change(error)
 }
 
 /// The result for an order from the ledger.

@@ -445,7 +445,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "log",
         "STOCKADE_LOG",
-        "info,sqlx::postgres::notice=warn,async_nats=off,lapin=off",
+        "info,sqlx::postgres::notice=warn,async_nats=off,lapin=off,sqlx_core::pool=off",
         "log filter, such as `info` or `stock=debug,info`",
     ),
     setting(

@@ -52,6 +52,7 @@ pub use error::{LedgerError, NotWritable, ReadOnly};
 pub use events::{Event, EventCursor, EventKind, Events, InvalidCursor};
 pub use inspection::{DatabaseConnections, DatabaseReplica, DatabaseReport};
 pub use life::{PendingReturn, Transition};
+pub use postgres::postgres_connections;
 pub use processes::{ProcessReport, ReportedLock, RequestCounts, SeenProcess};
 pub use purge::{GoodAudit, PurgeRequest, PurgeStep};
 pub use refunds::{NotedRefund, Payer, PaymentReturn, RefundReport, RefundState, ReturnedPayment};

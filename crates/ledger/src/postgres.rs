@@ -134,6 +134,13 @@ impl PostgresLedger {
     }
 }
 
+/// How many connections to PostgreSQL a ledger opens with so many for its steps, at most. Before them, its
+/// start opens two, which it closes.
+pub fn postgres_connections(steps: u32) -> u32 {
+    const PROBE: u32 = 1;
+    steps + reading_connections(steps) + LIST_CONNECTIONS + AUDIT_CONNECTIONS + PROBE
+}
+
 /// Connections for reads without a step: half as many as for steps. Opened when they are needed.
 pub(crate) fn reading_connections(connections: u32) -> u32 {
     connections.div_ceil(2)
@@ -195,5 +202,16 @@ impl Ledger for PostgresLedger {
     }
     async fn check_writable(&self) -> Result<(), LedgerError> {
         self.probe.check().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::postgres_connections;
+
+    #[test]
+    fn every_pool_and_the_probe_count_as_connections() {
+        assert_eq!(postgres_connections(10), 10 + 5 + 2 + 2 + 1);
+        assert_eq!(postgres_connections(1), 1 + 1 + 2 + 2 + 1);
     }
 }

@@ -73,6 +73,31 @@ async fn a_service_is_ready_exactly_while_its_redis_takes_orders() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cart_whose_first_line_is_refused_has_reserved_nothing_and_its_key_decides_it() {
+    let redis = Redis::start().await.unwrap();
+    open(at(&redis), async |env| {
+        let (vase, bowl) = (
+            env.create(json!({ "stock": 9 })).await,
+            env.create(json!({ "stock": 9 })).await,
+        );
+        let lines = [(&*vase, 1), (&*bowl, 1)];
+        let (begin, _, end) = &FAULTS[1];
+        tell(&redis, begin).await;
+        env.cart("ann", "k", &lines).await.is(503, "unavailable");
+        let unready = Answer::of(env.anyone(Method::GET, "/readyz")).await;
+        unready.is(503, "unavailable");
+        tell(&redis, end).await;
+        known(async || env.cart("ann", "k", &lines).await)
+            .await
+            .is_held();
+        for item in [&vase, &bowl] {
+            assert_eq!(env.settled_audit(item).await["held"], 1);
+        }
+    })
+    .await;
+}
+
 /// The gauge of the server. All tests of the program share one registry, so the ledger's gauge may be
 /// that of another test.
 async fn is_in_the_metrics(env: &TestEnv, redis: &Redis, value: u8) {

@@ -12,8 +12,6 @@ use super::check::{Checks, Status};
 use crate::{roles, settings::Settings};
 
 const PART: &str = "ledger";
-/// Connections that lists and audits open besides the pool.
-const READER_CONNECTIONS: u32 = 4;
 
 /// Checks the database. `None`: it cannot be used.
 pub(super) async fn check(settings: &Settings, checks: &mut Checks) -> Option<Arc<dyn Ledger>> {
@@ -103,7 +101,7 @@ fn add_connections(settings: &Settings, report: &DatabaseReport, checks: &mut Ch
         true => u32::try_from(settings.recorder_workers + 1).unwrap_or(u32::MAX),
         false => 0,
     };
-    let wanted = settings.database_connections + READER_CONNECTIONS + recorder;
+    let wanted = ::ledger::postgres_connections(settings.database_connections) + recorder;
     let left = connections.most.saturating_sub(connections.used);
     let status = if wanted > connections.most {
         Status::Fail

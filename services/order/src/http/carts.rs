@@ -198,7 +198,7 @@ fn cart_id(text: &str) -> Result<CartId, Problem> {
         (status = 413, description = "`payload_too_large`", body = Problem),
         (status = 422, description = "`idempotency_key_reused`: the key belongs to a cart with other lines", body = Problem),
         (status = 429, description = "`too_many_requests`", body = Problem, headers(("Retry-After" = u32), ("RateLimit" = String), ("RateLimit-Policy" = String))),
-        (status = 503, description = "`unavailable`: this request has reserved nothing; `outcome_unknown`: repeat the request with the same key", body = Problem)),
+        (status = 503, description = "`outcome_unknown`: repeat the request with the same key", body = Problem)),
     security(("buyer" = [])))]
 pub(crate) async fn place(
     State(app): State<App>,

@@ -158,7 +158,7 @@ fn known_kinds(kinds: &[String]) -> Result<(), Problem> {
     responses((status = 201, description = "created; the only answer with the secret", body = WebhookBody),
         (status = 400, description = "`invalid_request`: also for a URL of a private address", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `webhooks:write`", body = Problem),
-        (status = 409, description = "`too_many_webhooks`: nothing was changed", body = Problem), (status = 503, description = "`unavailable`; `outcome_unknown`: repeat the request", body = Problem)),
+        (status = 409, description = "`too_many_webhooks`: nothing was changed", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn create(
     State(app): State<App>,
@@ -207,7 +207,7 @@ pub(crate) async fn list(State(app): State<App>, _: AdminWith<Read>) -> Result<R
 #[utoipa::path(delete, path = "/v1/webhooks/{webhook}", operation_id = "deleteWebhook", tag = "admins",
     params(("webhook" = String, Path, description = "the webhook's id")),
     responses((status = 204, description = "removed"), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `webhooks:write`", body = Problem),
-        (status = 404, description = "`webhook_not_found`", body = Problem), (status = 503, description = "`unavailable`; `outcome_unknown`: repeat the request", body = Problem)),
+        (status = 404, description = "`webhook_not_found`", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn remove(
     State(app): State<App>,
@@ -224,7 +224,7 @@ pub(crate) async fn remove(
 #[utoipa::path(post, path = "/v1/webhooks/{webhook}/enable", operation_id = "enableWebhook", tag = "admins",
     params(("webhook" = String, Path, description = "the webhook's id")),
     responses((status = 204, description = "enabled"), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `webhooks:write`", body = Problem),
-        (status = 404, description = "`webhook_not_found`", body = Problem), (status = 503, description = "`unavailable`; `outcome_unknown`: repeat the request", body = Problem)),
+        (status = 404, description = "`webhook_not_found`", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn enable(
     State(app): State<App>,

@@ -1,7 +1,5 @@
 //! Stores that answer, and take no orders: a service behind a balancer must say so.
 
-use std::time::Duration;
-
 use reqwest::Method;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
@@ -34,7 +32,8 @@ async fn tell(redis: &Redis, words: &[&str]) {
 fn at(redis: &Redis) -> Options {
     Options {
         redis_url: Some(redis.url()),
-        order_timeout: Duration::from_secs(1),
+        // An order that is refused ends after a second, whatever its time limit.
+        order_timeout: timeout(),
         ..Options::default()
     }
 }

@@ -129,8 +129,9 @@ async fn one_refusal_drops_all_connections_to_a_server_that_became_read_only() {
     };
     // A connection that was idle would be asked, and replaced without a doubt.
     let all_are_busy = async {
+        let ping = || env.ledger.ping();
         loop {
-            env.fill_pool().await;
+            let _ = tokio::join!(ping(), ping(), ping(), ping());
         }
     };
     tokio::select! {

@@ -11,6 +11,11 @@
 //! hide an attempt whose reply was lost. For reservations that would turn "nothing ran" into a lie, so
 //! their client repeats nothing ([`Repeats::Never`]). What a redirection refused has not run, and is
 //! repeated here.
+//!
+//! The client also hands out errors that belong to no request. If it fails to refresh the slot map or
+//! to reconnect, each request in flight gets that error, whatever became of it at its own node. And of
+//! a pipeline it reports a redirection of *one* command as the error of all. So only a redirection of a
+//! single command is taken as proof that it has not run ([`as_far_as_proven`]).
 
 use std::{
     sync::{
@@ -32,7 +37,7 @@ use super::{
     server, tcp,
     timeouts::{TimeoutRun, UNRESPONSIVE_MAX},
 };
-use crate::{RedisSettings, StockError, StockSettings};
+use crate::{RedisSettings, StockError, StockSettings, refusal::proves_unchanged};
 
 pub(super) async fn open(
     settings: &StockSettings,
@@ -143,13 +148,36 @@ async fn bounded<T>(reply: impl Future<Output = RedisResult<T>>) -> RedisResult<
 /// The most times that a request is sent which redirections refuse.
 const SENDS_MAX: u32 = 3;
 
+/// Pause before such a request is sent again: a failover takes longer than a round trip.
+const RESEND_PAUSE: Duration = Duration::from_millis(5);
+
 /// Whether another node is to be asked, and this one has run nothing.
 fn is_redirected(error: &RedisError) -> bool {
     matches!(
         error.kind(),
         ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::ReadOnly)
-            | ErrorKind::ClusterConnectionNotFound
     )
+}
+
+/// Whether only the node that a single command was sent to can have answered so. What the client does
+/// on its own, a login, `PING` and `CLUSTER SLOTS`, has no key and writes nothing: none of these
+/// errors can come from there.
+fn is_of_command(error: &RedisError) -> bool {
+    use ServerErrorKind::{Ask, ClusterDown, Moved, ReadOnly, TryAgain};
+    matches!(
+        error.kind(),
+        ErrorKind::Server(Ask | ClusterDown | Moved | ReadOnly | TryAgain)
+    )
+}
+
+/// The error, without the proof that nothing ran if it may belong to another request. The text stays.
+fn as_far_as_proven(error: RedisError, request: &Request<'_>) -> RedisError {
+    let is_own = matches!(request, Request::Command(_)) && is_of_command(&error);
+    if is_own || !proves_unchanged(&error) {
+        return error;
+    }
+    let text = error.to_string();
+    RedisError::from((ErrorKind::Client, "request to the cluster failed", text))
 }
 
 /// A request, as the client takes it.
@@ -249,10 +277,12 @@ impl Cluster {
         loop {
             let result = bounded(request.send(self.connection())).await;
             self.note(&result);
+            let result = result.map_err(|error| as_far_as_proven(error, request));
             if sends == SENDS_MAX || !result.as_ref().is_err_and(is_redirected) {
                 return result;
             }
             sends += 1;
+            tokio::time::sleep(RESEND_PAUSE).await;
         }
     }
 
@@ -294,5 +324,63 @@ impl Cluster {
         }
         inner.timeouts.end();
         inner.replacing.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use redis::{Cmd, ErrorKind, Pipeline, RedisError};
+
+    use super::{Request, as_far_as_proven, proves_unchanged};
+
+    fn error(line: &str) -> RedisError {
+        let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        value.extract_error().unwrap_err()
+    }
+
+    fn is_proven(error: RedisError, request: &Request<'_>) -> bool {
+        proves_unchanged(&as_far_as_proven(error, request))
+    }
+
+    #[test]
+    fn a_redirection_of_one_command_is_proof_and_one_within_a_pipeline_is_none() {
+        let (cmd, pipeline) = (Cmd::new(), Pipeline::new());
+        for line in [
+            "MOVED 1 h:1",
+            "ASK 1 h:1",
+            "TRYAGAIN",
+            "CLUSTERDOWN",
+            "READONLY",
+        ] {
+            let error = error(line);
+            assert!(is_proven(error.clone(), &Request::Command(&cmd)), "{line}");
+            let within = Request::Pipeline(&pipeline, 0, 1);
+            assert!(!is_proven(error, &within), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_the_client_met_while_it_reconnected_is_no_proof() {
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        let errors = [
+            RedisError::from(refused),
+            RedisError::from((ErrorKind::AuthenticationFailed, "wrong password")),
+            RedisError::from((ErrorKind::ClusterConnectionNotFound, "none")),
+            error("NOPERM of CLUSTER SLOTS"),
+            error("NOAUTH of PING"),
+            error("LOADING a file"),
+            error("MASTERDOWN of PING"),
+            error("BUSY with a script"),
+        ];
+        let cmd = Cmd::new();
+        for error in errors {
+            assert!(proves_unchanged(&error), "elsewhere: {error}");
+            assert!(
+                !is_proven(error.clone(), &Request::Command(&cmd)),
+                "{error}"
+            );
+        }
     }
 }

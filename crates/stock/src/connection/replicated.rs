@@ -23,7 +23,7 @@ use std::{
 };
 
 use redis::{
-    Cmd, Pipeline, Value,
+    Cmd, Pipeline, RedisError, Value,
     aio::ConnectionLike,
     cluster::ClusterClient,
     cluster_routing::{Route, SingleNodeRoutingInfo, Slot, SlotAddr},
@@ -119,12 +119,22 @@ impl Carrier for Replicated {
             })?;
         // If anything else failed too, the script's error explains it.
         let reply = reply.extract_error()?;
-        written.extract_error()?;
-        let confirmed = redis::from_redis_value::<i64>(confirmed.extract_error()?)
-            .map_err(redis::RedisError::from)?;
-        self.check(confirmed)?;
+        self.check(confirmations(written, confirmed))?;
         Ok(reply)
     }
+}
+
+/// How many replicas confirmed a script that ran. A refusal of what follows it is no refusal of the
+/// script, although it looks like one: no replica has confirmed, and the units are taken.
+fn confirmations(written: Value, confirmed: Value) -> i64 {
+    let counted = written.extract_error().and_then(|_| {
+        let confirmed = confirmed.extract_error()?;
+        Ok(redis::from_redis_value::<i64>(confirmed)?)
+    });
+    counted.unwrap_or_else(|error: RedisError| {
+        tracing::debug!(%error, "a script ran, and its confirmation was refused");
+        0
+    })
 }
 
 impl Connections {
@@ -179,6 +189,8 @@ impl ClusterConnections {
         }
     }
 
+    /// A refusal that the cluster's client reports for the whole pipeline may be that of one command,
+    /// and proves nothing of the script. [`Cluster`] sees to that.
     async fn send(&self, pipeline: &Pipeline, key: &str) -> Result<Vec<Value>, StockError> {
         let all = self.open.get_or_try_init(|| self.open()).await?;
         let cluster = &all[self.turn.fetch_add(1, Ordering::Relaxed) % all.len()];

@@ -7,7 +7,7 @@ use std::{
 
 use domain::{BuyerId, Durability};
 use stock::{InspectionEntries, Outcome, Reservation, Stock, StockError, StockSettings};
-use testbed::{Redis, RedisCluster, timeout};
+use testbed::{Redis, RedisCluster, RedisUser, timeout};
 
 use crate::{
     crowd::{all_answered, at_once, held},
@@ -113,6 +113,38 @@ async fn an_order_is_unknown_while_no_replica_has_it_and_nothing_is_undone() {
             "{outcomes:?}"
         );
         assert_eq!(sale.available().await, 91);
+    })
+    .await;
+}
+
+const SHOP: RedisUser = RedisUser {
+    name: "shop",
+    password: "secret",
+};
+
+/// The script may run, and what follows it may not: the answer looks like a refusal of the order, and
+/// the units are taken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_that_ran_is_unknown_if_its_confirmation_is_refused() {
+    let servers = Servers::start(1).await;
+    servers.master.create_user(&SHOP).await.unwrap();
+    let url = SHOP.at(&servers.master.url());
+    let site = Site::at(url, vec![servers.master.url()]).await;
+    site::run(site, async |site: Arc<Site>| {
+        let sale = open(&site, replicated(10, 1), 1).await;
+        assert!(is_held(&sale.order(&buyer(0), "k", 1).await.unwrap()));
+        for (n, right) in [(1, "set"), (2, "wait")] {
+            let mut forbid = redis::cmd("ACL");
+            forbid.arg("SETUSER").arg(SHOP.name);
+            let () = sale.redis(forbid.arg(format!("-{right}"))).await;
+            let outcome = sale.at_first().order(briefly(&sale, &buyer(n))).await;
+            assert!(is_unknown(&outcome), "without {right}: {outcome:?}");
+            assert_eq!(sale.available().await, 9 - n as u64, "without {right}");
+            servers.master.create_user(&SHOP).await.unwrap();
+            let outcome = sale.order(&buyer(n), "k", 1).await.unwrap();
+            let is_replayed = matches!(outcome, Outcome::Held { replayed: true, .. });
+            assert!(is_replayed, "without {right}: {outcome:?}");
+        }
     })
     .await;
 }

@@ -1,8 +1,11 @@
 //! One Redis server, a cluster of them, or the master that Sentinel names, behind one type.
 
 mod address;
+mod claim;
 mod cluster;
 mod operators;
+mod pace;
+mod pool;
 mod reconnecting;
 mod replicated;
 mod sentinel;
@@ -29,7 +32,7 @@ use reconnecting::Target;
 pub(crate) use replicated::Replicated;
 pub use sentinel::Following;
 pub use server::ServerMemory;
-pub(crate) use server::{field, memory};
+pub(crate) use server::{field, memory, no_reply};
 pub(crate) use shards::Shard;
 
 /// Carries one command to the server of a segment, and its reply back.

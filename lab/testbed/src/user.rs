@@ -70,12 +70,18 @@ impl Server<RedisKind> {
 
     /// Number of connections that are logged in as the user.
     pub async fn connections_of(&self, user: &RedisUser) -> Result<usize> {
+        Ok(self.clients_of(user).await?.len())
+    }
+
+    /// What `CLIENT LIST` says of each connection that is logged in as the user.
+    pub async fn clients_of(&self, user: &RedisUser) -> Result<Vec<String>> {
         let clients: String = cmd("CLIENT")
             .arg("LIST")
             .query_async(&mut self.connect_for_long().await?)
             .await
             .map_err(|source| self.refused(source))?;
         let field = format!(" user={} ", user.name);
-        Ok(clients.lines().filter(|line| line.contains(&field)).count())
+        let of_user = clients.lines().filter(|line| line.contains(&field));
+        Ok(of_user.map(str::to_owned).collect())
     }
 }

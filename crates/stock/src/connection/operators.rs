@@ -8,10 +8,16 @@
 //! replacement after a failover `cluster.rs` describes.
 //! `docs/decisions/2026-11-22-the-hot-path-shares-one-connection.md` has the reasons.
 
-use deadpool_redis::{Hook, HookError, PoolError};
-use redis::{AsyncConnectionConfig, Cmd, Value, aio::ConnectionLike};
+use std::sync::Arc;
 
-use super::{Carrier, Cluster, Following, info, server};
+use deadpool_redis::{Hook, HookError};
+use redis::{Cmd, Value, aio::ConnectionLike};
+
+use super::{
+    Carrier, Cluster, Following, Target,
+    pool::{Limits, Pool, give_back},
+    server,
+};
 use crate::{RedisSettings, StockError, keys::Keys};
 
 /// Connections of the pool of one server.
@@ -23,7 +29,7 @@ const TIMEOUT_FACTOR: u32 = 4;
 /// Connections for reads by operators and auditors.
 #[derive(Clone)]
 pub(crate) enum Operators {
-    Single(deadpool_redis::Pool),
+    Single(Pool),
     Cluster(Cluster),
     Sentinel(Following),
 }
@@ -44,46 +50,32 @@ impl Carrier for Operators {
     }
 }
 
-/// The pool of one server. Connections are opened as they are needed.
-pub(super) fn pool(
-    settings: &RedisSettings,
-    url: &str,
-) -> Result<deadpool_redis::Pool, StockError> {
-    let response_timeout = settings.response_timeout * TIMEOUT_FACTOR;
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(settings.connect_timeout))
-        .set_response_timeout(Some(response_timeout));
-    let manager = deadpool_redis::Manager::new_with_config(info(settings, url)?, config)?;
-    deadpool_redis::Pool::builder(manager)
-        .max_size(CONNECTIONS_MAX)
-        .wait_timeout(Some(response_timeout))
-        .create_timeout(Some(settings.connect_timeout))
-        .recycle_timeout(Some(settings.response_timeout))
-        .post_create(asks_for_a_master())
-        .pre_recycle(asks_for_a_master())
-        .runtime(deadpool_redis::Runtime::Tokio1)
-        .build()
-        .map_err(|error| StockError::Pool(error.to_string()))
+/// The pool of one address.
+pub(super) fn pool(settings: &RedisSettings, target: &Arc<Target>) -> Result<Pool, StockError> {
+    let limits = Limits {
+        connect: settings.connect_timeout,
+        recycle: settings.response_timeout,
+        response: settings.response_timeout * TIMEOUT_FACTOR,
+    };
+    Pool::new(target, CONNECTIONS_MAX, limits, |pool| {
+        pool.post_create(asks_for_a_master())
+            .pre_recycle(asks_for_a_master())
+    })
 }
 
 fn asks_for_a_master() -> Hook {
     Hook::async_fn(|connection, _| {
         Box::pin(async move {
-            server::expect_master(connection)
-                .await
-                .map_err(HookError::Backend)
+            let asked = server::expect_master(connection).await;
+            asked.map(drop).map_err(HookError::Backend)
         })
     })
 }
 
 /// Runs one command on a connection of the pool.
-pub(super) async fn query(pool: &deadpool_redis::Pool, cmd: &Cmd) -> Result<Value, StockError> {
-    let mut connection = pool.get().await.map_err(|error| match error {
-        PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => {
-            StockError::Redis(error)
-        }
-        error => StockError::Pool(error.to_string()),
-    })?;
-    let reply = connection.req_packed_command(cmd).await?;
-    Ok(reply.extract_error()?)
+pub(super) async fn query(pool: &Pool, cmd: &Cmd) -> Result<Value, StockError> {
+    let mut connection = pool.get().await?;
+    let reply = connection.req_packed_command(cmd).await;
+    give_back(connection, reply.is_ok());
+    Ok(reply?.extract_error()?)
 }

@@ -12,14 +12,16 @@
 //!
 //! So the replies decide ([`Worth`]), and not the state of the socket. A connection that is of no use
 //! is replaced: the name is resolved and the user logs in anew. The old connection stays until the
-//! new one leads to a master. When one connection has found a new server, all others to the same
-//! address follow it, also those that only read: a replica would answer them with old data.
+//! new one leads to a master.
+//!
+//! When one connection has found a new server, all others to the same address follow it, also those
+//! that only read: a replica would answer them with old data. What counts is which server replies
+//! (its `run_id`), and not why the connection was replaced: an old master that hangs may resume as a
+//! master. If the library reconnects by itself, this looks which server it has reached. A server that
+//! was restarted has another `run_id` too; to open the others anew is harmless then.
 
 use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
@@ -28,44 +30,56 @@ use redis::{
     Client, Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value,
     aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig},
 };
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{server, timeouts::TimeoutRun};
+use super::{
+    claim::Claim,
+    pace::{Pace, REPLACE_PAUSE},
+    server,
+    timeouts::TimeoutRun,
+};
 use crate::refusal::{Worth, worth_of_reply};
 
-/// Shortest time between two attempts to replace a connection, each of a few logins. A server that
-/// refuses a password must not get one for each order.
-const REPLACE_PAUSE: Duration = Duration::from_millis(250);
+/// Time limit for an attempt to replace a connection. The next one resolves the name again, and may
+/// reach a server that responds.
+const ATTEMPT_MAX: Duration = Duration::from_secs(3);
 
 /// A server's address, and what all connections to it have in common.
 pub(crate) struct Target {
     pub(super) client: Client,
-    /// Cancelled when the address has turned out to lead to another server. Connections that were
-    /// opened before are of no use then.
+    /// Cancelled when the address is used no more: Sentinel has named another.
+    pub(super) ended: CancellationToken,
+    /// Cancelled when the address has turned out to lead to another server, or has ended. Connections
+    /// that were opened before are of no use then.
     stay: Mutex<CancellationToken>,
 }
 
 impl Target {
     pub(super) fn new(client: Client) -> Arc<Self> {
-        let stay = Mutex::default();
-        Arc::new(Self { client, stay })
+        let ended = CancellationToken::new();
+        Arc::new(Self {
+            client,
+            stay: Mutex::new(ended.child_token()),
+            ended,
+        })
     }
 
-    /// A token that is cancelled when the address leads to another server.
+    /// A token that is cancelled when the address leads to another server, or has ended.
     pub(super) fn stay(&self) -> CancellationToken {
         self.locked_stay().clone()
     }
 
-    /// Has every other connection follow one that has found a new server, unless another has led
-    /// them there. Returns the new stay.
-    fn leave(&self, left: &CancellationToken) -> CancellationToken {
+    /// Has every other connection follow one that has found a new server, and returns the new stay.
+    /// `None`: another has led them away from there before.
+    fn leave(&self, left: &CancellationToken) -> Option<CancellationToken> {
         let mut stay = self.locked_stay();
-        if !left.is_cancelled() {
-            *stay = CancellationToken::new();
-            left.cancel();
+        if left.is_cancelled() {
+            return None;
         }
-        stay.clone()
+        *stay = self.ended.child_token();
+        left.cancel();
+        Some(stay.clone())
     }
 
     fn locked_stay(&self) -> MutexGuard<'_, CancellationToken> {
@@ -84,16 +98,18 @@ struct Inner {
     runtime: Handle,
     open: ArcSwap<Open>,
     timeouts: TimeoutRun,
-    replacing: AtomicBool,
-    /// When the last attempt to replace it began.
-    attempted: Mutex<Option<Instant>>,
+    replacing: Arc<AtomicBool>,
+    looking: Arc<AtomicBool>,
+    pace: Pace<Reason>,
     /// Ends the task that follows the address.
     _dropped: DropGuard,
 }
 
-/// A connection, and the stay of the address that it belongs to.
+/// A connection, the server that it led to when it was opened, and the stay of the address that it
+/// belongs to.
 struct Open {
     manager: ConnectionManager,
+    run_id: String,
     stay: CancellationToken,
 }
 
@@ -105,6 +121,8 @@ enum Reason {
     WrongServer,
     /// It has only timed out for a while.
     Unresponsive,
+    /// It has reconnected by itself, and leads to another server now.
+    Reconnected,
     /// Another connection has found the server that the address leads to now.
     Moved,
 }
@@ -125,15 +143,22 @@ impl Reconnecting {
             .client
             .get_connection_manager_with_config(config.clone());
         let manager = connecting.await?;
+        let run_id = server::run_id(&mut manager.clone()).await?;
         let dropped = CancellationToken::new();
+        let open = Open {
+            manager,
+            run_id,
+            stay,
+        };
         let connection = Self(Arc::new(Inner {
             target: Arc::clone(target),
             config,
             runtime: Handle::current(),
-            open: ArcSwap::from_pointee(Open { manager, stay }),
+            open: ArcSwap::from_pointee(open),
             timeouts: TimeoutRun::default(),
-            replacing: AtomicBool::default(),
-            attempted: Mutex::default(),
+            replacing: Arc::default(),
+            looking: Arc::default(),
+            pace: Pace::default(),
             _dropped: dropped.clone().drop_guard(),
         }));
         let follow = follow(Arc::downgrade(&connection.0));
@@ -142,9 +167,9 @@ impl Reconnecting {
     }
 
     pub(super) async fn command(&self, cmd: &Cmd) -> RedisResult<Value> {
-        let mut manager = self.0.open.load().manager.clone();
-        let result = manager.req_packed_command(cmd).await;
-        self.note(&result, worth_of_reply);
+        let open = self.0.open.load_full();
+        let result = open.manager.clone().req_packed_command(cmd).await;
+        self.note(&open, &result, worth_of_reply);
         result
     }
 
@@ -154,9 +179,10 @@ impl Reconnecting {
         offset: usize,
         count: usize,
     ) -> RedisResult<Vec<Value>> {
-        let mut manager = self.0.open.load().manager.clone();
+        let open = self.0.open.load_full();
+        let mut manager = open.manager.clone();
         let result = manager.req_packed_commands(pipeline, offset, count).await;
-        self.note(&result, |replies| {
+        self.note(&open, &result, |replies| {
             let mut worths = replies.iter().map(worth_of_reply);
             worths
                 .find(|worth| *worth != Worth::Good)
@@ -169,40 +195,67 @@ impl Reconnecting {
         self.0.open.load().manager.get_db()
     }
 
-    fn note<T>(&self, result: &RedisResult<T>, worth: impl Fn(&T) -> Worth) {
+    /// Notes how a request on `open` ended. If that has been replaced meanwhile, the result says
+    /// nothing of the present connection.
+    fn note<T>(&self, open: &Arc<Open>, result: &RedisResult<T>, worth: impl Fn(&T) -> Worth) {
+        if !Arc::ptr_eq(open, &self.0.open.load()) {
+            return;
+        }
         let timed_out = result.as_ref().is_err_and(RedisError::is_timeout);
         if self.0.timeouts.note(timed_out, Instant::now()) {
             self.replace(Reason::Unresponsive);
         }
         match result.as_ref().map(worth) {
-            Ok(Worth::Good) => {}
+            Ok(Worth::Good) => self.0.pace.is_well(),
             Ok(Worth::WrongServer) => self.replace(Reason::WrongServer),
             Ok(Worth::LogInAnew) => self.replace(Reason::Refused),
             // The refusal of a command is a reply. An error of another kind than I/O, after which the
             // manager reconnects by itself, is that of the attempt to connect.
             Err(error) if error.kind() != ErrorKind::Io => self.replace(Reason::Refused),
-            Err(_) => {}
+            Err(_) if timed_out => {}
+            Err(_) => self.look(),
         }
     }
 
     /// Begins to replace the connection, if nobody does so already.
     fn replace(&self, reason: Reason) {
-        if self.0.replacing.swap(true, Ordering::AcqRel) {
+        let Some(claim) = Claim::of(&self.0.replacing) else {
             return;
-        }
-        if !self.0.may_attempt(Instant::now()) {
-            return self.0.replacing.store(false, Ordering::Release);
+        };
+        if !self.0.pace.may_attempt(reason, Instant::now()) {
+            return;
         }
         let inner = Arc::clone(&self.0);
         self.0.runtime.spawn(async move {
-            match inner.connect_anew(reason).await {
-                Ok(()) => {
-                    metrics::counter!("stockade_redis_clients_replaced_total").increment(1);
-                    tracing::warn!(?reason, "connection to Redis replaced");
-                }
+            let _claim = claim;
+            let replaced = timeout(ATTEMPT_MAX, inner.connect_anew(reason)).await;
+            match replaced.unwrap_or_else(|_| Err(server::no_reply())) {
+                Ok(()) => inner.note_replaced(reason),
                 Err(error) => tracing::debug!(%error, ?reason, "no better connection to Redis yet"),
             }
-            inner.replacing.store(false, Ordering::Release);
+        });
+    }
+
+    /// Begins to look which server a connection leads to that has broken: the manager resolves the
+    /// name when it reconnects. It looks until a server has replied.
+    fn look(&self) {
+        let Some(claim) = Claim::of(&self.0.looking) else {
+            return;
+        };
+        let inner = Arc::downgrade(&self.0);
+        self.0.runtime.spawn(async move {
+            let _claim = claim;
+            loop {
+                tokio::time::sleep(REPLACE_PAUSE).await;
+                let Some(inner) = inner.upgrade() else {
+                    return;
+                };
+                match inner.leads_elsewhere().await {
+                    Some(false) => return,
+                    Some(true) => Self(inner).replace(Reason::Reconnected),
+                    None => {}
+                }
+            }
         });
     }
 }
@@ -215,26 +268,17 @@ async fn follow(inner: Weak<Inner>) {
             return;
         };
         stay.cancelled().await;
-        if let Some(inner) = inner.upgrade() {
-            Reconnecting(inner).replace(Reason::Moved);
+        match inner.upgrade() {
+            Some(inner) if !inner.target.ended.is_cancelled() => {
+                Reconnecting(inner).replace(Reason::Moved);
+            }
+            _ => return,
         }
         tokio::time::sleep(REPLACE_PAUSE).await;
     }
 }
 
 impl Inner {
-    fn may_attempt(&self, now: Instant) -> bool {
-        let mut attempted = self
-            .attempted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let may = attempted.is_none_or(|last| now.duration_since(last) >= REPLACE_PAUSE);
-        if may {
-            *attempted = Some(now);
-        }
-        may
-    }
-
     /// The old connection stays if this fails.
     async fn connect_anew(&self, reason: Reason) -> RedisResult<()> {
         // Before the name is resolved: if the address moves meanwhile, the connection is replaced again.
@@ -244,13 +288,34 @@ impl Inner {
             .client
             .get_connection_manager_with_config(self.config.clone())
             .await?;
-        server::expect_master(&mut manager.clone()).await?;
-        let stay = match reason {
-            Reason::WrongServer => self.target.leave(&self.open.load().stay),
-            _ => stay,
-        };
-        self.open.store(Arc::new(Open { manager, stay }));
+        let run_id = server::expect_master(&mut manager.clone()).await?;
+        let old = self.open.load_full();
+        let has_moved = run_id != old.run_id || reason == Reason::WrongServer;
+        let led = has_moved.then(|| self.target.leave(&old.stay)).flatten();
+        self.open.store(Arc::new(Open {
+            manager,
+            run_id,
+            stay: led.unwrap_or(stay),
+        }));
         self.timeouts.end();
         Ok(())
+    }
+
+    fn note_replaced(&self, reason: Reason) {
+        metrics::counter!("stockade_redis_clients_replaced_total").increment(1);
+        if self.pace.replaced(reason) {
+            tracing::warn!(?reason, "connection to Redis replaced");
+        } else {
+            tracing::debug!(?reason, "connection to Redis replaced once more");
+        }
+    }
+
+    /// Whether the connection leads to another server than when it was opened. `None`: no server has
+    /// replied, or the connection has been replaced meanwhile.
+    async fn leads_elsewhere(&self) -> Option<bool> {
+        let open = self.open.load_full();
+        let asked = timeout(ATTEMPT_MAX, server::run_id(&mut open.manager.clone())).await;
+        let found = asked.ok()?.ok()?;
+        Arc::ptr_eq(&open, &self.open.load()).then(|| found != open.run_id)
     }
 }

@@ -30,7 +30,10 @@ use redis::{
 };
 use tokio::sync::OnceCell;
 
-use super::{Carrier, Cluster, Following};
+use super::{
+    Carrier, Cluster, Following,
+    pool::{Pool, give_back},
+};
 use crate::{
     StockError, StockSettings,
     keys::Keys,
@@ -62,7 +65,7 @@ pub(crate) struct Replicated {
 
 #[derive(Clone)]
 pub(super) enum Connections {
-    Single(deadpool_redis::Pool),
+    Single(Pool),
     Cluster(Arc<ClusterConnections>),
     Sentinel(Following),
 }
@@ -148,23 +151,13 @@ impl Connections {
     }
 }
 
-pub(super) async fn send(
-    pool: &deadpool_redis::Pool,
-    pipeline: &Pipeline,
-) -> Result<Vec<Value>, StockError> {
-    let mut connection = pool
-        .get()
-        .await
-        .map_err(|error| StockError::Pool(error.to_string()))?;
-    let replies = connection.req_packed_commands(pipeline, 0, REPLIES).await?;
-    if replies
-        .iter()
-        .any(|reply| worth_of_reply(reply) != Worth::Good)
-    {
-        // The next one resolves the address and logs in anew.
-        drop(deadpool_redis::Connection::take(connection));
-    }
-    Ok(replies)
+pub(super) async fn send(pool: &Pool, pipeline: &Pipeline) -> Result<Vec<Value>, StockError> {
+    let mut connection = pool.get().await?;
+    let replies = connection.req_packed_commands(pipeline, 0, REPLIES).await;
+    let is_good = |reply| worth_of_reply(reply) == Worth::Good;
+    let works = replies.as_ref().is_ok_and(|all| all.iter().all(is_good));
+    give_back(connection, works);
+    Ok(replies?)
 }
 
 /// Time limit for the reply to a pipeline with `WAIT`.

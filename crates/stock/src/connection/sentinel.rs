@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Bulk, Connection, Connections, Nodes, Operators, Reconnecting, Replicated, Target,
-    address::SentinelAddress, info, operators, replicated, server, single,
+    address::SentinelAddress, info, operators, pool::Pool, replicated, server, single,
 };
 use crate::{RedisSettings, StockError, StockSettings};
 
@@ -171,10 +171,11 @@ impl Following {
         result
     }
 
-    /// The server to subscribe at, and a token that is cancelled when it is not the master any more.
+    /// The server to subscribe at, and a token that is cancelled when it is not the master any more, or
+    /// when its address leads to another server.
     pub(super) fn node(&self) -> (Client, CancellationToken) {
         let master = self.0.master.load();
-        (master.target.client.clone(), master.succeeded.clone())
+        (master.target.client.clone(), master.target.stay())
     }
 
     /// Has the sentinels polled immediately, if a result may mean that the master has changed.
@@ -213,11 +214,9 @@ struct Master {
     target: Arc<Target>,
     orders: Reconnecting,
     bulk: Reconnecting,
-    replicated: deadpool_redis::Pool,
+    replicated: Pool,
     /// For reads by operators and auditors.
-    operators: deadpool_redis::Pool,
-    /// Cancelled when another server is the master.
-    succeeded: CancellationToken,
+    operators: Pool,
 }
 
 impl Master {
@@ -228,8 +227,8 @@ impl Master {
         let orders = single::orders(&watch.settings.redis, &target).await?;
         server::check(&Connection::Single(orders.clone())).await?;
         let bulk = single::bulk(&watch.settings.redis, &target).await?;
-        let replicated = single::replicated_pool(&watch.settings, &url)?;
-        let operators = operators::pool(&watch.settings.redis, &url)?;
+        let replicated = single::replicated_pool(&watch.settings, &target)?;
+        let operators = operators::pool(&watch.settings.redis, &target)?;
         Ok(Self {
             named: named.clone(),
             target,
@@ -237,7 +236,6 @@ impl Master {
             bulk,
             replicated,
             operators,
-            succeeded: CancellationToken::new(),
         })
     }
 
@@ -248,7 +246,7 @@ impl Master {
         tokio::select! {
             biased;
             result = request => result,
-            () = self.succeeded.cancelled() => Err(another_master().into()),
+            () = self.target.ended.cancelled() => Err(another_master().into()),
         }
     }
 }
@@ -302,7 +300,7 @@ impl Watch {
         let opened = timeout(open_timeout, Master::open(self, &named)).await;
         let master = opened.unwrap_or(Err(StockError::OutcomeUnknown(open_timeout)))?;
         inner.master.store(Arc::new(master));
-        old.succeeded.cancel();
+        old.target.ended.cancel();
         metrics::counter!("stockade_redis_failovers_total").increment(1);
         tracing::warn!(from = ?old.named, to = ?named, "Sentinel has named another master, connections moved");
         Ok(())

@@ -23,16 +23,30 @@ pub(super) async fn check(connection: &Connection) -> Result<u16, StockError> {
     Ok(u16::try_from(nodes.len()).unwrap_or(u16::MAX))
 }
 
-/// Refuses a server that cannot take orders because it is a replica, or still reads its file.
-pub(super) async fn expect_master(connection: &mut impl ConnectionLike) -> RedisResult<()> {
+/// Refuses a server that cannot take orders because it is a replica, or still reads its file. Returns
+/// its [`run_id`].
+pub(super) async fn expect_master(connection: &mut impl ConnectionLike) -> RedisResult<String> {
     let reply: Value = redis::cmd("INFO").query_async(connection).await?;
     let info = text(&reply);
     let refused = |why| Err(RedisError::from((ErrorKind::Client, why)));
     match (field(&info, "role"), field(&info, "loading")) {
-        ("master", "0") => Ok(()),
+        ("master", "0") => Ok(field(&info, "run_id").to_owned()),
         ("master", _) => refused("the server still reads its file"),
         _ => refused("the server is a replica"),
     }
+}
+
+/// Which server replies. It has another name after each start.
+pub(super) async fn run_id(connection: &mut impl ConnectionLike) -> RedisResult<String> {
+    let mut cmd = redis::cmd("INFO");
+    let reply: Value = cmd.arg("server").query_async(connection).await?;
+    Ok(field(&text(&reply), "run_id").to_owned())
+}
+
+/// The error of a request that a time limit has ended.
+pub(crate) fn no_reply() -> RedisError {
+    let kind = std::io::ErrorKind::TimedOut;
+    std::io::Error::new(kind, "no reply from Redis in time").into()
 }
 
 /// The reply to `INFO` of each server. One server replies without a name, and gets this one.

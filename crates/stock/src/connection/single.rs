@@ -2,14 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisResult, Value,
-    aio::ConnectionManagerConfig,
-};
+use redis::{Client, Cmd, FromRedisValue, RedisResult, Value, aio::ConnectionManagerConfig};
 
 use super::{
     Bulk, Connection, Connections, Nodes, Operators, Reconnecting, Replicated, Target, info,
-    operators, replicated,
+    operators,
+    pool::{Limits, Pool},
+    replicated,
 };
 use crate::{RedisSettings, StockError, StockSettings};
 
@@ -18,10 +17,10 @@ pub(super) async fn open(settings: &StockSettings, url: &str) -> Result<Connecti
     Ok(Connections {
         orders: Connection::Single(orders(&settings.redis, &target).await?),
         bulk: Bulk::Single(bulk(&settings.redis, &target).await?),
-        operators: Operators::Single(operators::pool(&settings.redis, url)?),
+        operators: Operators::Single(operators::pool(&settings.redis, &target)?),
         replicated: Replicated::new(
             settings,
-            replicated::Connections::Single(replicated_pool(settings, url)?),
+            replicated::Connections::Single(replicated_pool(settings, &target)?),
         ),
         nodes: Nodes::Single(target),
         masters: 1,
@@ -62,22 +61,14 @@ async fn open_at(
 /// Connections for reservations that replicas must confirm. One caller at a time uses each.
 pub(super) fn replicated_pool(
     settings: &StockSettings,
-    url: &str,
-) -> Result<deadpool_redis::Pool, StockError> {
-    let (connect_timeout, response_timeout) = (
-        settings.redis.connect_timeout,
-        replicated::response_timeout(settings),
-    );
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(connect_timeout))
-        .set_response_timeout(Some(response_timeout));
-    let manager = deadpool_redis::Manager::new_with_config(info(&settings.redis, url)?, config)?;
-    deadpool_redis::Pool::builder(manager)
-        .max_size(replicated::CONNECTIONS_MAX)
-        .wait_timeout(Some(response_timeout))
-        .runtime(deadpool_redis::Runtime::Tokio1)
-        .build()
-        .map_err(|error| StockError::Pool(error.to_string()))
+    target: &Arc<Target>,
+) -> Result<Pool, StockError> {
+    let limits = Limits {
+        connect: settings.redis.connect_timeout,
+        recycle: settings.redis.response_timeout,
+        response: replicated::response_timeout(settings),
+    };
+    Pool::new(target, replicated::CONNECTIONS_MAX, limits, |pool| pool)
 }
 
 pub(super) async fn query<T: FromRedisValue>(

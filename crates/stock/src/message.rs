@@ -3,15 +3,25 @@
 
 use std::time::Duration;
 
-use futures::StreamExt;
-use redis::Client;
-use tokio::sync::mpsc;
+use futures::{Stream, StreamExt};
+use redis::{
+    Client, Msg, RedisResult, Value,
+    aio::{PubSub, PubSubSink},
+};
+use tokio::{sync::mpsc, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::Nodes;
+use crate::connection::{Nodes, no_reply};
 
 /// Pause before a lost subscription is opened again.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// Time limit for a subscription, and for the reply to a ping.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A subscription is silent while nothing happens, and also if its host has vanished without a word.
+/// After so long without a message it is asked for a sign of life.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Messages that one subscription buffers for its reader.
 const BUFFER_MAX: usize = 4096;
@@ -55,19 +65,45 @@ async fn listen(
     channel: &str,
     sender: &mpsc::Sender<String>,
     is_lost: &mut bool,
-) -> redis::RedisResult<()> {
-    let mut subscription = node.get_async_pubsub().await?;
-    subscription.subscribe(channel).await?;
+) -> RedisResult<()> {
+    let (mut server, mut messages) = bounded(subscribed(node, channel)).await?.split();
     if std::mem::take(is_lost) {
         tracing::info!(channel, "subscribed again");
     }
-    let mut messages = subscription.into_on_message();
     let mut payload = String::new();
     while sender.send(payload).await.is_ok() {
-        match messages.next().await {
-            Some(message) => payload = message.get_payload()?,
-            None => break,
-        }
+        let Some(message) = next(&mut server, &mut messages).await? else {
+            break;
+        };
+        payload = message.get_payload()?;
     }
     Ok(())
+}
+
+async fn subscribed(node: &Client, channel: &str) -> RedisResult<PubSub> {
+    let mut subscription = node.get_async_pubsub().await?;
+    subscription.subscribe(channel).await?;
+    Ok(subscription)
+}
+
+/// The next message, however late. `None`: the server has closed the subscription.
+async fn next(
+    server: &mut PubSubSink,
+    messages: &mut (impl Stream<Item = Msg> + Unpin),
+) -> RedisResult<Option<Msg>> {
+    loop {
+        match timeout(PING_INTERVAL, messages.next()).await {
+            Ok(message) => return Ok(message),
+            // The library buffers what comes meanwhile. Also a refusal is a sign of life.
+            Err(_) => match bounded(server.ping::<Value>()).await {
+                Err(error) if error.code().is_none() => return Err(error),
+                _ => {}
+            },
+        }
+    }
+}
+
+async fn bounded<T>(reply: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    let reply = timeout(REPLY_TIMEOUT, reply).await;
+    reply.unwrap_or_else(|_| Err(no_reply()))
 }

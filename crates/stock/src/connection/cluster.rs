@@ -3,9 +3,10 @@
 //! What a reader could get wrong: the client follows failovers by itself, but sometimes never
 //! responds again. It refreshes the slot map under a lock that requests in flight may be queued for,
 //! and does not poll these meanwhile: a deadlock. Every later request times out (redis 1.8.1; its
-//! issue #2419 was another way into the same state). A client that has only timed out for
-//! [`UNRESPONSIVE_MAX`] is therefore replaced. A shard that is down does not make the client
-//! unresponsive: the others reply, and its own requests fail immediately.
+//! issue #2419 was another way into the same state). And if the task that drives the client has ended,
+//! every request fails as on a broken pipe. So a client that has brought only timeouts and other
+//! errors of I/O for [`UNRESPONSIVE_MAX`] is replaced. A shard that is down does not make the client
+//! unresponsive: the others reply. If only that shard is used, a new client does no harm.
 //!
 //! The client can repeat what failed, and reports the last error alone: a refusal that it reports may
 //! hide an attempt whose reply was lost. For reservations that would turn "nothing ran" into a lie, so
@@ -18,10 +19,7 @@
 //! single command is taken as proof that it has not run ([`as_far_as_proven`]).
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
@@ -31,10 +29,12 @@ use redis::{
     Value, aio::ConnectionLike, cluster::ClusterClient, cluster_async::ClusterConnection,
     cluster_routing::SingleNodeRoutingInfo,
 };
+use tokio::runtime::Handle;
 
 use super::{
-    Bulk, Connection, Connections, Nodes, Operators, Replicated, info, is_encrypted, replicated,
-    server, tcp,
+    Bulk, Connection, Connections, Nodes, Operators, Replicated,
+    claim::Claim,
+    info, is_encrypted, replicated, server, tcp,
     timeouts::{TimeoutRun, UNRESPONSIVE_MAX},
 };
 use crate::{RedisSettings, StockError, StockSettings, refusal::proves_unchanged};
@@ -134,15 +134,9 @@ fn client(
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 async fn bounded<T>(reply: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    let timed_out = || {
-        RedisError::from(std::io::Error::new(
-            std::io::ErrorKind::TimedOut,
-            "no reply from the cluster in time",
-        ))
-    };
     tokio::time::timeout(REPLY_TIMEOUT, reply)
         .await
-        .unwrap_or_else(|_| Err(timed_out()))
+        .unwrap_or_else(|_| Err(server::no_reply()))
 }
 
 /// The most times that a request is sent which redirections refuse.
@@ -226,8 +220,10 @@ pub struct Cluster(Arc<Inner>);
 struct Inner {
     client: ClusterClient,
     connection: ArcSwap<ClusterConnection>,
-    timeouts: TimeoutRun,
-    replacing: AtomicBool,
+    /// A client is driven by the runtime that opened it, which may be another than the caller's.
+    runtime: Handle,
+    failures: TimeoutRun,
+    replacing: Arc<AtomicBool>,
 }
 
 impl Cluster {
@@ -237,8 +233,9 @@ impl Cluster {
         Ok(Self(Arc::new(Inner {
             client,
             connection,
-            timeouts: TimeoutRun::default(),
-            replacing: AtomicBool::default(),
+            runtime: Handle::current(),
+            failures: TimeoutRun::default(),
+            replacing: Arc::default(),
         })))
     }
 
@@ -305,25 +302,31 @@ impl Cluster {
     }
 
     fn note<T>(&self, result: &RedisResult<T>) {
-        let timed_out = result.as_ref().is_err_and(RedisError::is_timeout);
-        let is_stuck = self.0.timeouts.note(timed_out, Instant::now());
-        if is_stuck && !self.0.replacing.swap(true, Ordering::AcqRel) {
-            tokio::spawn(Self::replace(Arc::clone(&self.0)));
+        let failed = result.as_ref().is_err_and(RedisError::is_io_error);
+        if self.0.failures.note(failed, Instant::now())
+            && let Some(claim) = Claim::of(&self.0.replacing)
+        {
+            let inner = Arc::clone(&self.0);
+            self.0.runtime.spawn(async move {
+                let _claim = claim;
+                inner.replace().await;
+            });
         }
     }
+}
 
+impl Inner {
     /// Requests on the old client time out like all before them, and are repeated on the new one.
-    async fn replace(inner: Arc<Inner>) {
-        match inner.client.get_async_connection().await {
+    async fn replace(&self) {
+        match bounded(self.client.get_async_connection()).await {
             Ok(connection) => {
-                inner.connection.store(Arc::new(connection));
+                self.connection.store(Arc::new(connection));
                 metrics::counter!("stockade_redis_clients_replaced_total").increment(1);
-                tracing::warn!(timeouts_for = ?UNRESPONSIVE_MAX, "cluster client unresponsive, replaced");
+                tracing::warn!(failed_for = ?UNRESPONSIVE_MAX, "cluster client unresponsive, replaced");
             }
             Err(error) => tracing::debug!(%error, "failed to replace the cluster client"),
         }
-        inner.timeouts.end();
-        inner.replacing.store(false, Ordering::Release);
+        self.failures.end();
     }
 }
 

@@ -85,15 +85,18 @@ impl StockError {
     pub fn proves_unchanged(&self) -> bool {
         match self {
             Self::Redis(error) => refusal::proves_unchanged(error),
-            Self::Missing(_)
-            | Self::Repairing(_)
+            Self::Repairing(_)
             | Self::Fenced { .. }
             | Self::Moved(_)
             | Self::Late { .. }
             | Self::Unsuitable(_)
             | Self::Url(_)
             | Self::Pool(_) => true,
-            Self::OutcomeUnknown(_) | Self::NotReplicated { .. } | Self::Unreadable(_) => false,
+            // A segment that is gone may have held the order's units.
+            Self::Missing(_)
+            | Self::OutcomeUnknown(_)
+            | Self::NotReplicated { .. }
+            | Self::Unreadable(_) => false,
         }
     }
 

@@ -123,14 +123,16 @@ impl ItemStock {
             };
             match self.attempt(attempt).await {
                 Ok(reply) => return Ok(reply),
-                Err(error) if error.is_transient() => {
+                Err(error) => {
                     self.note_failed_attempt(&error);
                     refused.note(&error, home_replied);
+                    if !error.is_transient() {
+                        return Err(refused.end(error, begun.elapsed()));
+                    }
                     if refused.is_final(&error, Instant::now(), until - pause) {
                         return Err(error);
                     }
                 }
-                Err(error) => return Err(error),
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(RETRY_PAUSE_MAX);
@@ -138,8 +140,10 @@ impl ItemStock {
     }
 
     fn note_failed_attempt(&self, error: &StockError) {
-        metrics::counter!("stockade_spillover_retries_total").increment(1);
-        tracing::debug!(item = %self.id, %error, "reservation failed, retrying");
+        if error.is_transient() {
+            metrics::counter!("stockade_spillover_retries_total").increment(1);
+        }
+        tracing::debug!(item = %self.id, %error, "an attempt to reserve failed");
         if let StockError::Late { now_ms } = error {
             self.shared.clock.observe(*now_ms);
         }

@@ -40,6 +40,15 @@ impl Refused {
         }
     }
 
+    /// The error of a request whose last attempt failed for good. That this attempt changed nothing says
+    /// nothing of those before it. A missing segment stays what it is: the caller reads the ledger.
+    pub(super) fn end(&self, error: StockError, tried_for: Duration) -> StockError {
+        match self {
+            Self::NotAll if error.proves_unchanged() => StockError::OutcomeUnknown(tried_for),
+            _ => error,
+        }
+    }
+
     /// Whether no further attempt is worth its time, and the request can end with `error`, which says
     /// that nothing ran. `last` is the time for the last attempt.
     pub(super) fn is_final(&self, error: &StockError, now: Instant, last: Instant) -> bool {
@@ -113,6 +122,32 @@ mod tests {
             !spilled_over.is_final(&oom(), late, late),
             "home has recorded it"
         );
+    }
+
+    #[test]
+    fn an_attempt_that_failed_for_good_says_nothing_of_those_before_it() {
+        let segment = SegmentKey {
+            item: domain::ItemId::new("tea").unwrap(),
+            segment: 0,
+        };
+        let fenced = || StockError::Fenced {
+            segment: segment.clone(),
+            fence: 3,
+        };
+        let missing = || StockError::Missing(segment.clone());
+        let tried = Duration::from_millis(7);
+        let mut first = Refused::default();
+        first.note(&fenced(), false);
+        let error = first.end(fenced(), tried);
+        assert!(matches!(error, StockError::Fenced { .. }), "{error}");
+        let mut earlier = Refused::default();
+        earlier.note(&lost(), false);
+        earlier.note(&fenced(), false);
+        let error = earlier.end(fenced(), tried);
+        assert!(matches!(error, StockError::OutcomeUnknown(_)), "{error}");
+        let error = earlier.end(missing(), tried);
+        assert!(matches!(error, StockError::Missing(_)), "{error}");
+        assert!(!error.proves_unchanged(), "it may have held the order");
     }
 
     #[test]

@@ -14,7 +14,10 @@
 //! it comes later on the same connection.
 
 use std::{
-    sync::{Mutex, PoisonError, RwLock, Weak},
+    sync::{
+        Mutex, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -22,11 +25,14 @@ use redis::{
     Client, Cmd, ErrorKind, Pipeline, RedisFuture, RedisResult, Value,
     aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig},
 };
-
-use super::Wakeups;
+use tokio::sync::Notify;
 
 /// Shortest time between two replacements. A server that refuses a password gets no more logins.
 const REPLACE_PAUSE: Duration = Duration::from_millis(250);
+
+/// The longest. A replacement that helped nothing, because the user has lost a right, makes the pause
+/// twice as long.
+const REPLACE_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Time with nothing but timeouts after which a connection is replaced: the name may lead to another
 /// server by now, and the old one hangs.
@@ -48,28 +54,37 @@ pub(super) struct Connection {
     client: Client,
     config: ConnectionManagerConfig,
     manager: RwLock<ConnectionManager>,
-    /// When the manager was made.
-    since: Mutex<Instant>,
+    made: Mutex<Made>,
+    /// Whether the manager has replaced another, and no server has replied to it yet.
+    is_untried: AtomicBool,
+    /// Tells the task that keeps the subscriptions, which a new connection does not have. It is told
+    /// once, however often the manager is replaced before it looks.
+    replied: Notify,
     /// Start of the present run of timeouts.
     timeouts: Mutex<Option<Instant>>,
-    /// Those who listen to its subscriptions, which a new connection does not have.
-    wakeups: Weak<Wakeups>,
+}
+
+/// The present manager's past.
+struct Made {
+    at: Instant,
+    /// How long it stays at least.
+    pause: Duration,
 }
 
 impl Connection {
-    pub(super) fn new(
-        client: Client,
-        config: ConnectionManagerConfig,
-        wakeups: Weak<Wakeups>,
-    ) -> RedisResult<Self> {
+    pub(super) fn new(client: Client, config: ConnectionManagerConfig) -> RedisResult<Self> {
         let manager = ConnectionManager::new_lazy_with_config(client.clone(), config.clone())?;
         Ok(Self {
             client,
             config,
             manager: RwLock::new(manager),
-            since: Mutex::new(Instant::now()),
+            made: Mutex::new(Made {
+                at: Instant::now(),
+                pause: REPLACE_PAUSE,
+            }),
+            is_untried: AtomicBool::default(),
+            replied: Notify::new(),
             timeouts: Mutex::default(),
-            wakeups,
         })
     }
 
@@ -84,14 +99,19 @@ impl Connection {
 
     pub(super) async fn subscribe(&self, channel: &str) -> RedisResult<()> {
         let subscribed = self.manager().subscribe(channel).await;
-        self.note(&subscribed, |()| None);
+        self.note_subscription(&subscribed);
         subscribed
     }
 
     pub(super) async fn unsubscribe(&self, channel: &str) -> RedisResult<()> {
         let unsubscribed = self.manager().unsubscribe(channel).await;
-        self.note(&unsubscribed, |()| None);
+        self.note_subscription(&unsubscribed);
         unsubscribed
+    }
+
+    /// Waits until a server has replied on a connection that replaced another.
+    pub(super) async fn is_new(&self) {
+        self.replied.notified().await;
     }
 
     fn manager(&self) -> ConnectionManager {
@@ -101,37 +121,54 @@ impl Connection {
             .clone()
     }
 
+    /// A user without a right to channels locks all the same: a new connection would have no more
+    /// rights, and would be subscribed anew, without an end.
+    fn note_subscription(&self, result: &RedisResult<()>) {
+        match result {
+            Err(error) if error.code() == Some("NOPERM") => {}
+            result => self.note(result, |()| None),
+        }
+    }
+
     /// Replaces the manager if a result says that it is of no use. The refusal of a command is a reply.
     /// An error of another kind than I/O, after which the manager reconnects by itself, is that of the
     /// attempt to connect.
     fn note<T>(&self, result: &RedisResult<T>, useless: impl FnOnce(&T) -> Option<&'static str>) {
         *lock(&self.timeouts) = None;
         match result {
-            Ok(reply) => {
-                if let Some(code) = useless(reply) {
-                    self.replace(code);
-                }
-            }
+            Ok(reply) => match useless(reply) {
+                Some(code) => self.replace(code),
+                None => self.note_good(),
+            },
             Err(error) if error.kind() != ErrorKind::Io => self.replace("login refused"),
             Err(_) => {}
         }
     }
 
+    fn note_good(&self) {
+        if self.is_untried.load(Ordering::Relaxed) && self.is_untried.swap(false, Ordering::Relaxed)
+        {
+            lock(&self.made).pause = REPLACE_PAUSE;
+            self.replied.notify_one();
+        }
+    }
+
     fn replace(&self, why: &'static str) {
-        let mut since = lock(&self.since);
-        if since.elapsed() < REPLACE_PAUSE {
+        let mut made = lock(&self.made);
+        if made.at.elapsed() < made.pause {
             return;
         }
-        *since = Instant::now();
-        drop(since);
+        made.at = Instant::now();
         *lock(&self.timeouts) = None;
-        match ConnectionManager::new_lazy_with_config(self.client.clone(), self.config.clone()) {
+        let manager =
+            ConnectionManager::new_lazy_with_config(self.client.clone(), self.config.clone());
+        match manager {
             Ok(manager) => {
                 *self.manager.write().unwrap_or_else(PoisonError::into_inner) = manager;
-                tracing::debug!(why, "connection to a lock's server replaced");
-                if let Some(wakeups) = self.wakeups.upgrade() {
-                    wakeups.subscribe_anew();
+                if self.is_untried.swap(true, Ordering::Relaxed) {
+                    made.pause = (made.pause * 2).min(REPLACE_PAUSE_MAX);
                 }
+                tracing::debug!(why, "connection to a lock's server replaced");
             }
             Err(error) => tracing::debug!(%error, "failed to replace a connection"),
         }

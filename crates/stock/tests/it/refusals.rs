@@ -4,7 +4,7 @@
 //! `reconnecting.rs` has the refused login. A master without data, or a cluster without a master,
 //! is not brought about by a setting; a replica answers scripts with READONLY before MASTERDOWN.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use redis::cmd;
 use stock::{Reservation, StockError};
@@ -47,8 +47,13 @@ impl Refusing {
 
     /// An order while the server refuses.
     async fn refuses(&self, with: &str) {
-        // Waits for the time limit of a refusal, a second, and not for that of the order.
+        let begun = Instant::now();
         let error = self.order().await.unwrap_err();
+        // clock: a refusal ends the order after a second, and without that its time limit does
+        assert!(
+            begun.elapsed() < timeout() * 3 / 4,
+            "it waited for its time limit"
+        );
         assert!(error.proves_unchanged(), "{error}");
         assert!(error.to_string().contains(with), "expected {with}: {error}");
     }
@@ -142,6 +147,12 @@ refusals! {
             endless.arg("while true do end").arg(0);
             endless.exec_async(&mut raw).await
         });
+        eventually("a server that is busy", async || {
+            let mut raw = site::raw(&at.server.url()).await;
+            let pong = cmd("PING").exec_async(&mut raw).await;
+            pong.is_err_and(|error| error.code() == Some("BUSY"))
+        })
+        .await;
         at.refuses("BUSY").await;
         at.run(cmd("SCRIPT").arg("KILL")).await;
         assert!(endless.await.unwrap().is_err(), "it was killed");

@@ -2,8 +2,8 @@
 
 import { OutcomeUnknown, StockadeError } from './errors.js';
 
-/** Milliseconds for which a lost attempt may still place a cart: twice the service's bound. */
-const CART_SETTLED = 10_000;
+/** Milliseconds for which a lost attempt may still take units: twice the service's bound. */
+const SETTLED = 10_000;
 
 /**
  * The attempts of one request. After one whose answer was lost, not every error is the truth.
@@ -51,8 +51,8 @@ export class Attempts {
   }
 
   #isSettledBy(error) {
-    // By then a lost attempt has placed the cart, and a repeat would have found it.
-    if (error.isFinal === false) return Date.now() - this.#lost.at > CART_SETTLED;
+    // By then a lost attempt has taken its units, and a repeat would have found them.
+    if (error.isFinal === false) return Date.now() - this.#lost.at > SETTLED;
     return error.settlesKey === true;
   }
 }

@@ -196,7 +196,7 @@ export interface Problem {
   field?: string;
   /** The item because of which a cart was refused. */
   item?: string;
-  /** Of a refused cart: whether its key is decided for good. */
+  /** Of a refused order or cart: whether its key is decided for good. */
   final: boolean;
   /** Seconds that the service asks to wait before a repeat. */
   retryAfter?: number;

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from .errors import Error, OutcomeUnknown, Refused
 
-#: Seconds for which a lost attempt may still place a cart: twice the service's bound.
-_CART_SETTLED = 10.0
+#: Seconds for which a lost attempt may still take units: twice the service's bound.
+_SETTLED = 10.0
 
 
 class Attempts:
@@ -57,6 +57,6 @@ class Attempts:
 
     def _settles(self, error: Error, lost_at: float) -> bool:
         if isinstance(error, Refused) and not error.is_final:
-            # By then a lost attempt has placed the cart, and a repeat would have found it.
-            return time.monotonic() - lost_at > _CART_SETTLED
+            # By then a lost attempt has taken its units, and a repeat would have found them.
+            return time.monotonic() - lost_at > _SETTLED
         return error.settles_key

@@ -25,7 +25,7 @@ class Problem:
     field: str | None = None
     #: The item because of which a cart was refused.
     item: str | None = None
-    #: Of a refused cart: whether its key is decided for good. If not, nothing was written, and a
+    #: Of a refused order or cart: whether its key is decided for good. If not, nothing was written, and a
     #: repeat with the same key is decided anew.
     final: bool = True
     #: Seconds that the service asks to wait before a repeat.

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use crate::{Error, UnknownCause};
 
-/// How long a lost attempt may still place a cart: twice the service's bound.
-const CART_SETTLED: Duration = Duration::from_secs(10);
+/// How long a lost attempt may still take units: twice the service's bound.
+const SETTLED: Duration = Duration::from_secs(10);
 
 /// The attempts of one request. After one whose answer was lost, not every error is the truth.
 ///
@@ -86,7 +86,7 @@ impl Attempts {
 
 impl Lost {
     fn is_settled_by(&self, error: &Error) -> bool {
-        // By then a lost attempt has placed the cart, and a repeat would have found it.
-        error.settles_key() || !error.is_final() && self.at.elapsed() > CART_SETTLED
+        // By then a lost attempt has taken its units, and a repeat would have found them.
+        error.settles_key() || !error.is_final() && self.at.elapsed() > SETTLED
     }
 }

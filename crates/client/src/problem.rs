@@ -24,7 +24,7 @@ pub struct Problem {
     /// The item because of which a cart was refused.
     #[serde(default)]
     pub item: Option<String>,
-    /// Of a refused cart: whether its key is decided for good. If not, nothing was written, and a
+    /// Of a refused order or cart: whether its key is decided for good. If not, nothing was written, and a
     /// repeat with the same key is decided anew.
     #[serde(default, rename = "final")]
     pub is_final: Option<bool>,

@@ -109,6 +109,8 @@ impl Engine {
         let refused = Placed::NotOpen {
             state: ItemState::Archived.to_string(),
             opens_at: known.item.window.opens_at,
+            // Its segments are gone, so no attempt that is still under way can take units.
+            is_final: true,
         };
         Ok(self
             .in_ledger(id, quantity, Price::of(&known.item))

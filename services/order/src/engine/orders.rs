@@ -44,13 +44,17 @@ pub enum Placed {
         state: String,
         /// Start of the sale.
         opens_at: Option<Timestamp>,
+        /// Whether no attempt of this order can take units any more. Otherwise nothing was written,
+        /// and an attempt that is still under way may end differently.
+        is_final: bool,
     },
     /// The order asks for more units than one order may.
     TooManyUnits {
         /// What one order may ask for.
         max: Quantity,
     },
-    /// The order would exceed the buyer's limit.
+    /// The order would exceed the buyer's limit. Nothing was written, so another attempt may end
+    /// differently.
     BuyerLimitReached,
     /// The order is placed.
     Order {
@@ -75,8 +79,11 @@ pub enum Placed {
         /// Whether the ledger has it.
         recorded: bool,
     },
-    /// No unit is left for this order.
+    /// No unit is left for this order, which is recorded: every attempt ends so.
     SoldOut,
+    /// The sold-out cache of this instance refused the request. Nothing was written, so another attempt
+    /// may end differently.
+    Shed,
 }
 
 /// First and longest pause between two polls of the ledger for an order.
@@ -326,8 +333,13 @@ fn next_step(
         Outcome::KeyReused { quantity } => NextStep::Answer(Placed::KeyReused { quantity }),
         Outcome::NotOpen {
             state, opens_at, ..
-        } => NextStep::Answer(Placed::NotOpen { state, opens_at }),
-        Outcome::Shed | Outcome::Rejected => NextStep::Answer(Placed::SoldOut),
+        } => NextStep::Answer(Placed::NotOpen {
+            state,
+            opens_at,
+            is_final: false,
+        }),
+        Outcome::Shed => NextStep::Answer(Placed::Shed),
+        Outcome::Rejected => NextStep::Answer(Placed::SoldOut),
         Outcome::SoldOut => NextStep::ReadLedger(LedgerRead::IfLost {
             otherwise: Placed::SoldOut,
         }),

@@ -138,6 +138,7 @@ impl<'a> From<Result<PlacedOrder<'a>, Refusal>> for LineResult<'a> {
                 });
             }
             Err(Refusal::SoldOut) => Problem::no_units(),
+            Err(Refusal::Shed) => Problem::no_units_now(),
             Err(Refusal::Problem(problem)) => *problem,
         };
         let (retry_after, problem) = problem.into_line();

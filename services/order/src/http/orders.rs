@@ -130,7 +130,7 @@ pub(crate) async fn shown(app: &App, order: &Order, for_admin: bool) -> Result<R
         (status = 202, description = "held, and not yet in the ledger", body = OrderBody, headers(("Location" = String))),
         (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`unauthorized`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem),
-        (status = 409, description = "`sold_out`, `buyer_limit_reached`, `not_open`", body = Problem),
+        (status = 409, description = "`sold_out`, `buyer_limit_reached`, `not_open`: no unit was taken; with `final` false, another request with the same key may still take units", body = Problem),
         (status = 422, description = "`idempotency_key_reused`", body = Problem),
         (status = 429, description = "`too_many_requests`", body = Problem, headers(("Retry-After" = u32), ("RateLimit" = String), ("RateLimit-Policy" = String))),
         (status = 503, description = "`outcome_unknown`: repeat the request with the same key", body = Problem)),
@@ -174,6 +174,7 @@ pub(super) async fn place_body(
             Ok(response)
         }
         Err(Refusal::SoldOut) => Ok(problem::sold_out()),
+        Err(Refusal::Shed) => Ok(problem::shed()),
         Err(Refusal::Problem(problem)) => Err(*problem),
     }
 }
@@ -195,8 +196,10 @@ pub(super) struct PlacedOrder<'a> {
 
 /// Why an order was not placed, or that it is unknown.
 pub(super) enum Refusal {
-    /// The refusal of most orders of a sale, whose response is serialized once.
+    /// No unit is left, and that is recorded. The response is serialized once.
     SoldOut,
+    /// The refusal of most orders of a sale. The response is serialized once.
+    Shed,
     Problem(Box<Problem>),
 }
 
@@ -264,9 +267,16 @@ fn answer(item: &ItemId, placed: Placed) -> Result<PlacedOrder<'_>, Refusal> {
             },
         }),
         Placed::SoldOut => Err(Refusal::SoldOut),
+        Placed::Shed => Err(Refusal::Shed),
         Placed::TooManyUnits { max } => Err(Problem::too_many_units(max).into()),
         Placed::BuyerLimitReached => Err(Problem::buyer_limit_reached().into()),
-        Placed::NotOpen { state, opens_at } => Err(Problem::not_open(state, opens_at).into()),
+        Placed::NotOpen {
+            state,
+            opens_at,
+            is_final,
+        } => Err(Problem::not_open(state, opens_at)
+            .with_final(is_final)
+            .into()),
         Placed::KeyReused { quantity } => Err(Problem::key_reused(quantity).into()),
         Placed::ItemNotFound => Err(Problem::item_not_found().into()),
     }
@@ -394,7 +404,7 @@ impl OrderMetrics {
         let ended = match placed {
             Ok(Placed::Order { replayed: true, .. }) => &self.replayed,
             Ok(Placed::Order { .. }) => &self.held,
-            Ok(Placed::SoldOut) => &self.sold_out,
+            Ok(Placed::SoldOut | Placed::Shed) => &self.sold_out,
             Ok(Placed::BuyerLimitReached) => &self.buyer_limit_reached,
             Ok(Placed::NotOpen { .. }) => &self.not_open,
             Ok(Placed::KeyReused { .. }) => &self.key_reused,

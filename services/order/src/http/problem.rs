@@ -51,8 +51,9 @@ pub(crate) struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "maotai")]
     item: Option<Box<ItemId>>,
-    /// With a refused cart: whether its key is decided for good. If not, nothing was written, and a
-    /// repeat with the same key is decided anew.
+    /// With a refused order or cart: whether its key is decided for good. If it is false, nothing was
+    /// written: a repeat with the same key is decided anew, and an earlier request whose outcome is
+    /// unknown may still take units. Absent: it is decided.
     #[serde(rename = "final", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<bool>, example = true)]
     is_final: Option<bool>,
@@ -635,6 +636,14 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "item_not_archivable", detail)
     }
 
+    /// Whether the key is decided for good.
+    pub(crate) fn with_final(self, is_final: bool) -> Self {
+        Self {
+            is_final: Some(is_final),
+            ..self
+        }
+    }
+
     pub(crate) fn no_units() -> Self {
         Self::new(
             StatusCode::CONFLICT,
@@ -643,12 +652,19 @@ impl Problem {
         )
     }
 
+    /// The same from the sold-out cache, which knows of no attempt that is still under way.
+    pub(crate) fn no_units_now() -> Self {
+        Self::no_units().with_final(false)
+    }
+
     pub(crate) fn buyer_limit_reached() -> Self {
         Self::new(
             StatusCode::CONFLICT,
             "buyer_limit_reached",
             "the order exceeds the limit of units per buyer; no units were taken",
         )
+        // Such a refusal leaves no record.
+        .with_final(false)
     }
 
     pub(crate) fn not_open(state: String, opens_at: Option<Timestamp>) -> Self {
@@ -893,14 +909,24 @@ impl From<EngineError> for Problem {
 
 const TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-/// The response to most requests of a sale, serialized once.
+/// No unit is left for the order, for good.
 pub(crate) fn sold_out() -> http::Response<Bytes> {
-    static BODY: LazyLock<Bytes> = LazyLock::new(|| {
-        serde_json::to_vec(&Problem::no_units())
-            .unwrap_or_default()
-            .into()
-    });
-    let mut response = http::Response::new(BODY.clone());
+    static BODY: LazyLock<Bytes> = LazyLock::new(|| serialized(&Problem::no_units()));
+    refused(BODY.clone())
+}
+
+/// The response to most requests of a sale, serialized once.
+pub(crate) fn shed() -> http::Response<Bytes> {
+    static BODY: LazyLock<Bytes> = LazyLock::new(|| serialized(&Problem::no_units_now()));
+    refused(BODY.clone())
+}
+
+fn serialized(problem: &Problem) -> Bytes {
+    serde_json::to_vec(problem).unwrap_or_default().into()
+}
+
+fn refused(body: Bytes) -> http::Response<Bytes> {
+    let mut response = http::Response::new(body);
     *response.status_mut() = StatusCode::CONFLICT;
     response.headers_mut().insert(header::CONTENT_TYPE, TYPE);
     response

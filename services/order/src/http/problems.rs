@@ -14,7 +14,7 @@ const PROBLEMS: &[Entry] = &[
         "sold_out",
         "409",
         "No unit was left for this order, and none was taken.",
-        "Show it to the buyer. Units of expired and cancelled orders come back, so a new order with a new key may succeed later. A cart that was refused with `final` false wrote nothing: after a request of unknown outcome, repeat it with the same key.",
+        "Show it to the buyer. Units of expired and cancelled orders come back, so a new order with a new key may succeed later. A refusal with `final` false wrote nothing: after a request of unknown outcome, repeat it with the same key.",
     ),
     (
         "buyer_limit_reached",

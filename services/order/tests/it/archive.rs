@@ -86,6 +86,7 @@ async fn an_archived_item_is_answered_for_from_the_ledger() {
             );
             let refused = Answer::of(env.order_at(instance, &item, "eve", "k", 1)).await;
             assert_eq!(refused.is(409, "not_open").body["state"], "archived");
+            assert_eq!(refused.body["final"], true, "no segment is left");
             Answer::of(env.order_at(instance, &item, "ann", "k", 2))
                 .await
                 .is(422, "idempotency_key_reused");

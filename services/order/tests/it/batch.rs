@@ -1,6 +1,6 @@
 //! A batch is as many single orders: each line has its own key, its own result, and no other.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use client::{Client, IdempotencyKey, OrderBatcher, ProblemCode, Token};
 use futures::future::join_all;
@@ -317,6 +317,46 @@ async fn the_client_sends_concurrent_orders_as_batches() {
             error.is(ProblemCode::SoldOut) || error.is(ProblemCode::BuyerLimitReached),
             "{error}"
         );
+    })
+    .await;
+}
+
+/// Far longer than the test: no instance refreshes its sold-out cache by time.
+const SOLD_OUT_CACHE_TTL: Duration = Duration::from_secs(24 * 3600);
+
+/// A refusal without a record says nothing about a lost request with the same key.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_that_left_no_record_is_not_final() {
+    let options = Options {
+        sold_out_cache_ttl: SOLD_OUT_CACHE_TTL,
+        ..Options::default()
+    };
+    open_each(options, async |env| {
+        let (refused, last) = (json!(false), json!(null));
+        let vase = env.create(json!({ "stock": 1, "segments": 1 })).await;
+        env.hold(&vase, "bob", "k").await;
+        let recorded = env.order(&vase, "ann", "k", 1).await;
+        assert_eq!(recorded.is(409, "sold_out").body["final"], last);
+        let shed = env.order(&vase, "eve", "k", 1).await;
+        assert_eq!(shed.is(409, "sold_out").body["final"], refused);
+        let lines = place(&env, 0, &vase, &[line("eve", "k", 1)]).await;
+        assert_eq!(outcome(&lines[0]), (409, "sold_out"));
+        assert_eq!(lines[0]["final"], refused);
+
+        let bowl = env
+            .create(json!({ "stock": 9, "segments": 1, "limit_per_buyer": 1 }))
+            .await;
+        env.hold(&bowl, "bob", "k").await;
+        let second = env.order(&bowl, "bob", "another", 1).await;
+        assert_eq!(second.is(409, "buyer_limit_reached").body["final"], refused);
+
+        let late = env
+            .create(json!({ "stock": 9, "opens_at": "2099-01-01T00:00:00Z" }))
+            .await;
+        let early = env.order(&late, "ann", "k", 1).await;
+        assert_eq!(early.is(409, "not_open").body["final"], refused);
+        let lines = place(&env, 0, &late, &[line("ann", "k", 1)]).await;
+        assert_eq!(lines[0]["final"], refused);
     })
     .await;
 }

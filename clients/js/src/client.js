@@ -271,7 +271,7 @@ export class Admin {
 
   /** Notes that the money of a row of `refundsDue` was returned. */
   async refundDone(row) {
-    const path = `/v1/refunds-due/${encodeURIComponent(row)}/done`;
+    const path = `/v1/refunds-due/${segment('row', row)}/done`;
     return withTimes((await this.#send('POST', path)).json());
   }
 
@@ -334,7 +334,7 @@ export class Admin {
 
   /** Removes a webhook. */
   async removeWebhook(webhook) {
-    await this.#send('DELETE', `/v1/webhooks/${encodeURIComponent(webhook)}`);
+    await this.#send('DELETE', `/v1/webhooks/${segment('webhook', webhook)}`);
   }
 
   #send(method, path, json) {
@@ -363,13 +363,21 @@ function query(parameters) {
 }
 
 function itemPath(item, rest = '') {
-  return `/v1/items/${encodeURIComponent(item)}${rest}`;
+  return `/v1/items/${segment('item', item)}${rest}`;
 }
 
 function cartPath(cart, rest = '') {
-  return `/v1/carts/${encodeURIComponent(cart)}${rest}`;
+  return `/v1/carts/${segment('cart', cart)}${rest}`;
 }
 
 function orderPath(order, rest = '') {
-  return `/v1/orders/${encodeURIComponent(order)}${rest}`;
+  return `/v1/orders/${segment('order', order)}${rest}`;
+}
+
+/** A segment of a path. `fetch` resolves `.` and `..`, and an empty one is another path. */
+function segment(field, name) {
+  if (['', '.', '..'].includes(String(name ?? ''))) {
+    throw new InvalidInput(field, 'a name that is not empty, `.` or `..`');
+  }
+  return encodeURIComponent(name);
 }

@@ -49,7 +49,7 @@ async function serve(script, use) {
     let text = '';
     for await (const chunk of request) text += chunk;
     const body = text && JSON.parse(text);
-    seen.push({ key: request.headers['idempotency-key'], body });
+    seen.push({ key: request.headers['idempotency-key'], path: request.url, body });
     const step = script.length > 1 ? script.shift() : script[0];
     const answer = typeof step === 'function' ? await step(body) : step;
     if (typeof answer === 'string') return request.socket.end(answer);
@@ -190,6 +190,33 @@ test('bad input is never sent', () => {
     assert.throws(() => newOrder('vase', 1, key), InvalidInput);
   }
   assert.throws(() => new Client('127.0.0.1:8080'), InvalidInput);
+});
+
+test('a name cannot escape from its path segment', async () => {
+  // Nothing listens there: what is sent anyway is `OutcomeUnknown`.
+  const client = new Client('http://127.0.0.1:1', { retry: { deadline: 0 } });
+  const [buyer, admin] = [client.buyer('token'), client.admin('token')];
+  const provider = client.paymentProvider('secret');
+  for (const name of ['', '.', '..', undefined]) {
+    for (const call of [
+      () => client.item(name),
+      () => buyer.place(newOrder(name, 1)),
+      () => buyer.cancel(name),
+      () => buyer.cancelCart(name),
+      () => provider.report({ payment: 'pay-1', order: name }),
+      () => provider.reportCart({ payment: 'pay-1', cart: name }),
+      () => admin.placeBatch(name, []),
+      async () => admin.itemOrders(name).next(),
+      () => admin.refundDone(name),
+      () => admin.removeWebhook(name),
+    ]) {
+      await assert.rejects(call, InvalidInput, `${call} ${name}`);
+    }
+  }
+  await serve([[200, { id: 'a/..' }]], async (url, seen) => {
+    await new Client(url).item('a/..');
+    assert.equal(seen[0].path, '/v1/items/a%2F..');
+  });
 });
 
 test('orders that wait travel together, and only the unknown ones again', async () => {

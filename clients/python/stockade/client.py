@@ -298,7 +298,7 @@ class Admin:
 
     def refund_done(self, row: str) -> RefundDue:
         """Notes that the money of a row of `refunds_due` was returned."""
-        response = self._send("POST", f"/v1/refunds-due/{quote(row, safe='')}/done")
+        response = self._send("POST", f"/v1/refunds-due/{_segment('row', row)}/done")
         return read(RefundDue, response.json(), response.status)
 
     def place_batch(self, item: str, orders: Sequence[BuyerOrder]) -> list[Placed | Error]:
@@ -359,7 +359,7 @@ class Admin:
 
     def remove_webhook(self, webhook: str) -> None:
         """Removes a webhook."""
-        self._send("DELETE", f"/v1/webhooks/{quote(webhook, safe='')}")
+        self._send("DELETE", f"/v1/webhooks/{_segment('webhook', webhook)}")
 
     def _send(self, method: str, path: str, body: Any = None) -> Response:
         return self._client.send(Request(method, path, self._token, json=body))
@@ -400,12 +400,19 @@ def _query(**parameters: str | int | None) -> str:
 
 
 def _item_path(item: str, rest: str = "") -> str:
-    return f"/v1/items/{quote(item, safe='')}{rest}"
+    return f"/v1/items/{_segment('item', item)}{rest}"
 
 
 def _cart_path(cart: str, rest: str = "") -> str:
-    return f"/v1/carts/{quote(cart, safe='')}{rest}"
+    return f"/v1/carts/{_segment('cart', cart)}{rest}"
 
 
 def _order_path(order: str, rest: str = "") -> str:
-    return f"/v1/orders/{quote(order, safe='')}{rest}"
+    return f"/v1/orders/{_segment('order', order)}{rest}"
+
+
+def _segment(field: str, name: str) -> str:
+    """A segment of a path. Proxies resolve `.` and `..`, and an empty one is another path."""
+    if name in ("", ".", ".."):
+        raise InvalidInput(field, "a name that is not empty, `.` or `..`")
+    return quote(name, safe="")

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from stockade import (
     BuyerOrder,
+    CartPayment,
     Client,
     Contract,
     InvalidInput,
@@ -17,6 +18,7 @@ from stockade import (
     NoLongerHeld,
     OrderBatcher,
     OutcomeUnknown,
+    Payment,
     Refused,
     RetryPolicy,
 )
@@ -307,6 +309,29 @@ class LostAttempts(unittest.TestCase):
         with Server(*script) as server, Client(server.url, retry=FAST) as client:
             placed = OrderBatcher(client.admin("token"), "vase").order("ann", 1, "key")
             self.assertEqual((placed.order.state, len(server.seen)), ("held", len(script)))
+
+
+class Paths(unittest.TestCase):
+    def test_a_name_cannot_escape_from_its_path_segment(self) -> None:
+        # Nothing listens there: what is sent anyway is `OutcomeUnknown`.
+        with Client("http://127.0.0.1:1", retry=RetryPolicy.never()) as client:
+            buyer, admin = client.buyer("token"), client.admin("token")
+            provider = client.payment_provider("secret")
+            for name in ("", ".", ".."):
+                for call in (
+                    lambda: client.item(name),
+                    lambda: buyer.place(NewOrder(name, 1)),
+                    lambda: buyer.cancel(name),
+                    lambda: buyer.cancel_cart(name),
+                    lambda: provider.report(Payment("pay-1", name)),
+                    lambda: provider.report_cart(CartPayment("pay-1", name)),
+                    lambda: admin.place_batch(name, []),
+                    lambda: next(admin.item_orders(name)),
+                    lambda: admin.refund_done(name),
+                    lambda: admin.remove_webhook(name),
+                ):
+                    with self.subTest(name), self.assertRaises(InvalidInput):
+                        call()
 
 
 class RetryAfter(unittest.TestCase):

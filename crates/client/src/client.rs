@@ -196,7 +196,8 @@ impl Client {
                 cause: Box::new(UnknownCause::Transport(Arc::new(error))),
             },
         };
-        let response = request.build(&self.http, self.servers.next()).send().await;
+        let request = request.build(&self.http, self.servers.next())?;
+        let response = request.send().await;
         Response::receive(response.map_err(transport)?)
             .await
             .map_err(transport)

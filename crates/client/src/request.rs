@@ -15,7 +15,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::{
-    BuyerOrder, CartPayment, ItemPatch, ItemState, NewCart, NewItem, NewOrder, OrderState,
+    BuyerOrder, CartPayment, Error, ItemPatch, ItemState, NewCart, NewItem, NewOrder, OrderState,
     PageRequest, Payment, PaymentKey, StockChange, Token, batch::Body, signature::SIGNATURE,
 };
 
@@ -27,7 +27,7 @@ const RESPOND_ASYNC: HeaderValue = HeaderValue::from_static("respond-async");
 #[derive(Clone, Debug)]
 pub struct Request {
     method: Method,
-    path: String,
+    path: Path,
     credential: Credential,
     headers: Vec<(HeaderName, HeaderValue)>,
     body: Option<Bytes>,
@@ -65,7 +65,7 @@ impl Request {
     /// `POST /v1/items/{item}/orders`: places an order.
     pub fn place(token: &Token, order: &NewOrder) -> Self {
         let path = item_path(order.item(), "/orders");
-        let request = Self::new(Method::POST, path)
+        let request = Self::at(Method::POST, path)
             .bearer(token)
             .header(IDEMPOTENCY_KEY, order.key().header())
             .body(order.body());
@@ -78,7 +78,7 @@ impl Request {
 
     /// `POST /v1/items/{item}/orders:batch`: places orders of several buyers.
     pub fn place_batch(admin: &Token, item: &str, orders: &[BuyerOrder]) -> Self {
-        Self::new(Method::POST, item_path(item, "/orders:batch"))
+        Self::at(Method::POST, item_path(item, "/orders:batch"))
             .bearer(admin)
             .json(&Body::from(orders))
     }
@@ -156,7 +156,7 @@ impl Request {
 
     /// `GET /v1/items/{item}`: shows an item; an admin also sees its segments and its version.
     pub fn item(item: &str, admin: Option<&Token>) -> Self {
-        let request = Self::new(Method::GET, item_path(item, ""));
+        let request = Self::at(Method::GET, item_path(item, ""));
         match admin {
             Some(token) => request.bearer(token),
             None => request,
@@ -166,7 +166,7 @@ impl Request {
     /// `PATCH /v1/items/{item}`: changes the limit or the times of an item, if its version is
     /// `version`.
     pub fn patch_item(admin: &Token, item: &str, patch: &ItemPatch, version: Option<u64>) -> Self {
-        Self::new(Method::PATCH, item_path(item, ""))
+        Self::at(Method::PATCH, item_path(item, ""))
             .bearer(admin)
             .if_match(version)
             .json(patch)
@@ -174,7 +174,7 @@ impl Request {
 
     /// `PUT /v1/items/{item}/state`: opens, pauses or closes an item, if its version is `version`.
     pub fn set_state(admin: &Token, item: &str, state: ItemState, version: Option<u64>) -> Self {
-        Self::new(Method::PUT, item_path(item, "/state"))
+        Self::at(Method::PUT, item_path(item, "/state"))
             .bearer(admin)
             .if_match(version)
             .json(&StateBody { state })
@@ -183,19 +183,19 @@ impl Request {
     /// `POST /v1/items/{item}/archive`: archives a closed item for good, if its version is
     /// `version`.
     pub fn archive_item(admin: &Token, item: &str, version: Option<u64>) -> Self {
-        Self::new(Method::POST, item_path(item, "/archive"))
+        Self::at(Method::POST, item_path(item, "/archive"))
             .bearer(admin)
             .if_match(version)
     }
 
     /// `DELETE /v1/items/{item}`: deletes the orders of an archived item for good.
     pub fn purge_item(admin: &Token, item: &str) -> Self {
-        Self::new(Method::DELETE, item_path(item, "")).bearer(admin)
+        Self::at(Method::DELETE, item_path(item, "")).bearer(admin)
     }
 
     /// `POST /v1/items/{item}/stock`: adds or withdraws units.
     pub fn change_stock(admin: &Token, item: &str, change: &StockChange) -> Self {
-        Self::new(Method::POST, item_path(item, "/stock"))
+        Self::at(Method::POST, item_path(item, "/stock"))
             .bearer(admin)
             .header(IDEMPOTENCY_KEY, change.key().header())
             .json(change)
@@ -203,7 +203,7 @@ impl Request {
 
     /// `PUT /v1/items/{item}/stock`: sets the stock of an item, if its version is `version`.
     pub fn set_stock(admin: &Token, item: &str, stock: u64, version: u64) -> Self {
-        Self::new(Method::PUT, item_path(item, "/stock"))
+        Self::at(Method::PUT, item_path(item, "/stock"))
             .bearer(admin)
             .if_match(Some(version))
             .json(&StockBody { stock })
@@ -211,7 +211,7 @@ impl Request {
 
     /// `GET /v1/items/{item}/audit`: compares the stock counters with the ledger.
     pub fn audit(admin: &Token, item: &str) -> Self {
-        Self::new(Method::GET, item_path(item, "/audit")).bearer(admin)
+        Self::at(Method::GET, item_path(item, "/audit")).bearer(admin)
     }
 
     /// `POST /v1/orders/{order}/hold`: has the hold of an order last `seconds` from its creation.
@@ -223,14 +223,14 @@ impl Request {
 
     /// `POST /v1/refunds-due/{id}/done`: notes that the money of a row was returned.
     pub fn refund_done(admin: &Token, id: &str) -> Self {
-        let path = format!("/v1/refunds-due/{id}/done");
-        Self::new(Method::POST, path).bearer(admin)
+        let path = path("/v1/refunds-due/", ("row", id), "/done");
+        Self::at(Method::POST, path).bearer(admin)
     }
 
     /// `GET /v1/items/{item}/journal`: lists the changes of an item, the latest first.
     pub fn journal(admin: &Token, item: &str, page: &PageRequest) -> Self {
         let path = item_path(item, &format!("/journal{}", page.query(None)));
-        Self::new(Method::GET, path).bearer(admin)
+        Self::at(Method::GET, path).bearer(admin)
     }
 
     /// `GET /v1/items`: lists all items.
@@ -246,8 +246,8 @@ impl Request {
         state: Option<OrderState>,
         page: &PageRequest,
     ) -> Self {
-        let path = item_path(item, "/orders") + &page.query(state);
-        Self::new(Method::GET, path).bearer(admin)
+        let path = item_path(item, &format!("/orders{}", page.query(state)));
+        Self::at(Method::GET, path).bearer(admin)
     }
 
     /// `GET /v1/orders`: lists the buyer's own orders.
@@ -271,9 +271,8 @@ impl Request {
     /// `GET /v1/events`: the events after a cursor, or from the oldest. Waits so many seconds for the
     /// first of them.
     pub fn events(admin: &Token, after: Option<&str>, wait_seconds: u8) -> Self {
-        // Cursors are digits and dashes, which need no escaping.
         let after = after
-            .map(|after| format!("&after={after}"))
+            .map(|after| format!("&after={}", escaped(after)))
             .unwrap_or_default();
         let path = format!("/v1/events?wait={wait_seconds}{after}");
         Self::new(Method::GET, path).bearer(admin)
@@ -315,6 +314,10 @@ impl Request {
     }
 
     fn new(method: Method, path: String) -> Self {
+        Self::at(method, Ok(path))
+    }
+
+    fn at(method: Method, path: Path) -> Self {
         Self {
             method,
             path,
@@ -357,9 +360,17 @@ impl Request {
         }
     }
 
-    /// The request for the instance at `server`, signed now.
-    pub(crate) fn build(&self, http: &reqwest::Client, server: &str) -> RequestBuilder {
-        let mut request = http.request(self.method.clone(), format!("{server}{}", self.path));
+    /// The request for the instance at `server`, signed now. Fails if a name cannot be part of a path.
+    pub(crate) fn build(
+        &self,
+        http: &reqwest::Client,
+        server: &str,
+    ) -> Result<RequestBuilder, Error> {
+        let path = self.path.as_ref().map_err(|field| Error::InvalidInput {
+            field,
+            expected: "a name that is not empty, `.` or `..`",
+        })?;
+        let mut request = http.request(self.method.clone(), format!("{server}{path}"));
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
@@ -371,41 +382,81 @@ impl Request {
                 request = request.header(SIGNATURE, key.sign(body, SystemTime::now()));
             }
         }
-        match &self.body {
+        Ok(match &self.body {
             Some(body) => request
                 .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
                 .body(body.clone()),
             None => request,
-        }
+        })
     }
 }
 
-/// The path of an item, with every byte escaped that no item name contains.
-fn item_path(item: &str, rest: &str) -> String {
-    let mut path = String::with_capacity("/v1/items/".len() + item.len() + rest.len());
-    path.push_str("/v1/items/");
-    for byte in item.bytes() {
+/// A path, or the name of an argument that cannot be a segment of one.
+type Path = Result<String, &'static str>;
+
+fn item_path(item: &str, rest: &str) -> Path {
+    path("/v1/items/", ("item", item), rest)
+}
+
+/// A path with a segment that the caller names: `(argument, text)`. A client resolves `.` and `..`,
+/// even escaped, and an empty segment is another path. Each of them would reach another resource.
+fn path(before: &str, (argument, text): (&'static str, &str), rest: &str) -> Path {
+    if matches!(text, "" | "." | "..") {
+        return Err(argument);
+    }
+    Ok(format!("{before}{}{rest}", escaped(text)))
+}
+
+/// The text with every byte escaped that no name contains.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-' => {
-                path.push(char::from(byte));
+                escaped.push(char::from(byte));
             }
-            _ => path.push_str(&format!("%{byte:02X}")),
+            _ => escaped.push_str(&format!("%{byte:02X}")),
         }
     }
-    path.push_str(rest);
-    path
+    escaped
 }
 
 #[cfg(test)]
 mod tests {
-    use super::item_path;
+    use super::{Request, item_path};
+    use crate::{Error, Token};
 
     #[test]
     fn an_item_name_cannot_escape_from_its_path_segment() {
-        assert_eq!(item_path("A.b_c-9", "/orders"), "/v1/items/A.b_c-9/orders");
         assert_eq!(
-            item_path("a/../b?c#d é", ""),
-            "/v1/items/a%2F..%2Fb%3Fc%23d%20%C3%A9"
+            item_path("A.b_c-9", "/orders").as_deref(),
+            Ok("/v1/items/A.b_c-9/orders")
         );
+        assert_eq!(
+            item_path("a/../b?c#d é", "").as_deref(),
+            Ok("/v1/items/a%2F..%2Fb%3Fc%23d%20%C3%A9")
+        );
+        for name in ["", ".", ".."] {
+            assert_eq!(item_path(name, "/orders"), Err("item"), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_row_of_the_list_cannot_escape_from_its_path_segment() {
+        let admin = Token::bearer("secret").unwrap();
+        let done = |row| Request::refund_done(&admin, row).path;
+        assert_eq!(
+            done("7?x/y").as_deref(),
+            Ok("/v1/refunds-due/7%3Fx%2Fy/done")
+        );
+        let http = reqwest::Client::new();
+        for row in ["", ".", ".."] {
+            let request = Request::refund_done(&admin, row);
+            let built = request.build(&http, "http://127.0.0.1:1");
+            assert!(
+                matches!(built, Err(Error::InvalidInput { field: "row", .. })),
+                "{row}"
+            );
+        }
     }
 }

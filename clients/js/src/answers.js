@@ -67,6 +67,15 @@ export const NOTHING_RAN = new Set([
   'withdrawal_open',
 ]);
 
+/** The decisions on a report of a payment after which its money must be returned. */
+export const RETURNS_MONEY = new Set([
+  'already_paid',
+  'amount_mismatch',
+  'cart_not_payable',
+  'currency_mismatch',
+  'order_not_payable',
+]);
+
 /** Whether a repeat of the request is needed to know what became of it. */
 export function leavesOpen(status) {
   return status === 408 || (status >= 500 && status <= 599);

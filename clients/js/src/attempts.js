@@ -1,6 +1,6 @@
 // What is known of a request after its attempts.
 
-import { OutcomeUnknown, StockadeError } from './errors.js';
+import { OutcomeUnknown } from './errors.js';
 
 /** Milliseconds for which a lost attempt may still take units: twice the service's bound. */
 const SETTLED = 10_000;
@@ -21,11 +21,6 @@ export class Attempts {
     this.#reads = reads;
   }
 
-  /** Whether an attempt may have taken effect without an answer. */
-  get hasLost() {
-    return this.#lost !== undefined;
-  }
-
   /** Counts an attempt that is about to be sent. */
   begin() {
     this.count += 1;
@@ -34,25 +29,24 @@ export class Attempts {
   /** The error that is true for all attempts, after the latest has ended with `error`. */
   judge(error) {
     if (error.isOutcomeUnknown && (error.mayHaveRun || this.#lost === undefined)) {
-      if (error.mayHaveRun && !this.#reads) this.#lost = { cause: error.cause, at: Date.now() };
+      if (error.mayHaveRun && !this.#reads) this.#lost = { cause: error.cause, at: performance.now() };
       return new OutcomeUnknown(error.cause, this.count);
     }
     if (this.#lost === undefined || this.#isSettledBy(error)) return error;
     return new OutcomeUnknown(this.#lost.cause, this.count, error);
   }
 
-  /** What `read` makes of a response, which a proxy may have sent. */
-  judged(read) {
-    try {
-      return read();
-    } catch (error) {
-      throw error instanceof StockadeError ? this.judge(error) : error;
-    }
+  /** `judge` for one of several parts of the latest response. The others do not count. */
+  judgePart(error) {
+    const alone = new Attempts({ reads: this.#reads });
+    alone.count = this.count;
+    alone.#lost = this.#lost;
+    return alone.judge(error);
   }
 
   #isSettledBy(error) {
     // By then a lost attempt has taken its units, and a repeat would have found them.
-    if (error.isFinal === false) return Date.now() - this.#lost.at > SETTLED;
+    if (error.isFinal === false) return performance.now() - this.#lost.at > SETTLED;
     return error.settlesKey === true;
   }
 }

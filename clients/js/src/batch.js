@@ -9,7 +9,7 @@ import { Attempts } from './attempts.js';
 import { Contract, StockadeError } from './errors.js';
 import { checkKey, newOrder, readPlaced } from './models.js';
 import { pauseAfter, sleep } from './retry.js';
-import { Response } from './transport.js';
+import { PROBLEM, Response } from './transport.js';
 
 /** Orders of one request, at most. */
 const ORDERS_MAX = 512;
@@ -38,7 +38,7 @@ export class OrderBatcher {
   async order(buyer, quantity, key) {
     checkKey(key);
     return new Promise((resolve, reject) => {
-      const deadline = Date.now() + this.#admin.retry.deadline;
+      const deadline = performance.now() + this.#admin.retry.deadline;
       const order = { buyer, quantity, key };
       this.#enqueue([{ order, attempts: new Attempts(), deadline, resolve, reject }]);
     });
@@ -84,7 +84,7 @@ export class OrderBatcher {
     }
     const known = error instanceof StockadeError ? waiting.attempts.judge(error) : error;
     waiting.pause = pauseAfter(this.#admin.retry, waiting.attempts.count, known.retryAfter);
-    if (known.isRetryable && Date.now() + waiting.pause <= waiting.deadline) return false;
+    if (known.isRetryable && performance.now() + waiting.pause <= waiting.deadline) return false;
     waiting.reject(known);
     return true;
   }
@@ -96,16 +96,19 @@ export function readResults(item, orders, response) {
   if (!Array.isArray(results) || results.length !== orders.length) {
     throw new Contract(response.status, `expected ${orders.length} results`);
   }
-  return results.map((result, place) => readLine(item, orders[place], result));
+  // The lines have no type of their own: they are the service's if the whole response is.
+  const type = response.type === 'application/json' ? PROBLEM : response.type;
+  return results.map((result, place) => readLine(item, orders[place], result, type));
 }
 
 /** Reads a result as the response to a single order. */
-function readLine(item, { quantity, key }, result) {
+function readLine(item, { quantity, key }, result, type) {
   try {
     if (typeof result?.status !== 'number') throw new Contract(200, 'a result has no status');
     const { status, replayed } = result;
     const retryAfter = Number.isInteger(result.retry_after) ? result.retry_after : undefined;
-    const response = new Response({ status, replayed, retryAfter, body: JSON.stringify(result) });
+    const body = JSON.stringify(result);
+    const response = new Response({ status, replayed, retryAfter, type, body });
     return { placed: readPlaced(newOrder(item, quantity, key), response.intoSuccess()) };
   } catch (error) {
     if (error instanceof StockadeError) return { error };

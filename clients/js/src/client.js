@@ -3,8 +3,8 @@
 import { Attempts } from './attempts.js';
 import { readResults } from './batch.js';
 import { readCart, readPlacedCart } from './carts.js';
-import { Contract, InvalidInput, StockadeError } from './errors.js';
-import { readEvent, readItem, readOrder, readPlaced, withTimes } from './models.js';
+import { InvalidInput, StockadeError } from './errors.js';
+import { checkFields, readEvent, readItem, readOrder, readPlaced, withTimes } from './models.js';
 import { DEFAULT_RETRY, pauseAfter, sleep } from './retry.js';
 import { signPayment } from './signatures.js';
 import { exchange } from './transport.js';
@@ -48,29 +48,29 @@ export class Client {
 
   /** Shows an item as the public sees it, at most 250 ms old. */
   async item(item) {
-    return readItem(await this.send({ method: 'GET', path: itemPath(item) }));
+    const read = (response) => readItem(response, item);
+    return this.send({ method: 'GET', path: itemPath(item) }, read);
   }
 
   /**
-   * Sends `request`, and repeats it while the outcome is unknown and `retry` allows it. After an
-   * attempt that was lost, only a decision of the service ends the attempts. A caller that judges the
-   * parts of the response brings the `attempts`.
+   * Sends `request`, and repeats it while the outcome is unknown and `retry` allows it. Returns what
+   * `read` makes of the response. After an attempt that was lost, only that or a decision of the
+   * service ends the attempts: a proxy may send a success too. A caller that judges the parts of the
+   * response brings the `attempts`.
    */
-  async send(request, attempts = new Attempts({ reads: request.method === 'GET' })) {
-    const deadline = Date.now() + this.retry.deadline;
+  async send(request, read, attempts = new Attempts({ reads: request.method === 'GET' })) {
+    const deadline = performance.now() + this.retry.deadline;
     for (;;) {
       attempts.begin();
       let known;
       try {
-        const response = await this.sendOnce(request);
-        if (!attempts.hasLost || response.isOfTheService) return response;
-        throw new Contract(response.status, 'the body is not the documented JSON');
+        return read(await this.sendOnce(request));
       } catch (error) {
         if (!(error instanceof StockadeError)) throw error;
         known = attempts.judge(error);
       }
       const pause = pauseAfter(this.retry, attempts.count, known.retryAfter);
-      if (!known.isRetryable || Date.now() + pause > deadline) throw known;
+      if (!known.isRetryable || performance.now() + pause > deadline) throw known;
       await sleep(pause);
     }
   }
@@ -112,25 +112,27 @@ export class Buyer {
     const headers = { 'idempotency-key': order.key };
     const json = { quantity: order.quantity };
     const path = itemPath(order.item, '/orders');
-    const attempts = new Attempts();
-    const response = await this.#send('POST', path, { headers, json }, attempts);
-    return attempts.judged(() => readPlaced(order, response));
+    const read = (response) => readPlaced(order, response);
+    return this.#send(read, 'POST', path, { headers, json });
   }
 
   /** Reads one of the buyer's orders from the ledger. */
   async order(order) {
-    return readOrder(await this.#send('GET', orderPath(order)), order);
+    return this.#send(asOrder(order), 'GET', orderPath(order));
   }
 
   /** Cancels a held order. Its units can be bought again. */
   async cancel(order) {
-    return readOrder(await this.#send('DELETE', orderPath(order)), order);
+    return this.#send(asOrder(order), 'DELETE', orderPath(order));
   }
 
-  /** Has the hold last `seconds` from its creation, or longer if it does already. */
-  async extendHold(order, seconds) {
+  /**
+   * Has the hold last so many seconds from its creation, or longer if it does already. `hold` is their
+   * number or `{seconds, session}`: `session` names the checkout session in which the buyer pays.
+   */
+  async extendHold(order, hold) {
     const path = orderPath(order, '/hold');
-    return readOrder(await this.#send('POST', path, { json: { seconds } }), order);
+    return this.#send(asOrder(order), 'POST', path, { json: holdChange(hold) });
   }
 
   /**
@@ -141,25 +143,27 @@ export class Buyer {
   async placeCart(cart) {
     const headers = { 'idempotency-key': cart.key };
     const json = { lines: cart.lines };
-    const attempts = new Attempts();
-    const response = await this.#send('POST', '/v1/carts', { headers, json }, attempts);
-    return attempts.judged(() => readPlacedCart(cart, response));
+    const read = (response) => readPlacedCart(cart, response);
+    return this.#send(read, 'POST', '/v1/carts', { headers, json });
   }
 
   /** Reads one of the buyer's carts from the ledger. */
   async cart(cart) {
-    return readCart(await this.#send('GET', cartPath(cart)), cart);
+    return this.#send(asCart(cart), 'GET', cartPath(cart));
   }
 
   /** Cancels a held cart. The units of all lines can be bought again. */
   async cancelCart(cart) {
-    return readCart(await this.#send('DELETE', cartPath(cart)), cart);
+    return this.#send(asCart(cart), 'DELETE', cartPath(cart));
   }
 
-  /** Has the holds of all lines last `seconds` from the creation of the first order. */
-  async extendCart(cart, seconds) {
+  /**
+   * Has the holds of all lines last so many seconds from the creation of the first order. `hold` is
+   * their number or `{seconds, session}`, as with `extendHold`.
+   */
+  async extendCart(cart, hold) {
     const path = cartPath(cart, '/hold');
-    return readCart(await this.#send('POST', path, { json: { seconds } }), cart);
+    return this.#send(asCart(cart), 'POST', path, { json: holdChange(hold) });
   }
 
   /** All recorded orders of the buyer, page by page. */
@@ -167,8 +171,8 @@ export class Buyer {
     return pages(this.#client, this.#token, '/v1/orders');
   }
 
-  #send(method, path, more, attempts) {
-    return this.#client.send({ method, path, token: this.#token, ...more }, attempts);
+  #send(read, method, path, more) {
+    return this.#client.send({ method, path, token: this.#token, ...more }, read);
   }
 }
 
@@ -183,25 +187,26 @@ export class PaymentProvider {
   }
 
   /**
-   * Reports `{payment, order, amount}`; returns the order as it is now. Check its state:
+   * Reports `{payment, order, amount, currency}`; returns the order as it is now. Check its state:
    * `refund_due` means that the order had expired and no units were left.
    */
   async report(payment) {
     const path = orderPath(payment.order, '/payment');
-    return readOrder(await this.#report(path, payment), payment.order);
+    return this.#report(asOrder(payment.order), path, payment);
   }
 
   /**
-   * Reports `{payment, cart, amount}`; returns the cart as it is now. Check its state: `refund_due`
+   * Reports `{payment, cart, amount, currency}`; returns the cart as it is now. Check its state: `refund_due`
    * means that the cart had expired.
    */
   async reportCart(payment) {
     const path = cartPath(payment.cart, '/payment');
-    return readCart(await this.#report(path, payment), payment.cart);
+    return this.#report(asCart(payment.cart), path, payment);
   }
 
-  #report(path, payment) {
-    return this.#client.send({ method: 'POST', path, json: payment, paymentSecret: this.#secret });
+  #report(read, path, payment) {
+    const request = { method: 'POST', path, json: payment, paymentSecret: this.#secret };
+    return this.#client.send(request, read);
   }
 }
 
@@ -221,42 +226,45 @@ export class Admin {
 
   /** Creates an item: `{id, stock, ...}`, the fields of docs/api.md. A repeat changes nothing. */
   async createItem(item) {
-    return readItem(await this.#send('POST', '/v1/items', item));
+    return this.#send(asItem(item.id), 'POST', '/v1/items', item);
   }
 
   /** Shows an item, uncached, with its version. */
   async item(item) {
-    return readItem(await this.#send('GET', itemPath(item)));
+    return this.#send(asItem(item), 'GET', itemPath(item));
   }
 
   /** Opens, pauses or closes an item: `open`, `paused`, `closed`. */
   async setState(item, state) {
-    return readItem(await this.#send('PUT', itemPath(item, '/state'), { state }));
+    return this.#send(asItem(item), 'PUT', itemPath(item, '/state'), { state });
   }
 
   /** Compares the stock counters of an item with the ledger. */
   async audit(item) {
-    return (await this.#send('GET', itemPath(item, '/audit'))).json();
+    return this.#send((response) => response.object(), 'GET', itemPath(item, '/audit'));
   }
 
   /** Reads any buyer's order from the ledger. */
   async order(order) {
-    return readOrder(await this.#send('GET', orderPath(order)), order);
+    return this.#send(asOrder(order), 'GET', orderPath(order));
   }
 
   /** Cancels any buyer's held order. */
   async cancel(order) {
-    return readOrder(await this.#send('DELETE', orderPath(order)), order);
+    return this.#send(asOrder(order), 'DELETE', orderPath(order));
   }
 
-  /** Has the hold last `seconds` from its creation, or longer if it does already. */
-  async extendHold(order, seconds) {
-    return readOrder(await this.#send('POST', orderPath(order, '/hold'), { seconds }), order);
+  /**
+   * Has the hold last so many seconds from its creation, or longer if it does already. `hold` is their
+   * number or `{seconds, session}`: `session` names the checkout session in which the buyer pays.
+   */
+  async extendHold(order, hold) {
+    return this.#send(asOrder(order), 'POST', orderPath(order, '/hold'), holdChange(hold));
   }
 
   /** Notes that the money of an order was returned. */
   async refund(order) {
-    return readOrder(await this.#send('POST', orderPath(order, '/refund')), order);
+    return this.#send(asOrder(order), 'POST', orderPath(order, '/refund'));
   }
 
   /** All recorded orders of an item, those in one state or all, page by page. */
@@ -272,7 +280,7 @@ export class Admin {
   /** Notes that the money of a row of `refundsDue` was returned. */
   async refundDone(row) {
     const path = `/v1/refunds-due/${segment('row', row)}/done`;
-    return withTimes((await this.#send('POST', path)).json());
+    return this.#send(readRefundDue, 'POST', path);
   }
 
   /**
@@ -282,10 +290,10 @@ export class Admin {
    */
   async placeBatch(item, orders) {
     const attempts = new Attempts();
-    const response = await this.#client.send(this.#batch(item, orders), attempts);
-    const results = attempts.judged(() => readResults(item, orders, response));
+    const read = (response) => readResults(item, orders, response);
+    const results = await this.#client.send(this.#batch(item, orders), read, attempts);
     return results.map((result) =>
-      result.error ? { error: attempts.judge(result.error) } : result,
+      result.error ? { error: attempts.judgePart(result.error) } : result,
     );
   }
 
@@ -300,10 +308,11 @@ export class Admin {
    */
   async eventPage({ after, wait = 0, limit = 100 } = {}) {
     const path = `/v1/events${query({ after, wait, limit })}`;
-    const response = await this.#client.send({ method: 'GET', path, token: this.#token, wait });
-    const { data, next } = response.json();
-    if (!Array.isArray(data)) throw new Contract(response.status, 'data is missing');
-    return { data: data.map(readEvent), next };
+    const read = (response) => ({
+      data: response.data().map(readEvent),
+      next: response.object().next,
+    });
+    return this.#client.send({ method: 'GET', path, token: this.#token, wait }, read);
   }
 
   /**
@@ -324,21 +333,22 @@ export class Admin {
    */
   async createWebhook(url, kinds = []) {
     const request = { method: 'POST', path: '/v1/webhooks', json: { url, kinds } };
-    return (await this.#client.sendOnce({ ...request, token: this.#token })).json();
+    return (await this.#client.sendOnce({ ...request, token: this.#token })).object();
   }
 
   /** All webhooks, without their secrets. */
   async webhooks() {
-    return (await this.#send('GET', '/v1/webhooks')).json().data;
+    return this.#send((response) => response.data(), 'GET', '/v1/webhooks');
   }
 
   /** Removes a webhook. */
   async removeWebhook(webhook) {
-    await this.#send('DELETE', `/v1/webhooks/${segment('webhook', webhook)}`);
+    const path = `/v1/webhooks/${segment('webhook', webhook)}`;
+    await this.#send((response) => response.nothing(), 'DELETE', path);
   }
 
-  #send(method, path, json) {
-    return this.#client.send({ method, path, token: this.#token, json });
+  #send(read, method, path, json) {
+    return this.#client.send({ method, path, token: this.#token, json }, read);
   }
 
   #batch(item, orders) {
@@ -348,13 +358,31 @@ export class Admin {
   }
 }
 
+const asItem = (id) => (response) => readItem(response, id);
+const asOrder = (id) => (response) => readOrder(response, id);
+const asCart = (id) => (response) => readCart(response, id);
+
+/** A row of the money that is due; what is missing violates the contract. */
+function readRefundDue(response) {
+  const row = response.object();
+  checkFields(row, { id: 'string', reason: 'string' }, response.status);
+  return withTimes(row);
+}
+
 async function* pages(client, token, path, parameters) {
   for (let after; after !== null; ) {
     const all = query({ ...parameters, after, limit: ROWS });
-    const page = (await client.send({ method: 'GET', path: path + all, token })).json();
-    yield* page.data.map(withTimes);
-    after = page.next;
+    const read = (response) => ({ data: response.data(), next: response.object().next ?? null });
+    const { data, next } = await client.send({ method: 'GET', path: path + all, token }, read);
+    yield* data.map(withTimes);
+    after = next;
   }
+}
+
+function holdChange(hold) {
+  if (typeof hold === 'number') return { seconds: hold };
+  const { seconds, session } = hold;
+  return { seconds, session };
 }
 
 function query(parameters) {

@@ -1,6 +1,6 @@
 // What can go wrong with a call, and whether a repeat is safe.
 
-import { isDecision, mayHaveRun } from './answers.js';
+import { RETURNS_MONEY, isDecision, mayHaveRun } from './answers.js';
 
 /** A call that did not succeed. */
 export class StockadeError extends Error {
@@ -36,6 +36,15 @@ export class StockadeError extends Error {
     return false;
   }
 
+  /**
+   * Whether a report of a payment was refused so that its money must be returned. Other refusals of a
+   * report, also those that settle it, say nothing about the money: it may be another order's, or
+   * returned already.
+   */
+  get returnsMoney() {
+    return false;
+  }
+
   /** Seconds that the service asks to wait before a repeat. */
   get retryAfter() {
     return this.problem?.retryAfter;
@@ -65,11 +74,16 @@ export class Refused extends StockadeError {
   }
 
   get isFinal() {
-    return this.problem.final !== false;
+    // `final` means something for a decision only.
+    return this.problem.final !== false || !isDecision(this.problem);
   }
 
   get settlesKey() {
     return this.isFinal && isDecision(this.problem);
+  }
+
+  get returnsMoney() {
+    return this.settlesKey && RETURNS_MONEY.has(this.problem.code);
   }
 }
 

@@ -97,6 +97,8 @@ export interface CartPayment {
   cart: string;
   /** What was paid. A cart with a price needs it. */
   amount?: number;
+  /** What it was paid in (ISO 4217): that of the cart. */
+  currency?: string;
 }
 
 export interface NewItem {
@@ -147,6 +149,8 @@ export interface Payment {
   order: string;
   /** What was paid. An order with a price needs it. */
   amount?: number;
+  /** What it was paid in (ISO 4217): that of the order. */
+  currency?: string;
 }
 
 export interface RefundDue {
@@ -212,6 +216,8 @@ export class StockadeError extends Error {
   readonly isFinal: boolean;
   /** Whether this is the service's own decision, which counts for earlier attempts as well. */
   readonly settlesKey: boolean;
+  /** Whether a report of a payment was refused so that its money must be returned. */
+  readonly returnsMoney: boolean;
   readonly retryAfter?: number;
   isCode(code: string): boolean;
 }
@@ -264,16 +270,22 @@ export class Client {
   item(item: string): Promise<Item>;
 }
 
+/** Seconds, or the checkout session in which the buyer pays, or both. */
+export type HoldChange =
+  | number
+  | { seconds: number; session?: string }
+  | { seconds?: number; session: string };
+
 export class Buyer {
   private constructor();
   place(order: NewOrder): Promise<Placed>;
   order(order: string): Promise<Order>;
   cancel(order: string): Promise<Order>;
-  extendHold(order: string, seconds: number): Promise<Order>;
+  extendHold(order: string, hold: HoldChange): Promise<Order>;
   placeCart(cart: NewCart): Promise<PlacedCart>;
   cart(cart: string): Promise<Cart>;
   cancelCart(cart: string): Promise<Cart>;
-  extendCart(cart: string, seconds: number): Promise<Cart>;
+  extendCart(cart: string, hold: HoldChange): Promise<Cart>;
   orders(): AsyncGenerator<ListedOrder>;
 }
 
@@ -298,7 +310,7 @@ export class Admin {
   audit(item: string): Promise<Record<string, unknown>>;
   order(order: string): Promise<Order>;
   cancel(order: string): Promise<Order>;
-  extendHold(order: string, seconds: number): Promise<Order>;
+  extendHold(order: string, hold: HoldChange): Promise<Order>;
   refund(order: string): Promise<Order>;
   itemOrders(item: string, state?: OrderState): AsyncGenerator<ListedOrder>;
   refundsDue(): AsyncGenerator<RefundDue>;

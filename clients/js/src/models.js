@@ -71,10 +71,12 @@ export function readPlaced(order, response) {
   return { order: found, replayed: response.replayed, recorded: response.status === 201 };
 }
 
-/** An item, with the version of its `ETag`. */
-export function readItem(response) {
-  const item = response.json();
-  if (typeof item?.id !== 'string') throw new Contract(response.status, 'id is missing');
+/** The item with this id, and the version of its `ETag`. */
+export function readItem(response, id) {
+  const item = response.object();
+  if (item.id !== id) {
+    throw new Contract(response.status, `expected the item ${id}, found ${item.id}`);
+  }
   return { ...withTimes(item), version: response.version };
 }
 

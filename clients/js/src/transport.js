@@ -3,14 +3,19 @@
 import { leavesOpen } from './answers.js';
 import { Contract, OutcomeUnknown, Refused } from './errors.js';
 
+/** What every problem of the service is. */
+export const PROBLEM = 'application/problem+json';
+
 /** A complete response. */
 export class Response {
-  constructor({ status, replayed = false, retryAfter, version, body }) {
+  constructor({ status, replayed = false, retryAfter, version, type = '', body }) {
     this.status = status;
     this.replayed = replayed;
     this.retryAfter = retryAfter;
     /** The version of the item, which `If-Match` takes. Only admins receive it. */
     this.version = version;
+    /** What the body is, as its sender says: `application/json`. */
+    this.type = type;
     this.body = body;
   }
 
@@ -24,22 +29,41 @@ export class Response {
 
   problem() {
     const body = this.#object() ?? {};
-    // Anybody may have sent the body: the `code` of a gateway can be a number.
+    // Anybody may have sent the body: the `code` of a gateway can be a number, and is not the service's.
     const text = (name) => (typeof body[name] === 'string' ? body[name] : undefined);
+    const isOurs = this.type === PROBLEM;
     return {
       status: this.status,
-      code: text('code') ?? '',
+      code: (isOurs && text('code')) || '',
       detail: text('detail') ?? '',
       field: text('field'),
       item: text('item'),
-      final: body.final !== false,
+      final: !isOurs || body.final !== false,
       retryAfter: this.retryAfter,
     };
   }
 
-  /** Whether the body of this success is such as the API has, and not the page of a proxy. */
-  get isOfTheService() {
-    return this.status === 204 ? this.body === '' : this.#object() !== undefined;
+  /** The body, which must be an object. */
+  object() {
+    const body = this.json();
+    if (body === null || typeof body !== 'object' || Array.isArray(body)) {
+      throw new Contract(this.status, 'the body is no object');
+    }
+    return body;
+  }
+
+  /** The rows of a body that has `data`. */
+  data() {
+    const { data } = this.object();
+    if (!Array.isArray(data)) throw new Contract(this.status, 'data is missing');
+    return data;
+  }
+
+  /** Checks that the response says nothing, which is the success of some calls. */
+  nothing() {
+    if (this.status !== 204 || this.body !== '') {
+      throw new Contract(this.status, 'expected 204 without a body');
+    }
   }
 
   #object() {
@@ -76,6 +100,7 @@ export async function exchange(url, { method, headers, body }, timeout) {
       replayed: response.headers.get('idempotent-replayed') === 'true',
       retryAfter: number(response.headers.get('retry-after')),
       version: versionOf(response.headers.get('etag')),
+      type: (response.headers.get('content-type') ?? '').split(';')[0].trim().toLowerCase(),
       body: await response.text(),
     });
   } catch (error) {

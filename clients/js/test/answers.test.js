@@ -4,11 +4,11 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
-import { DECISIONS, NOTHING_RAN, isDecision, mayHaveRun } from '../src/answers.js';
+import { DECISIONS, NOTHING_RAN, RETURNS_MONEY, isDecision, mayHaveRun } from '../src/answers.js';
 import { OutcomeUnknown, Refused } from '../src/index.js';
 
 const read = (path) => JSON.parse(readFileSync(new URL(path, import.meta.url)));
-const { codes } = read('../../answers.json');
+const { codes, returns_money: returnsMoney } = read('../../answers.json');
 const { schemas } = read('../../../docs/openapi.json').components;
 
 const codesThatMean = (wanted) =>
@@ -23,6 +23,15 @@ test('the client has the table', () => {
   assert.deepEqual([...NOTHING_RAN].sort(), codesThatMean('nothing'));
   const others = Object.keys(codes).filter((code) => !DECISIONS.has(code) && !NOTHING_RAN.has(code));
   assert.deepEqual(others.sort(), codesThatMean('unknown'));
+});
+
+test('money is returned for the codes of the table', () => {
+  assert.deepEqual([...RETURNS_MONEY].sort(), [...returnsMoney].sort());
+  for (const code of Object.keys(codes)) {
+    const error = new Refused({ status: 409, code });
+    assert.equal(error.returnsMoney, returnsMoney.includes(code), code);
+  }
+  assert.ok(!new OutcomeUnknown({ status: 503, code: 'already_paid' }).returnsMoney);
 });
 
 test("only the service's own words settle a key", () => {

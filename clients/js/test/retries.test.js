@@ -55,7 +55,9 @@ async function serve(script, use) {
     if (typeof answer === 'string') return request.socket.end(answer);
     const [status, value, headers] = answer;
     const page = typeof value === 'string' && value.startsWith('<');
-    return response.writeHead(status, headers).end(page ? value : JSON.stringify(value));
+    const type = status >= 400 ? 'application/problem+json' : 'application/json';
+    const all = { 'content-type': type, ...headers };
+    return response.writeHead(status, all).end(page ? value : JSON.stringify(value));
   });
   await new Promise((ready) => server.listen(0, '127.0.0.1', ready));
   try {
@@ -252,11 +254,15 @@ test('orders that wait travel together, and only the unknown ones again', async 
   });
 });
 
+/** JSON of a gateway, whose codes are not the service's. */
+const GATEWAY = { 'content-type': 'application/json; charset=utf-8' };
 /**
  * Answers that do not come from the decision on the key: of the service's own checks before it, of a
  * gateway with codes of its own, and of proxies with pages.
  */
 const UNDECIDED = [
+  [409, { code: 'sold_out' }, GATEWAY],
+  [503, { code: 'unavailable' }, GATEWAY],
   [400, { code: 'invalid_request', field: 'quantity' }],
   [401, { code: 'unauthorized' }],
   [403, { code: 'forbidden' }],
@@ -275,6 +281,7 @@ const UNDECIDED = [
 ];
 /** What loses an attempt: it may have taken its units. */
 const LOST = [
+  [503, { code: 'unavailable' }, GATEWAY],
   '',
   'HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\r\n{',
   [502, '<html>bad gateway</html>'],
@@ -316,10 +323,79 @@ for (const answer of UNDECIDED) {
 
 test('a success that is no order leaves it unknown', async () => {
   for (const answer of [[200, { error: 'please log in' }], [201, { ...HELD, item: 'jar' }]]) {
-    const { error } = await place(['', answer]);
-    assert.ok(error instanceof OutcomeUnknown && error.answer instanceof Contract, String(error));
+    const { placed, attempts } = await place(['', answer, [201, HELD]]);
+    assert.deepEqual([placed.order.state, attempts], ['held', 3]);
+    const error = await endsAtTheDeadline(2, 200, (retry) => place(['', answer], retry));
+    assert.ok(error.answer instanceof Contract, String(error));
     assert.ok((await place([answer])).error instanceof Contract);
   }
+});
+
+test("a proxy's page leaves a lost change unknown", async () => {
+  const page = [200, { error: 'please log in' }];
+  for (const call of [
+    (client) => client.buyer('token').cancel(HELD.id),
+    (client) => client.buyer('token').extendHold(HELD.id, 60),
+    (client) => client.buyer('token').cancelCart(CART.id),
+    (client) => client.paymentProvider('secret').report({ payment: 'pay-1', order: HELD.id }),
+    (client) => client.admin('token').refund(HELD.id),
+    (client) => client.admin('token').createItem({ id: 'vase', stock: 9 }),
+    (client) => client.admin('token').setState('vase', 'closed'),
+    (client) => client.admin('token').refundDone('7'),
+    (client) => client.admin('token').removeWebhook('7'),
+  ]) {
+    const send = (retry) =>
+      serve(['', page], async (url, seen) => {
+        const error = await call(new Client(url, { retry })).catch((thrown) => thrown);
+        return { error, attempts: seen.length };
+      });
+    const error = await endsAtTheDeadline(2, 200, send);
+    assert.ok(error.answer instanceof Contract, `${call}: ${error}`);
+  }
+});
+
+test('a lost line of a batch says nothing about the others', async () => {
+  const lost = { status: 503, code: 'outcome_unknown' };
+  const refused = { status: 400, code: 'invalid_request' };
+  const orders = ['ann', 'bob'].map((buyer) => ({ buyer, quantity: 1, key: 'key' }));
+  for (const [results, kinds] of [
+    [[lost, refused], [OutcomeUnknown, Refused]],
+    [[refused, lost], [Refused, OutcomeUnknown]],
+  ]) {
+    await serve([[200, { results }]], async (url) => {
+      const placed = await new Client(url, { retry: FAST }).admin('token').placeBatch('vase', orders);
+      assert.deepEqual(placed.map(({ error }) => error.constructor), kinds);
+    });
+  }
+});
+
+test('a familiar code of a gateway says nothing', async () => {
+  const { error } = await place([[503, { code: 'unavailable' }, GATEWAY]], { deadline: 0 });
+  assert.ok(error.mayHaveRun && error.problem.code === '', String(error));
+  const refused = (await place([[409, { code: 'sold_out', final: false }, GATEWAY]])).error;
+  assert.ok(refused instanceof Refused && refused.isFinal && !refused.settlesKey);
+  // A page in the place of a whole batch has no lines of the service.
+  const page = [200, { results: [{ status: 409, code: 'sold_out' }] }, { 'content-type': 'text/html' }];
+  await serve([page], async (url) => {
+    const admin = new Client(url, { retry: FAST }).admin('token');
+    const [line] = await admin.placeBatch('vase', [{ buyer: 'ann', quantity: 1, key: 'key' }]);
+    assert.ok(!line.error.settlesKey);
+  });
+});
+
+test('final counts for a decision only', async () => {
+  assert.ok((await place([[401, { code: 'unauthorized', final: false }]])).error.isFinal);
+});
+
+test('a hold is extended by seconds, by a session, or by both', async () => {
+  await serve([[200, HELD]], async (url, seen) => {
+    const buyer = new Client(url, { retry: FAST }).buyer('token');
+    for (const hold of [60, { session: 'cs_1' }, { seconds: 60, session: 'cs_1' }]) {
+      await buyer.extendHold(HELD.id, hold);
+    }
+    const bodies = [{ seconds: 60 }, { session: 'cs_1' }, { seconds: 60, session: 'cs_1' }];
+    assert.deepEqual(seen.map(({ body }) => body), bodies);
+  });
 });
 
 test('without a lost attempt nothing may have run', async () => {

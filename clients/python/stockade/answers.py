@@ -70,6 +70,17 @@ NOTHING_RAN = frozenset(
     }
 )
 
+#: The decisions on a report of a payment after which its money must be returned.
+RETURNS_MONEY = frozenset(
+    {
+        "already_paid",
+        "amount_mismatch",
+        "cart_not_payable",
+        "currency_mismatch",
+        "order_not_payable",
+    }
+)
+
 
 def leaves_open(status: int) -> bool:
     """Whether a repeat of the request is needed to know what became of it."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from copy import copy
 
 from .errors import Error, OutcomeUnknown, Refused
 
@@ -25,11 +24,6 @@ class Attempts:
         self._lost: tuple[float, OutcomeUnknown] | None = None
         self.count = 0
 
-    @property
-    def has_lost(self) -> bool:
-        """Whether an attempt may have taken effect without an answer."""
-        return self._lost is not None
-
     def begin(self) -> None:
         """Counts an attempt that is about to be sent."""
         self.count += 1
@@ -44,16 +38,9 @@ class Attempts:
             return error
         return OutcomeUnknown(self._lost[1].cause, self.count, answer=error)
 
-    @contextmanager
-    def judging(self) -> Iterator[None]:
-        """Judges an error of reading the response, which a proxy may have sent."""
-        try:
-            yield
-        except Error as error:
-            known = self.judge(error)
-            if known is error:
-                raise
-            raise known from error
+    def judge_part(self, error: Error) -> Error:
+        """`judge` for one of several parts of the latest response. The others do not count."""
+        return copy(self).judge(error)
 
     def _settles(self, error: Error, lost_at: float) -> bool:
         if isinstance(error, Refused) and not error.is_final:

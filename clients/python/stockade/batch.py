@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from .errors import Contract, Error
 from .models import NewOrder, Placed, check_key, read_placed
-from .transport import Response
+from .transport import PROBLEM, Response
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,16 @@ def read_results(
     results = body.get("results") if isinstance(body, dict) else None
     if not isinstance(results, list) or len(results) != len(orders):
         raise Contract(response.status, f"expected {len(orders)} results")
-    return [_read_line(item, *pair) for pair in zip(orders, results, strict=True)]
+    # The lines have no type of their own: they are the service's if the whole response is.
+    is_json = response.content_type == "application/json"
+    content_type = PROBLEM if is_json else response.content_type
+    pairs = zip(orders, results, strict=True)
+    return [_read_line(item, order, result, content_type) for order, result in pairs]
 
 
-def _read_line(item: str, order: BuyerOrder, result: object) -> Placed | Error:
+def _read_line(
+    item: str, order: BuyerOrder, result: object, content_type: str
+) -> Placed | Error:
     """Reads a result as the response to a single order."""
     try:
         if not isinstance(result, dict) or not isinstance(result.get("status"), int):
@@ -47,6 +53,7 @@ def _read_line(item: str, order: BuyerOrder, result: object) -> Placed | Error:
             replayed=result.get("replayed") is True,
             retry_after=seconds if isinstance(seconds, int) else None,
             version=None,
+            content_type=content_type,
             body=json.dumps(result).encode(),
         )
         return read_placed(NewOrder(item, order.quantity, order.key), response.into_success())

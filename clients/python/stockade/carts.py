@@ -92,6 +92,8 @@ class CartPayment:
     cart: str
     #: What was paid. A cart with a price needs it.
     amount: int | None = None
+    #: What it was paid in (ISO 4217): that of the cart.
+    currency: str | None = None
 
 
 def read_cart(response: Response, cart: str | None = None) -> Cart:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -110,25 +111,23 @@ class Client:
 
     def item(self, item: str) -> Item:
         """Shows an item as the public sees it, at most 250 ms old."""
-        return _item(self.send(Request("GET", _item_path(item))))
+        return self.send(Request("GET", _item_path(item)), _item)
 
-    def send(self, request: Request) -> Response:
+    def send(self, request: Request, read: Callable[[Response], T]) -> T:
         """Sends `request`, and repeats it while the outcome is unknown and the policy allows it.
 
-        After an attempt that was lost, only a decision of the service ends the attempts.
+        Returns what `read` makes of the response. After an attempt that was lost, only that or a
+        decision of the service ends the attempts: a proxy may send a success too.
         """
-        return self.send_as(request, Attempts(reads=request.reads))
+        return self.send_as(request, Attempts(reads=request.reads), read)
 
-    def send_as(self, request: Request, attempts: Attempts) -> Response:
+    def send_as(self, request: Request, attempts: Attempts, read: Callable[[Response], T]) -> T:
         """`send` with attempts that the caller judges the parts of the response by."""
         deadline = time.monotonic() + self.retry.deadline
         while True:
             attempts.begin()
             try:
-                response = self.send_once(request)
-                if not attempts.has_lost or response.is_of_the_service:
-                    return response
-                raise Contract(response.status, "the body is not the documented JSON")
+                return read(self.send_once(request))
             except Error as error:
                 known = attempts.judge(error)
             pause = self.retry.pause_after(attempts.count, known.retry_after)
@@ -160,23 +159,26 @@ class Buyer:
         path = _item_path(order.item, "/orders")
         key = {"Idempotency-Key": order.key}
         request = Request("POST", path, self._token, key, {"quantity": order.quantity})
-        attempts = Attempts()
-        response = self._client.send_as(request, attempts)
-        with attempts.judging():
-            return read_placed(order, response)
+        return self._client.send(request, partial(read_placed, order))
 
     def order(self, order: str) -> Order:
         """Reads one of the buyer's orders from the ledger."""
-        return _order(order, self._client.send(Request("GET", _order_path(order), self._token)))
+        return self._send(partial(_order, order), "GET", _order_path(order))
 
     def cancel(self, order: str) -> Order:
         """Cancels a held order. Its units can be bought again."""
-        return _order(order, self._client.send(Request("DELETE", _order_path(order), self._token)))
+        return self._send(partial(_order, order), "DELETE", _order_path(order))
 
-    def extend_hold(self, order: str, seconds: int) -> Order:
-        """Has the hold last `seconds` from its creation, or longer if it does already."""
-        path, body = _order_path(order, "/hold"), {"seconds": seconds}
-        return _order(order, self._client.send(Request("POST", path, self._token, json=body)))
+    def extend_hold(
+        self, order: str, seconds: int | None = None, *, session: str | None = None
+    ) -> Order:
+        """Has the hold last `seconds` from its creation, or longer if it does already.
+
+        `session` names the checkout session in which the buyer pays from now on. One of the two is
+        needed.
+        """
+        path, body = _order_path(order, "/hold"), _hold(seconds, session)
+        return self._send(partial(_order, order), "POST", path, body)
 
     def place_cart(self, cart: NewCart) -> PlacedCart:
         """Places a cart, and repeats the request with the same key while the outcome is unknown.
@@ -186,27 +188,35 @@ class Buyer:
         """
         key = {"Idempotency-Key": cart.key}
         request = Request("POST", "/v1/carts", self._token, key, cart.body())
-        attempts = Attempts()
-        response = self._client.send_as(request, attempts)
-        with attempts.judging():
-            return read_placed_cart(cart, response)
+        return self._client.send(request, partial(read_placed_cart, cart))
 
     def cart(self, cart: str) -> Cart:
         """Reads one of the buyer's carts from the ledger."""
-        return read_cart(self._client.send(Request("GET", _cart_path(cart), self._token)), cart)
+        return self._send(partial(_cart, cart), "GET", _cart_path(cart))
 
     def cancel_cart(self, cart: str) -> Cart:
         """Cancels a held cart. The units of all lines can be bought again."""
-        return read_cart(self._client.send(Request("DELETE", _cart_path(cart), self._token)), cart)
+        return self._send(partial(_cart, cart), "DELETE", _cart_path(cart))
 
-    def extend_cart(self, cart: str, seconds: int) -> Cart:
-        """Has the holds of all lines last `seconds` from the creation of the first order."""
-        path, body = _cart_path(cart, "/hold"), {"seconds": seconds}
-        return read_cart(self._client.send(Request("POST", path, self._token, json=body)), cart)
+    def extend_cart(
+        self, cart: str, seconds: int | None = None, *, session: str | None = None
+    ) -> Cart:
+        """Has the holds of all lines last `seconds` from the creation of the first order.
+
+        `session` names the checkout session in which the buyer pays from now on. One of the two is
+        needed.
+        """
+        path, body = _cart_path(cart, "/hold"), _hold(seconds, session)
+        return self._send(partial(_cart, cart), "POST", path, body)
 
     def orders(self) -> Iterator[ListedOrder]:
         """All recorded orders of the buyer, page by page."""
         return _pages(self._client, "/v1/orders", self._token, ListedOrder)
+
+    def _send(
+        self, read: Callable[[Response], T], method: str, path: str, body: Any = None
+    ) -> T:
+        return self._client.send(Request(method, path, self._token, json=body), read)
 
 
 class PaymentProvider:
@@ -220,21 +230,19 @@ class PaymentProvider:
 
         Check `state`: `refund_due` means that the order had expired and no units were left.
         """
-        response = self._report(payment, _order_path(payment.order, "/payment"))
-        return _order(payment.order, response)
+        path = _order_path(payment.order, "/payment")
+        return self._client.send(self._report(payment, path), partial(_order, payment.order))
 
     def report_cart(self, payment: CartPayment) -> Cart:
         """Reports a payment of a cart; returns the cart as it is now.
 
         Check `state`: `refund_due` means that the cart had expired.
         """
-        response = self._report(payment, _cart_path(payment.cart, "/payment"))
-        return read_cart(response, payment.cart)
+        path = _cart_path(payment.cart, "/payment")
+        return self._client.send(self._report(payment, path), partial(_cart, payment.cart))
 
-    def _report(self, payment: Payment | CartPayment, path: str) -> Response:
-        body = {name: value for name, value in asdict(payment).items() if value is not None}
-        request = Request("POST", path, json=body, payment_secret=self._secret)
-        return self._client.send(request)
+    def _report(self, payment: Payment | CartPayment, path: str) -> Request:
+        return Request("POST", path, json=_known(asdict(payment)), payment_secret=self._secret)
 
 
 class Admin:
@@ -249,43 +257,50 @@ class Admin:
 
     def create_item(self, item: str, stock: int, **options: Any) -> Item:
         """Creates an item; `options` are the fields of docs/api.md. A repeat changes nothing."""
-        return _item(self._send("POST", "/v1/items", {"id": item, "stock": stock, **options}))
+        return self._send(_item, "POST", "/v1/items", {"id": item, "stock": stock, **options})
 
     def item(self, item: str) -> Item:
         """Shows an item, uncached, with its version."""
-        return _item(self._send("GET", _item_path(item)))
+        return self._send(_item, "GET", _item_path(item))
 
     def set_state(self, item: str, state: str) -> Item:
         """Opens, pauses or closes an item: `open`, `paused`, `closed`."""
-        return _item(self._send("PUT", _item_path(item, "/state"), {"state": state}))
+        return self._send(_item, "PUT", _item_path(item, "/state"), {"state": state})
 
     def audit(self, item: str) -> dict[str, Any]:
         """Compares the stock counters of an item with the ledger."""
-        return dict(self._send("GET", _item_path(item, "/audit")).json())
+        return self._send(Response.object, "GET", _item_path(item, "/audit"))
 
     def order(self, order: str) -> Order:
         """Reads any buyer's order from the ledger."""
-        return _order(order, self._send("GET", _order_path(order)))
+        return self._send(partial(_order, order), "GET", _order_path(order))
 
     def cancel(self, order: str) -> Order:
         """Cancels any buyer's held order."""
-        return _order(order, self._send("DELETE", _order_path(order)))
+        return self._send(partial(_order, order), "DELETE", _order_path(order))
 
-    def extend_hold(self, order: str, seconds: int) -> Order:
-        """Has the hold last `seconds` from its creation, or longer if it does already."""
-        return _order(order, self._send("POST", _order_path(order, "/hold"), {"seconds": seconds}))
+    def extend_hold(
+        self, order: str, seconds: int | None = None, *, session: str | None = None
+    ) -> Order:
+        """Has the hold last `seconds` from its creation, or longer if it does already.
+
+        `session` names the checkout session in which the buyer pays from now on. One of the two is
+        needed.
+        """
+        path, body = _order_path(order, "/hold"), _hold(seconds, session)
+        return self._send(partial(_order, order), "POST", path, body)
 
     def refund(self, order: str) -> Order:
         """Notes that the money of an order was returned."""
-        return _order(order, self._send("POST", _order_path(order, "/refund")))
+        return self._send(partial(_order, order), "POST", _order_path(order, "/refund"))
 
     def cart(self, cart: str) -> Cart:
         """Reads any buyer's cart from the ledger."""
-        return read_cart(self._send("GET", _cart_path(cart)), cart)
+        return self._send(partial(_cart, cart), "GET", _cart_path(cart))
 
     def refund_cart(self, cart: str) -> Cart:
         """Notes that the money of a cart was returned."""
-        return read_cart(self._send("POST", _cart_path(cart, "/refund")), cart)
+        return self._send(partial(_cart, cart), "POST", _cart_path(cart, "/refund"))
 
     def item_orders(self, item: str, state: str | None = None) -> Iterator[ListedOrder]:
         """All recorded orders of an item, those in one state or all, page by page."""
@@ -298,8 +313,7 @@ class Admin:
 
     def refund_done(self, row: str) -> RefundDue:
         """Notes that the money of a row of `refunds_due` was returned."""
-        response = self._send("POST", f"/v1/refunds-due/{_segment('row', row)}/done")
-        return read(RefundDue, response.json(), response.status)
+        return self._send(_refund_due, "POST", f"/v1/refunds-due/{_segment('row', row)}/done")
 
     def place_batch(self, item: str, orders: Sequence[BuyerOrder]) -> list[Placed | Error]:
         """Places orders of several buyers, at most 512; a result for each, in this order.
@@ -308,11 +322,10 @@ class Admin:
         outcome is: `OrderBatcher` does that.
         """
         attempts = Attempts()
-        response = self._client.send_as(self._batch(item, orders), attempts)
-        with attempts.judging():
-            results = read_results(item, orders, response)
+        read_all = partial(read_results, item, orders)
+        results = self._client.send_as(self._batch(item, orders), attempts, read_all)
         return [
-            attempts.judge(result) if isinstance(result, Error) else result
+            attempts.judge_part(result) if isinstance(result, Error) else result
             for result in results
         ]
 
@@ -328,11 +341,7 @@ class Admin:
         """
         query = _query(after=after, wait=wait, limit=limit)
         request = Request("GET", f"/v1/events{query}", self._token, wait=wait)
-        response = self._client.send(request)
-        body = response.json()
-        if not isinstance(body, dict) or not isinstance(body.get("data"), list):
-            raise Contract(response.status, "data is missing")
-        return EventPage([read(Event, event) for event in body["data"]], body.get("next"))
+        return self._client.send(request, _event_page)
 
     def events(self, after: str | None = None, *, wait: int = 30) -> Iterator[Event]:
         """The events after a cursor, and those to come, without end.
@@ -351,18 +360,20 @@ class Admin:
         """
         body = {"url": url, "kinds": list(kinds)}
         request = Request("POST", "/v1/webhooks", self._token, json=body)
-        return dict(self._client.send_once(request).json())
+        return self._client.send_once(request).object()
 
     def webhooks(self) -> list[dict[str, Any]]:
         """All webhooks, without their secrets."""
-        return list(self._send("GET", "/v1/webhooks").json()["data"])
+        return self._send(_data, "GET", "/v1/webhooks")
 
     def remove_webhook(self, webhook: str) -> None:
         """Removes a webhook."""
-        self._send("DELETE", f"/v1/webhooks/{_segment('webhook', webhook)}")
+        self._send(Response.nothing, "DELETE", f"/v1/webhooks/{_segment('webhook', webhook)}")
 
-    def _send(self, method: str, path: str, body: Any = None) -> Response:
-        return self._client.send(Request(method, path, self._token, json=body))
+    def _send(
+        self, read: Callable[[Response], T], method: str, path: str, body: Any = None
+    ) -> T:
+        return self._client.send(Request(method, path, self._token, json=body), read)
 
     def _batch(self, item: str, orders: Sequence[BuyerOrder]) -> Request:
         lines = [asdict(order) for order in orders]
@@ -378,6 +389,31 @@ def _order(order: str, response: Response) -> Order:
     return found
 
 
+def _cart(cart: str, response: Response) -> Cart:
+    return read_cart(response, cart)
+
+
+def _refund_due(response: Response) -> RefundDue:
+    return read(RefundDue, response.json(), response.status)
+
+
+def _data(response: Response) -> list[dict[str, Any]]:
+    data = response.object().get("data")
+    if not isinstance(data, list):
+        raise Contract(response.status, "data is missing")
+    return data
+
+
+def _event_page(response: Response) -> EventPage:
+    events = [read(Event, event) for event in _data(response)]
+    return EventPage(events, response.object().get("next"))
+
+
+def _page(model: type[T], response: Response) -> tuple[list[T], str | None]:
+    rows = [read(model, row, response.status) for row in _data(response)]
+    return rows, response.object().get("next")
+
+
 def _item(response: Response) -> Item:
     return read(Item, response.json(), response.status, version=response.version)
 
@@ -388,15 +424,23 @@ def _pages(
     after: str | None = None
     while True:
         query = _query(after=after, state=state, limit=_ROWS)
-        page = client.send(Request("GET", path + query, token)).json()
-        yield from (read(model, row) for row in page["data"])
-        after = page["next"]
+        rows, after = client.send(Request("GET", path + query, token), partial(_page, model))
+        yield from rows
         if after is None:
             return
 
 
 def _query(**parameters: str | int | None) -> str:
-    return "?" + urlencode({name: value for name, value in parameters.items() if value is not None})
+    return "?" + urlencode(_known(parameters))
+
+
+def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that have a value."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _hold(seconds: int | None, session: str | None) -> dict[str, Any]:
+    return _known({"seconds": seconds, "session": session})
 
 
 def _item_path(item: str, rest: str = "") -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .answers import is_decision, may_have_run
+from .answers import RETURNS_MONEY, is_decision, may_have_run
 
 if TYPE_CHECKING:
     from .carts import Cart
@@ -66,6 +66,15 @@ class Error(Exception):
         return False
 
     @property
+    def returns_money(self) -> bool:
+        """Whether a report of a payment was refused so that its money must be returned.
+
+        Other refusals of a report, also those that settle it, say nothing about the money: it may be
+        another order's, or returned already.
+        """
+        return False
+
+    @property
     def retry_after(self) -> int | None:
         """Seconds that the service asks to wait before a repeat."""
         return self.problem.retry_after if self.problem else None
@@ -92,11 +101,20 @@ class Refused(Error):
 
     @property
     def is_final(self) -> bool:
-        return self.problem.final
+        # `final` means something for a decision only.
+        return self.problem.final or not self._is_decision
 
     @property
     def settles_key(self) -> bool:
-        return self.is_final and is_decision(self.problem.status, self.problem.code)
+        return self.is_final and self._is_decision
+
+    @property
+    def returns_money(self) -> bool:
+        return self.settles_key and self.problem.code in RETURNS_MONEY
+
+    @property
+    def _is_decision(self) -> bool:
+        return is_decision(self.problem.status, self.problem.code)
 
 
 class NoLongerHeld(Error):

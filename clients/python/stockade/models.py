@@ -175,6 +175,8 @@ class Payment:
     order: str
     #: What was paid. An order with a price needs it.
     amount: int | None = None
+    #: What it was paid in (ISO 4217): that of the order.
+    currency: str | None = None
 
 
 @dataclass(frozen=True)

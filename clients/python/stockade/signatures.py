@@ -85,7 +85,7 @@ class Webhook:
         """
         self.check(headers, body, now=now)
         try:
-            return read(Event, json.loads(body))
+            return read(Event, json.loads(bytes(body)))
         except (Contract, ValueError, RecursionError):
             raise InvalidSignature("the body is no event") from None
 

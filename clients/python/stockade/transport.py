@@ -21,6 +21,10 @@ _IDLE_SECONDS_MAX = 4.0
 _IDLE_CONNECTIONS_MAX = 32
 
 
+#: What every problem of the service is.
+PROBLEM = "application/problem+json"
+
+
 @dataclass(frozen=True)
 class Response:
     """A complete response."""
@@ -30,23 +34,27 @@ class Response:
     retry_after: int | None
     #: The version of the item, which `If-Match` takes. Only admins receive it.
     version: int | None
+    #: What the body is, as its sender says: `application/json`.
+    content_type: str
     body: bytes
 
     def json(self) -> Any:
         try:
             return json.loads(self.body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Contract(self.status, f"the body is not JSON: {error}") from None
 
-    @property
-    def is_of_the_service(self) -> bool:
-        """Whether the body of this success is such as the API has, and not the page of a proxy."""
-        if self.status == 204:
-            return not self.body
-        try:
-            return isinstance(json.loads(self.body), dict)
-        except ValueError:
-            return False
+    def object(self) -> dict[str, Any]:
+        """The body, which must be an object."""
+        body = self.json()
+        if not isinstance(body, dict):
+            raise Contract(self.status, "the body is no object")
+        return body
+
+    def nothing(self) -> None:
+        """Checks that the response says nothing, which is the success of some calls."""
+        if self.status != 204 or self.body:
+            raise Contract(self.status, "expected 204 without a body")
 
     def into_success(self) -> Response:
         """The response if its status is a success.
@@ -65,16 +73,18 @@ class Response:
     def problem(self) -> Problem:
         try:
             body = json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             body = None
         known = body if isinstance(body, dict) else {}
+        # A gateway has codes too, and not as problem+json.
+        ours = known if self.content_type == PROBLEM else {}
         return Problem(
             status=self.status,
-            code=_text(known, "code") or "",
+            code=_text(ours, "code") or "",
             detail=_text(known, "detail") or "",
             field=_text(known, "field"),
             item=_text(known, "item"),
-            final=known.get("final") is not False,
+            final=ours.get("final") is not False,
             retry_after=self.retry_after,
         )
 
@@ -170,6 +180,7 @@ def _receive(response: http.client.HTTPResponse) -> Response:
         replayed=response.headers.get("Idempotent-Replayed") == "true",
         retry_after=_number(response.headers.get("Retry-After")),
         version=_version(response.headers.get("ETag")),
+        content_type=response.headers.get_content_type(),
         body=response.read(),
     )
 

@@ -5,11 +5,18 @@ import unittest
 from pathlib import Path
 
 from stockade import OutcomeUnknown, Problem, Refused
-from stockade.answers import DECISIONS, NOTHING_RAN, is_decision, may_have_run
+from stockade.answers import (
+    DECISIONS,
+    NOTHING_RAN,
+    RETURNS_MONEY,
+    is_decision,
+    may_have_run,
+)
 
 CLIENTS = Path(__file__).parents[2]
 DESCRIPTION = CLIENTS.parent / "docs" / "openapi.json"
-CODES = json.loads((CLIENTS / "answers.json").read_text())["codes"]
+ANSWERS = json.loads((CLIENTS / "answers.json").read_text())
+CODES = ANSWERS["codes"]
 
 
 class Answers(unittest.TestCase):
@@ -24,6 +31,13 @@ class Answers(unittest.TestCase):
         self.assertEqual(DECISIONS, codes("decision"))
         self.assertEqual(NOTHING_RAN, codes("nothing"))
         self.assertEqual(codes("unknown"), set(CODES) - DECISIONS - NOTHING_RAN)
+
+    def test_money_is_returned_for_the_codes_of_the_table(self) -> None:
+        self.assertEqual(RETURNS_MONEY, set(ANSWERS["returns_money"]))
+        for code in CODES:
+            error = Refused(Problem(409, code))
+            self.assertEqual(error.returns_money, code in RETURNS_MONEY, code)
+        self.assertFalse(OutcomeUnknown(Problem(503, "already_paid")).returns_money)
 
     def test_only_the_services_own_words_settle_a_key(self) -> None:
         self.assertTrue(is_decision(409, "sold_out"))

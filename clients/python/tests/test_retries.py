@@ -62,8 +62,13 @@ class Server:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                owner.answer(self, json.loads(body))
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                owner.answer(self, json.loads(body) if body else None)
+
+            do_PUT = do_POST
+
+            def do_DELETE(self) -> None:
+                owner.answer(self, None)
 
             def do_GET(self) -> None:
                 owner.answer(self, None)
@@ -87,7 +92,9 @@ class Server:
         status, value, *headers = answer
         text = value if isinstance(value, bytes) else json.dumps(value).encode()
         handler.send_response(status)
-        for name, content in headers[0].items() if headers else ():
+        kind = "problem+json" if status >= 400 else "json"
+        more = headers[0] if headers else {}
+        for name, content in {"Content-Type": f"application/{kind}", **more}.items():
             handler.send_header(name, content)
         handler.send_header("Content-Length", str(len(text)))
         handler.end_headers()
@@ -186,6 +193,8 @@ def ends_at_the_deadline(
 #: Answers that do not come from the decision on the key: of the service's own checks before it, of
 #: a gateway with codes of its own, and of proxies with pages.
 UNDECIDED = [
+    (409, {"code": "sold_out"}, {"Content-Type": "application/json"}),
+    (503, {"code": "unavailable"}, {"Content-Type": "application/json"}),
     (400, {"code": "invalid_request", "field": "quantity"}),
     (401, {"code": "unauthorized"}),
     (403, {"code": "forbidden"}),
@@ -203,6 +212,7 @@ UNDECIDED = [
 ]
 #: What loses an attempt: it may have taken its units.
 LOST = [
+    (503, {"code": "unavailable"}, {"Content-Type": "application/json"}),
     b"",
     b"HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\r\n{",
     (502, b"<html>bad gateway</html>"),
@@ -241,11 +251,80 @@ class LostAttempts(unittest.TestCase):
     def test_a_success_that_is_no_order_leaves_it_unknown(self) -> None:
         for answer in [(200, {"error": "please log in"}), (201, {**HELD, "item": "jar"})]:
             with self.subTest(answer):
-                with self.assertRaises(OutcomeUnknown) as raised:
-                    self.place(b"", answer)
-                self.assertIsInstance(raised.exception.answer, Contract)
+                self.assertEqual(self.place(b"", answer, (201, HELD)).order.state, "held")
+                self.assertEqual(self.sent, 3)
+
+                def place(retry: RetryPolicy, answer=answer) -> None:
+                    self.place(b"", answer, retry=retry)
+
+                error = ends_at_the_deadline(self, 2, 0.2, place, lambda: self.sent)
+                self.assertIsInstance(error.answer, Contract)
                 with self.assertRaises(Contract):
                     self.place(answer)
+
+    def test_a_proxys_page_leaves_a_lost_change_unknown(self) -> None:
+        page = (200, {"error": "please log in"})
+        order, cart = HELD["id"], CART["id"]
+        for call in (
+            lambda client: client.buyer("token").cancel(order),
+            lambda client: client.buyer("token").extend_hold(order, 60),
+            lambda client: client.buyer("token").cancel_cart(cart),
+            lambda client: client.payment_provider("secret").report(Payment("pay-1", order)),
+            lambda client: client.admin("token").refund(order),
+            lambda client: client.admin("token").create_item("vase", 9),
+            lambda client: client.admin("token").set_state("vase", "closed"),
+            lambda client: client.admin("token").refund_done("7"),
+            lambda client: client.admin("token").remove_webhook("7"),
+        ):
+
+            def send(retry: RetryPolicy, call=call) -> None:
+                with Server(b"", page) as server, Client(server.url, retry=retry) as client:
+                    try:
+                        call(client)
+                    finally:
+                        self.sent = len(server.seen)
+
+            error = ends_at_the_deadline(self, 2, 0.2, send, lambda: self.sent)
+            self.assertIsInstance(error.answer, Contract)
+
+    def test_a_lost_line_of_a_batch_says_nothing_about_the_others(self) -> None:
+        lost = {"status": 503, "code": "outcome_unknown"}
+        refused = {"status": 400, "code": "invalid_request"}
+        orders = [BuyerOrder(buyer, 1, "key") for buyer in ("ann", "bob")]
+        for lines, kinds in [
+            ([lost, refused], [OutcomeUnknown, Refused]),
+            ([refused, lost], [Refused, OutcomeUnknown]),
+        ]:
+            with Server((200, {"results": lines})) as server:
+                with Client(server.url, retry=FAST) as client:
+                    results = client.admin("token").place_batch("vase", orders)
+            self.assertEqual([type(result) for result in results], kinds)
+
+    def test_a_familiar_code_of_a_gateway_says_nothing(self) -> None:
+        with self.assertRaises(OutcomeUnknown) as raised:
+            self.place((503, {"code": "unavailable"}, GATEWAY), retry=RetryPolicy.never())
+        self.assertTrue(raised.exception.may_have_run)
+        self.assertEqual(raised.exception.problem.code, "")
+        with self.assertRaises(Refused) as raised:
+            self.place((409, {"code": "sold_out", "final": False}, GATEWAY))
+        self.assertTrue(raised.exception.is_final and not raised.exception.settles_key)
+        # A page in the place of a whole batch has no lines of the service.
+        page = {"results": [{"status": 409, "code": "sold_out"}]}
+        with Server((200, page, {"Content-Type": "text/html"})) as server:
+            with Client(server.url, retry=FAST) as client:
+                orders = [BuyerOrder("ann", 1, "key")]
+                (result,) = client.admin("token").place_batch("vase", orders)
+        self.assertFalse(result.settles_key)
+
+    def test_final_counts_for_a_decision_only(self) -> None:
+        with self.assertRaises(Refused) as raised:
+            self.place((401, {"code": "unauthorized", "final": False}))
+        self.assertTrue(raised.exception.is_final)
+
+    def test_json_that_is_too_deep_is_no_answer(self) -> None:
+        deep = b"[" * 100_000
+        placed = self.place(b"", (200, deep), (409, deep), (201, HELD))
+        self.assertEqual(placed.order.state, "held")
 
     def test_without_a_lost_attempt_nothing_may_have_run(self) -> None:
         with self.assertRaises(OutcomeUnknown) as raised:
@@ -309,6 +388,33 @@ class LostAttempts(unittest.TestCase):
         with Server(*script) as server, Client(server.url, retry=FAST) as client:
             placed = OrderBatcher(client.admin("token"), "vase").order("ann", 1, "key")
             self.assertEqual((placed.order.state, len(server.seen)), ("held", len(script)))
+
+
+class Bodies(unittest.TestCase):
+    """What the service has taken since the first version."""
+
+    def sent(self, call) -> object:
+        with Server((200, HELD)) as server, Client(server.url, retry=FAST) as client:
+            call(client)
+            return server.seen[0][1]
+
+    def test_a_payment_may_name_its_currency(self) -> None:
+        payment = Payment("pay-1", HELD["id"], 500, "EUR")
+        body = self.sent(lambda client: client.payment_provider("secret").report(payment))
+        wanted = {"payment": "pay-1", "order": HELD["id"], "amount": 500, "currency": "EUR"}
+        self.assertEqual(body, wanted)
+
+    def test_a_hold_is_extended_by_seconds_by_a_session_or_by_both(self) -> None:
+        for hold in ({"seconds": 60}, {"session": "cs_1"}, {"seconds": 60, "session": "cs_1"}):
+
+            def extend(client, hold=hold):
+                client.buyer("token").extend_hold(HELD["id"], **hold)
+
+            self.assertEqual(self.sent(extend), hold)
+
+
+#: JSON of a gateway, whose codes are not the service's.
+GATEWAY = {"Content-Type": "application/json"}
 
 
 class Paths(unittest.TestCase):

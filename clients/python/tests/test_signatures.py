@@ -85,6 +85,23 @@ class Webhooks(unittest.TestCase):
             with self.subTest(headers):
                 self.verify_raw(headers)
 
+    def test_a_good_message_is_an_event_whatever_kind_of_bytes_it_is(self) -> None:
+        key = base64.b64decode(self.vector["secret"].removeprefix("whsec_"))
+        seconds = str(self.vector["now"])
+        event = {"id": "7-0", "type": "stockade.order.held", "time": "2026-11-23T15:04:05Z"}
+        body = json.dumps(event).encode()
+        tag = hmac.digest(key, f"msg.{seconds}.".encode() + body, hashlib.sha256)
+        headers = {
+            "webhook-id": "msg",
+            "webhook-timestamp": seconds,
+            "webhook-signature": f"v1,{base64.b64encode(tag).decode()}",
+        }
+        for kind in (bytes, bytearray, memoryview):
+            with self.subTest(kind):
+                webhook = Webhook(self.vector["secret"])
+                verified = webhook.verify(headers, kind(body), now=self.vector["now"])
+                self.assertEqual((verified.id, verified.kind), ("7-0", "order.held"))
+
     def verify_raw(self, headers, body=None) -> None:
         body = self.vector["body"].encode() if body is None else body
         Webhook(self.vector["secret"]).check(headers, body, now=self.vector["now"])

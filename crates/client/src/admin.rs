@@ -4,9 +4,10 @@ use futures::Stream;
 use uuid::Uuid;
 
 use crate::{
-    Audit, BuyerOrder, Cart, Client, Error, Item, ItemPatch, ItemState, JournalEntry, ListedItem,
-    ListedOrder, NewItem, Order, OrderState, Page, PageRequest, Placed, RefundDue, Request,
-    Response, RetryPolicy, StockChange, StockChanged, Token, attempts::Attempts, batch, list,
+    Audit, BuyerOrder, Cart, Client, Error, HoldChange, Item, ItemPatch, ItemState, JournalEntry,
+    ListedItem, ListedOrder, NewItem, Order, OrderState, Page, PageRequest, Placed, RefundDue,
+    Request, Response, RetryPolicy, StockChange, StockChanged, Token, attempts::Attempts, batch,
+    list,
 };
 
 /// Makes calls as an admin.
@@ -26,14 +27,14 @@ impl Admin {
 
     /// Creates an item. A repeat with the same values returns the item as it is now.
     pub async fn create_item(&self, item: &NewItem) -> Result<Item, Error> {
-        let response = self.send(&Request::create_item(&self.token, item)).await?;
-        Item::read(&response)
+        let request = Request::create_item(&self.token, item);
+        self.call(&request, Item::read).await
     }
 
     /// Shows an item, with its segments and its version.
     pub async fn item(&self, item: &str) -> Result<Item, Error> {
         let request = Request::item(item, Some(&self.token));
-        Item::read(&self.send(&request).await?)
+        self.call(&request, Item::read).await
     }
 
     /// Changes the limit or the times of an item.
@@ -44,7 +45,7 @@ impl Admin {
         version: Option<u64>,
     ) -> Result<Item, Error> {
         let request = Request::patch_item(&self.token, item, patch, version);
-        Item::read(&self.send(&request).await?)
+        self.call(&request, Item::read).await
     }
 
     /// Opens, pauses or closes an item.
@@ -55,14 +56,14 @@ impl Admin {
         version: Option<u64>,
     ) -> Result<Item, Error> {
         let request = Request::set_state(&self.token, item, state, version);
-        Item::read(&self.send(&request).await?)
+        self.call(&request, Item::read).await
     }
 
     /// Archives a closed item for good. If a reconciler has not done it yet, the item that is
     /// returned is still closed.
     pub async fn archive_item(&self, item: &str, version: Option<u64>) -> Result<Item, Error> {
         let request = Request::archive_item(&self.token, item, version);
-        Item::read(&self.send(&request).await?)
+        self.call(&request, Item::read).await
     }
 
     /// Adds or withdraws units.
@@ -72,7 +73,7 @@ impl Admin {
         change: &StockChange,
     ) -> Result<StockChanged, Error> {
         let request = Request::change_stock(&self.token, item, change);
-        StockChanged::read(&self.send(&request).await?)
+        self.call(&request, StockChanged::read).await
     }
 
     /// Sets the stock of an item, those units included that are held or paid.
@@ -83,12 +84,13 @@ impl Admin {
         version: u64,
     ) -> Result<StockChanged, Error> {
         let request = Request::set_stock(&self.token, item, stock, version);
-        StockChanged::read(&self.send(&request).await?)
+        self.call(&request, StockChanged::read).await
     }
 
     /// Compares the stock counters of an item with the ledger.
     pub async fn audit(&self, item: &str) -> Result<Audit, Error> {
-        self.send(&Request::audit(&self.token, item)).await?.json()
+        self.call(&Request::audit(&self.token, item), Response::json)
+            .await
     }
 
     /// A page of the changes of an item, the latest first.
@@ -97,51 +99,62 @@ impl Admin {
         item: &str,
         page: &PageRequest,
     ) -> Result<Page<JournalEntry>, Error> {
-        self.send(&Request::journal(&self.token, item, page))
-            .await?
-            .json()
+        self.call(&Request::journal(&self.token, item, page), Response::json)
+            .await
     }
 
-    /// Has the hold of any buyer's order last `seconds` from its creation, or longer if it does
-    /// already.
-    pub async fn extend_hold(&self, id: Uuid, seconds: u32) -> Result<Order, Error> {
-        let request = Request::extend_hold(&self.token, id, seconds);
-        Order::read(&self.send(&request).await?, id)
+    /// Has the hold of any buyer's order last so many seconds from its creation, or longer if it does
+    /// already; or names the checkout session in which the buyer pays. See [`HoldChange`].
+    pub async fn extend_hold(&self, id: Uuid, hold: impl Into<HoldChange>) -> Result<Order, Error> {
+        let request = Request::extend_hold(&self.token, id, &hold.into());
+        self.call(&request, |response| Order::read(response, id))
+            .await
     }
 
     /// Notes that the money of a row of [`Admin::refunds_due`] was returned.
     pub async fn refund_done(&self, id: &str) -> Result<RefundDue, Error> {
-        self.send(&Request::refund_done(&self.token, id))
-            .await?
-            .json()
+        self.call(&Request::refund_done(&self.token, id), Response::json)
+            .await
     }
 
     /// Reads any buyer's order from the ledger.
     pub async fn order(&self, id: Uuid) -> Result<Order, Error> {
-        Order::read(&self.send(&Request::order(&self.token, id)).await?, id)
+        self.call(&Request::order(&self.token, id), |response| {
+            Order::read(response, id)
+        })
+        .await
     }
 
     /// Cancels any buyer's held order.
     pub async fn cancel(&self, id: Uuid) -> Result<Order, Error> {
-        Order::read(&self.send(&Request::cancel(&self.token, id)).await?, id)
+        self.call(&Request::cancel(&self.token, id), |response| {
+            Order::read(response, id)
+        })
+        .await
     }
 
     /// Notes that the money of an order was returned. Units that it still has can be bought again.
     pub async fn refund(&self, id: Uuid) -> Result<Order, Error> {
-        Order::read(&self.send(&Request::refund(&self.token, id)).await?, id)
+        self.call(&Request::refund(&self.token, id), |response| {
+            Order::read(response, id)
+        })
+        .await
     }
 
     /// Reads any buyer's cart.
     pub async fn cart(&self, id: Uuid) -> Result<Cart, Error> {
-        Cart::read(&self.send(&Request::cart(&self.token, id)).await?, id)
+        self.call(&Request::cart(&self.token, id), |response| {
+            Cart::read(response, id)
+        })
+        .await
     }
 
     /// Notes that the money of a cart was returned. Its units can be bought again.
     pub async fn refund_cart(&self, id: Uuid) -> Result<Cart, Error> {
-        Cart::read(
-            &self.send(&Request::refund_cart(&self.token, id)).await?,
-            id,
-        )
+        self.call(&Request::refund_cart(&self.token, id), |response| {
+            Cart::read(response, id)
+        })
+        .await
     }
 
     /// Places orders of several buyers, at most 512, and returns a result for each, in this order.
@@ -155,12 +168,12 @@ impl Admin {
     ) -> Result<Vec<Result<Placed, Error>>, Error> {
         let request = Request::place_batch(&self.token, item, orders);
         let mut attempts = Attempts::default();
-        let response = self.client.send_as(&request, &mut attempts).await?;
-        let results = batch::read(item, orders, &response);
-        let results = results.map_err(|error| attempts.judge(error))?;
+        let read = |response: &Response| batch::read(item, orders, response);
+        let results = self.client.send_as(&request, &mut attempts, read).await?;
+        // Each on a copy: that a line is lost says nothing about the others.
         let judged = results
             .into_iter()
-            .map(|result| result.map_err(|error| attempts.judge(error)));
+            .map(|result| result.map_err(|error| attempts.clone().judge(error)));
         Ok(judged.collect())
     }
 
@@ -181,9 +194,8 @@ impl Admin {
 
     /// A page of all items, by name.
     pub async fn items(&self, page: &PageRequest) -> Result<Page<ListedItem>, Error> {
-        self.send(&Request::list_items(&self.token, page))
-            .await?
-            .json()
+        self.call(&Request::list_items(&self.token, page), Response::json)
+            .await
     }
 
     /// All items, by name, page by page.
@@ -203,7 +215,7 @@ impl Admin {
         page: &PageRequest,
     ) -> Result<Page<ListedOrder>, Error> {
         let request = Request::list_item_orders(&self.token, item, state, page);
-        self.send(&request).await?.json()
+        self.call(&request, Response::json).await
     }
 
     /// All recorded orders of an item, those in one state or all, page by page.
@@ -221,9 +233,11 @@ impl Admin {
 
     /// A page of the money that must be returned.
     pub async fn refunds_due(&self, page: &PageRequest) -> Result<Page<RefundDue>, Error> {
-        self.send(&Request::list_refunds_due(&self.token, page))
-            .await?
-            .json()
+        self.call(
+            &Request::list_refunds_due(&self.token, page),
+            Response::json,
+        )
+        .await
     }
 
     /// All money that must be returned, page by page.
@@ -235,7 +249,11 @@ impl Admin {
         })
     }
 
-    async fn send(&self, request: &Request) -> Result<Response, Error> {
-        self.client.send(request).await.result
+    async fn call<T>(
+        &self,
+        request: &Request,
+        read: impl Fn(&Response) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.client.call(request, read).await
     }
 }

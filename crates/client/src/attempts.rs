@@ -13,7 +13,7 @@ const SETTLED: Duration = Duration::from_secs(10);
 ///
 /// A refusal by something before the service, or by a check that comes before the key, says nothing
 /// about the lost attempt. The outcome stays unknown until the service itself decides.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Attempts {
     /// The request changes nothing, so a lost attempt of it leaves nothing behind.
     reads: bool,
@@ -22,7 +22,7 @@ pub(crate) struct Attempts {
 }
 
 /// An attempt that may have taken effect without an answer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Lost {
     cause: Box<UnknownCause>,
     at: Instant,

@@ -18,7 +18,8 @@ use tokio::{
 };
 
 use crate::{
-    Admin, Error, IdempotencyKey, NewOrder, Placed, Response, UnknownCause, attempts::Attempts,
+    Admin, Content, Error, IdempotencyKey, NewOrder, Placed, Response, UnknownCause,
+    attempts::Attempts,
 };
 
 /// Orders of one request, at most.
@@ -144,18 +145,29 @@ pub(crate) fn read(
         });
     }
     let lines = orders.iter().zip(&results);
+    // The lines have no type of their own: they are the service's if the whole response is.
+    let content = match response.content {
+        Content::Json => Content::Problem,
+        other => other,
+    };
     Ok(lines
-        .map(|(order, result)| read_line(item, order, result))
+        .map(|(order, result)| read_line(item, order, result, content))
         .collect())
 }
 
 /// Reads a result as the response to a single order.
-fn read_line(item: &str, order: &BuyerOrder, result: &RawValue) -> Result<Placed, Error> {
+fn read_line(
+    item: &str,
+    order: &BuyerOrder,
+    result: &RawValue,
+    content: Content,
+) -> Result<Placed, Error> {
     let line = |head: Head| Response {
         status: head.status,
         replayed: head.replayed,
         retry_after: head.retry_after,
         version: None,
+        content,
         body: result.get().to_owned().into(),
     };
     let head = serde_json::from_str(result.get()).map_err(|error| Error::Contract {

@@ -4,8 +4,8 @@ use futures::Stream;
 use uuid::Uuid;
 
 use crate::{
-    Cart, Client, Error, ListedOrder, NewCart, NewOrder, Order, Page, PageRequest, Placed,
-    PlacedCart, Request, Token, attempts::Attempts, list,
+    Cart, Client, Error, HoldChange, ListedOrder, NewCart, NewOrder, Order, Page, PageRequest,
+    Placed, PlacedCart, Request, Response, Token, list,
 };
 
 /// Makes calls as a buyer.
@@ -26,29 +26,33 @@ impl Buyer {
     /// key may also have ended since: that is [`Error::NoLongerHeld`].
     pub async fn place(&self, order: &NewOrder) -> Result<Placed, Error> {
         let request = Request::place(&self.token, order);
-        let mut attempts = Attempts::default();
-        let response = self.client.send_as(&request, &mut attempts).await?;
-        let placed = order.read(&response).and_then(Placed::with_units);
-        placed.map_err(|error| attempts.judge(error))
+        let read = |response: &Response| order.read(response).and_then(Placed::with_units);
+        self.client.call(&request, read).await
     }
 
     /// Reads one of the buyer's orders from the ledger.
     pub async fn order(&self, id: Uuid) -> Result<Order, Error> {
         let request = Request::order(&self.token, id);
-        Order::read(&self.client.send(&request).await.result?, id)
+        self.client
+            .call(&request, |response| Order::read(response, id))
+            .await
     }
 
     /// Cancels a held order. Its units can be bought again.
     pub async fn cancel(&self, id: Uuid) -> Result<Order, Error> {
         let request = Request::cancel(&self.token, id);
-        Order::read(&self.client.send(&request).await.result?, id)
+        self.client
+            .call(&request, |response| Order::read(response, id))
+            .await
     }
 
-    /// Has the hold of one of the buyer's orders last `seconds` from its creation, or longer if it does
-    /// already.
-    pub async fn extend_hold(&self, id: Uuid, seconds: u32) -> Result<Order, Error> {
-        let request = Request::extend_hold(&self.token, id, seconds);
-        Order::read(&self.client.send(&request).await.result?, id)
+    /// Has the hold of one of the buyer's orders last so many seconds from its creation, or longer if it
+    /// does already; or names the checkout session in which the buyer pays. See [`HoldChange`].
+    pub async fn extend_hold(&self, id: Uuid, hold: impl Into<HoldChange>) -> Result<Order, Error> {
+        let request = Request::extend_hold(&self.token, id, &hold.into());
+        self.client
+            .call(&request, |response| Order::read(response, id))
+            .await
     }
 
     /// Places a cart, and repeats the request with the same key while the outcome is unknown. All
@@ -57,35 +61,39 @@ impl Buyer {
     /// [`Error::NoLongerHeld`].
     pub async fn place_cart(&self, cart: &NewCart) -> Result<PlacedCart, Error> {
         let request = Request::place_cart(&self.token, cart);
-        let mut attempts = Attempts::default();
-        let response = self.client.send_as(&request, &mut attempts).await?;
-        let placed = cart.read(&response).and_then(PlacedCart::with_units);
-        placed.map_err(|error| attempts.judge(error))
+        let read = |response: &Response| cart.read(response).and_then(PlacedCart::with_units);
+        self.client.call(&request, read).await
     }
 
     /// Reads one of the buyer's carts.
     pub async fn cart(&self, id: Uuid) -> Result<Cart, Error> {
         let request = Request::cart(&self.token, id);
-        Cart::read(&self.client.send(&request).await.result?, id)
+        self.client
+            .call(&request, |response| Cart::read(response, id))
+            .await
     }
 
-    /// Has the holds of all lines of a cart last `seconds` from the creation of its first order, or
-    /// longer if they do already. No item of the cart may have a smaller `max_hold_seconds`.
-    pub async fn extend_cart(&self, id: Uuid, seconds: u32) -> Result<Cart, Error> {
-        let request = Request::extend_cart(&self.token, id, seconds);
-        Cart::read(&self.client.send(&request).await.result?, id)
+    /// Has the holds of all lines of a cart last so many seconds from the creation of its first order, or
+    /// longer if they do already; or names the checkout session in which the buyer pays. No item of the cart may have a smaller `max_hold_seconds`.
+    pub async fn extend_cart(&self, id: Uuid, hold: impl Into<HoldChange>) -> Result<Cart, Error> {
+        let request = Request::extend_cart(&self.token, id, &hold.into());
+        self.client
+            .call(&request, |response| Cart::read(response, id))
+            .await
     }
 
     /// Cancels a held cart. The units of all lines can be bought again.
     pub async fn cancel_cart(&self, id: Uuid) -> Result<Cart, Error> {
         let request = Request::cancel_cart(&self.token, id);
-        Cart::read(&self.client.send(&request).await.result?, id)
+        self.client
+            .call(&request, |response| Cart::read(response, id))
+            .await
     }
 
     /// A page of the buyer's recorded orders of all items.
     pub async fn orders(&self, page: &PageRequest) -> Result<Page<ListedOrder>, Error> {
         let request = Request::list_own_orders(&self.token, page);
-        self.client.send(&request).await.result?.json()
+        self.client.call(&request, Response::json).await
     }
 
     /// All recorded orders of the buyer, page by page.

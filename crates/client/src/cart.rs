@@ -90,6 +90,8 @@ pub struct CartPayment {
     payment: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     amount: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    currency: Option<String>,
     cart: Uuid,
 }
 
@@ -222,6 +224,7 @@ impl CartPayment {
         Self {
             payment: id.into(),
             amount: None,
+            currency: None,
             cart,
         }
     }
@@ -231,6 +234,16 @@ impl CartPayment {
     pub fn amount(self, amount: u64) -> Self {
         Self {
             amount: Some(amount),
+            ..self
+        }
+    }
+
+    /// What it was paid in (ISO 4217, three capital letters). The service checks that it is the
+    /// [`Cart::currency`].
+    #[must_use]
+    pub fn currency(self, currency: impl Into<String>) -> Self {
+        Self {
+            currency: Some(currency.into()),
             ..self
         }
     }

@@ -95,7 +95,7 @@ impl Client {
 
     /// Shows an item as the public sees it.
     pub async fn item(&self, item: &str) -> Result<Item, Error> {
-        Item::read(&self.send(&Request::item(item, None)).await.result?)
+        self.call(&Request::item(item, None), Item::read).await
     }
 
     /// Whether every instance reports that it is ready. Sends one request to each, without retries.
@@ -142,34 +142,45 @@ impl Client {
     /// the number of attempts.
     pub async fn send(&self, request: &Request) -> Sent {
         let mut attempts = Attempts::new(request.reads());
-        let result = self.send_as(request, &mut attempts).await;
+        let read = |response: &Response| Ok(response.clone());
+        let result = self.send_as(request, &mut attempts, read).await;
         Sent {
             attempts: attempts.count(),
             result,
         }
     }
 
-    /// [`Client::send`] with attempts that the caller judges the parts of the response by.
-    pub(crate) async fn send_as(
+    /// What `read` makes of the response to `request`. A response that it cannot read leaves a lost
+    /// attempt unknown, whatever its status is: a proxy may have sent it.
+    pub(crate) async fn call<T>(
+        &self,
+        request: &Request,
+        read: impl Fn(&Response) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut attempts = Attempts::new(request.reads());
+        self.send_as(request, &mut attempts, read).await
+    }
+
+    /// [`Client::call`] with attempts that the caller judges the parts of the response by.
+    pub(crate) async fn send_as<T>(
         &self,
         request: &Request,
         attempts: &mut Attempts,
-    ) -> Result<Response, Error> {
+        read: impl Fn(&Response) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let deadline = Instant::now() + self.retry.deadline;
         loop {
             attempts.begin();
             let answer = self.send_once(request).await;
-            let error = match answer.and_then(Response::into_success) {
-                Ok(response) if !attempts.has_lost() || response.is_of_the_service() => {
-                    return Ok(response);
-                }
-                Ok(response) => Error::Contract {
-                    status: response.status,
-                    violation: "the body is not the documented JSON".into(),
-                },
-                Err(error) => error,
+            let answer = answer.and_then(Response::into_success);
+            let result = answer.and_then(|response| match attempts.has_lost() {
+                true => response.of_the_service().and_then(|()| read(&response)),
+                false => read(&response),
+            });
+            let error = match result {
+                Ok(read) => return Ok(read),
+                Err(error) => attempts.judge(error),
             };
-            let error = attempts.judge(error);
             let pause = self
                 .retry
                 .pause_after(attempts.count(), error.retry_after());

@@ -116,7 +116,14 @@ impl Error {
     /// False for a refusal that wrote nothing, so that a repeat with the same key is decided anew.
     /// It says nothing about earlier attempts whose outcome is unknown.
     pub fn is_final(&self) -> bool {
-        !matches!(self, Self::Refused(problem) if problem.is_final == Some(false))
+        !matches!(self, Self::Refused(problem) if problem.is_unrecorded())
+    }
+
+    /// Whether a report of a payment was refused so that its money must be returned. Other refusals of
+    /// a report, also those that settle it, say nothing about the money: it may be another order's, or
+    /// returned already.
+    pub fn returns_money(&self) -> bool {
+        matches!(self, Self::Refused(problem) if problem.returns_money())
     }
 
     /// Whether this is a refusal with the given code.

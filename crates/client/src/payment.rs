@@ -3,7 +3,7 @@
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::{Cart, CartPayment, Client, Error, Order, PaymentKey, Request};
+use crate::{Cart, CartPayment, Client, Error, Order, PaymentKey, Request, Response};
 
 /// A payment of an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -11,6 +11,8 @@ pub struct Payment {
     payment: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     amount: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    currency: Option<String>,
     order: Uuid,
 }
 
@@ -29,6 +31,7 @@ impl Payment {
         Self {
             payment: id.into(),
             amount: None,
+            currency: None,
             order,
         }
     }
@@ -38,6 +41,16 @@ impl Payment {
     pub fn amount(self, amount: u64) -> Self {
         Self {
             amount: Some(amount),
+            ..self
+        }
+    }
+
+    /// What it was paid in (ISO 4217, three capital letters). The service checks that the order costs
+    /// that.
+    #[must_use]
+    pub fn currency(self, currency: impl Into<String>) -> Self {
+        Self {
+            currency: Some(currency.into()),
             ..self
         }
     }
@@ -54,12 +67,14 @@ impl PaymentProvider {
     /// left, so the money must be returned.
     pub async fn report(&self, payment: &Payment) -> Result<Order, Error> {
         let request = Request::pay(&self.key, payment.order, payment);
-        Order::read(&self.client.send(&request).await.result?, payment.order)
+        let read = |response: &Response| Order::read(response, payment.order);
+        self.client.call(&request, read).await
     }
 
     /// Reports a payment of a cart; returns the cart as it is now.
     pub async fn report_cart(&self, payment: &CartPayment) -> Result<Cart, Error> {
         let request = Request::pay_cart(&self.key, payment);
-        Cart::read(&self.client.send(&request).await.result?, payment.cart())
+        let read = |response: &Response| Cart::read(response, payment.cart());
+        self.client.call(&request, read).await
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 
-use crate::Response;
+use crate::{Content, Response};
 
 /// The body of a response that is no success.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -206,7 +206,11 @@ codes! {
 
 impl Problem {
     pub(crate) fn read(response: &Response) -> Self {
-        let problem = serde_json::from_slice(&response.body).unwrap_or_else(|_| Self {
+        let problem = match response.content {
+            Content::Problem => serde_json::from_slice(&response.body).ok(),
+            Content::Json | Content::Other => None,
+        };
+        let problem = problem.unwrap_or_else(|| Self {
             status: 0,
             code: ProblemCode::Missing,
             detail: String::new(),
@@ -226,8 +230,30 @@ impl Problem {
 
     /// Whether this is the service's own decision, which counts for all attempts of the request.
     pub(crate) fn settles_key(&self) -> bool {
-        let is_decision = self.code.meaning() == Meaning::Decision;
-        is_decision && (400..=499).contains(&self.status) && self.is_final != Some(false)
+        self.is_decision() && self.is_final != Some(false)
+    }
+
+    /// Whether this is the service's own decision that left no record. `final` of any other answer
+    /// means nothing.
+    pub(crate) fn is_unrecorded(&self) -> bool {
+        self.is_decision() && self.is_final == Some(false)
+    }
+
+    fn is_decision(&self) -> bool {
+        self.code.meaning() == Meaning::Decision && (400..=499).contains(&self.status)
+    }
+
+    /// Whether a report of a payment was refused so that its money must be returned.
+    pub(crate) fn returns_money(&self) -> bool {
+        self.settles_key()
+            && matches!(
+                self.code,
+                ProblemCode::OrderNotPayable
+                    | ProblemCode::CartNotPayable
+                    | ProblemCode::AlreadyPaid
+                    | ProblemCode::AmountMismatch
+                    | ProblemCode::CurrencyMismatch
+            )
     }
 
     /// Whether the request may have taken effect although it was answered with this.
@@ -270,7 +296,7 @@ mod tests {
     use serde_json::Value;
 
     use super::{Meaning, Problem, ProblemCode};
-    use crate::Response;
+    use crate::{Content, Response};
 
     /// The table that all clients share, and the description that has all codes.
     const ANSWERS: &str = include_str!("../../../clients/answers.json");
@@ -282,8 +308,49 @@ mod tests {
             replayed: false,
             retry_after: None,
             version: None,
+            content: Content::Problem,
             body: body.to_owned().into(),
         })
+    }
+
+    #[test]
+    fn a_familiar_code_in_json_of_another_type_is_a_gateways() {
+        for (status, body) in [
+            (503, r#"{"code":"unavailable"}"#),
+            (409, r#"{"code":"sold_out","final":false}"#),
+        ] {
+            for content in [Content::Json, Content::Other] {
+                let response = Response {
+                    status,
+                    replayed: false,
+                    retry_after: Some(1),
+                    version: None,
+                    content,
+                    body: body.into(),
+                };
+                let problem = Problem::read(&response);
+                assert_eq!(problem.code, ProblemCode::Missing, "{body}");
+                assert_eq!((problem.is_final, problem.retry_after), (None, Some(1)));
+                assert!(!problem.settles_key());
+                assert_eq!(problem.may_have_run(), status == 503);
+            }
+        }
+    }
+
+    #[test]
+    fn money_is_returned_for_the_codes_of_the_table() {
+        let answers: Value = serde_json::from_str(ANSWERS).unwrap();
+        let table = answers["returns_money"].as_array().unwrap();
+        let table: BTreeSet<_> = table.iter().filter_map(|code| code.as_str()).collect();
+        let listed = ProblemCode::LISTED.iter().filter(|code| {
+            let problem = problem(409, &format!(r#"{{"code":"{code}"}}"#));
+            problem.returns_money()
+        });
+        assert_eq!(
+            listed.map(ProblemCode::as_str).collect::<BTreeSet<_>>(),
+            table
+        );
+        assert!(!problem(503, r#"{"code":"already_paid"}"#).returns_money());
     }
 
     #[test]

@@ -15,8 +15,9 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::{
-    BuyerOrder, CartPayment, Error, ItemPatch, ItemState, NewCart, NewItem, NewOrder, OrderState,
-    PageRequest, Payment, PaymentKey, StockChange, Token, batch::Body, signature::SIGNATURE,
+    BuyerOrder, CartPayment, Error, HoldChange, ItemPatch, ItemState, NewCart, NewItem, NewOrder,
+    OrderState, PageRequest, Payment, PaymentKey, StockChange, Token, batch::Body,
+    signature::SIGNATURE,
 };
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -120,12 +121,11 @@ impl Request {
         Self::new(Method::GET, format!("/v1/carts/{cart}")).bearer(token)
     }
 
-    /// `POST /v1/carts/{cart}/hold`: has the holds of a cart last `seconds` from the creation of its
-    /// first order.
-    pub fn extend_cart(token: &Token, cart: Uuid, seconds: u32) -> Self {
+    /// `POST /v1/carts/{cart}/hold`: changes the holds of a cart.
+    pub fn extend_cart(token: &Token, cart: Uuid, hold: &HoldChange) -> Self {
         Self::new(Method::POST, format!("/v1/carts/{cart}/hold"))
             .bearer(token)
-            .json(&serde_json::json!({ "seconds": seconds }))
+            .json(hold)
     }
 
     /// `DELETE /v1/carts/{cart}`: cancels all lines of a held cart.
@@ -214,11 +214,11 @@ impl Request {
         Self::at(Method::GET, item_path(item, "/audit")).bearer(admin)
     }
 
-    /// `POST /v1/orders/{order}/hold`: has the hold of an order last `seconds` from its creation.
-    pub fn extend_hold(buyer: &Token, order: Uuid, seconds: u32) -> Self {
+    /// `POST /v1/orders/{order}/hold`: changes the hold of an order.
+    pub fn extend_hold(buyer: &Token, order: Uuid, hold: &HoldChange) -> Self {
         Self::new(Method::POST, format!("/v1/orders/{order}/hold"))
             .bearer(buyer)
-            .json(&serde_json::json!({ "seconds": seconds }))
+            .json(hold)
     }
 
     /// `POST /v1/refunds-due/{id}/done`: notes that the money of a row was returned.

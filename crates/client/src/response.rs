@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use reqwest::header::{ETAG, HeaderMap, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, ETAG, HeaderMap, RETRY_AFTER};
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::{Error, Problem, UnknownCause, problem::leaves_open};
@@ -21,14 +21,44 @@ pub struct Response {
     pub retry_after: Option<u64>,
     /// The version of the item, which `If-Match` takes. Only admins receive it.
     pub version: Option<u64>,
+    /// What the body is, as its sender says.
+    pub content: Content,
     /// The body as it came.
     pub body: Bytes,
+}
+
+/// What a body is, by its `Content-Type`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Content {
+    /// `application/json`, which the service's successes have.
+    Json,
+    /// `application/problem+json`, which every problem of the service has. A `code` in other JSON is a
+    /// gateway's.
+    Problem,
+    /// Anything else.
+    #[default]
+    Other,
+}
+
+impl Content {
+    /// What this `Content-Type` says, without its parameters.
+    fn of(value: &str) -> Self {
+        let essence = value.split(';').next().unwrap_or_default().trim();
+        if essence.eq_ignore_ascii_case("application/problem+json") {
+            Self::Problem
+        } else if essence.eq_ignore_ascii_case("application/json") {
+            Self::Json
+        } else {
+            Self::Other
+        }
+    }
 }
 
 impl Response {
     pub(crate) async fn receive(response: reqwest::Response) -> reqwest::Result<Self> {
         let headers = response.headers();
-        let (replayed, retry_after, version) = (
+        let (content, replayed, retry_after, version) = (
+            text(headers, CONTENT_TYPE.as_str()).map_or(Content::Other, Content::of),
             text(headers, REPLAYED) == Some("true"),
             text(headers, RETRY_AFTER.as_str()).and_then(|seconds| seconds.parse().ok()),
             text(headers, ETAG.as_str()).and_then(version),
@@ -38,6 +68,7 @@ impl Response {
             replayed,
             retry_after,
             version,
+            content,
             body: response.bytes().await?,
         })
     }
@@ -63,12 +94,18 @@ impl Response {
         Problem::read(self)
     }
 
-    /// Whether the body of this success is such as the API has, and not the page of a proxy.
-    pub(crate) fn is_of_the_service(&self) -> bool {
-        match self.status {
+    /// Fails if the body of this success is not such as the API has, but the page of a proxy.
+    pub(crate) fn of_the_service(&self) -> Result<(), Error> {
+        let is_of_the_service = match self.status {
             204 => self.body.is_empty(),
             _ => serde_json::from_slice::<HashMap<String, IgnoredAny>>(&self.body).is_ok(),
-        }
+        };
+        is_of_the_service
+            .then_some(())
+            .ok_or_else(|| Error::Contract {
+                status: self.status,
+                violation: "the body is not the documented JSON".into(),
+            })
     }
 
     /// The response if its status is a success.

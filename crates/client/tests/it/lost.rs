@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use client::{
-    BuyerOrder, Client, Error, IdempotencyKey, NewOrder, OrderBatcher, Placed, ProblemCode,
-    RetryPolicy, Token,
+    BuyerOrder, Client, Error, IdempotencyKey, ItemState, NewItem, NewOrder, OrderBatcher, Payment,
+    PaymentKey, Placed, ProblemCode, RetryPolicy, Token,
 };
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -51,6 +51,8 @@ fn undecided() -> Vec<Scripted> {
         Scripted::new(302, "<html>moved</html>"),
         Scripted::new(200, "<html>please log in</html>"),
         Scripted::new(200, "[]"),
+        Scripted::of_gateway(409, "sold_out"),
+        Scripted::of_gateway(503, "unavailable"),
     ]
 }
 
@@ -60,6 +62,7 @@ fn lost() -> Vec<Scripted> {
         Scripted::new(502, "<html>bad gateway</html>"),
         problem(503, "outcome_unknown"),
         Scripted::new(504, r#"{"message":"upstream timed out"}"#),
+        Scripted::of_gateway(503, "unavailable"),
     ]
 }
 
@@ -191,9 +194,17 @@ async fn a_success_that_is_no_order_leaves_it_unknown() {
         Scripted::new(200, r#"{"error":"please log in"}"#),
         Scripted::new(201, held.body.replace("vase", "jar")),
     ] {
+        let server = Server::start([held.clone(), answer.clone(), held.clone()]).await;
+        let proxy = Dropping::before(&server, [Answers::Drop]).await;
+        let placed = place(&proxy.url, eager()).await.unwrap();
+        assert!(placed.order.state.has_units(), "a repeat finds it");
+        assert_eq!(server.received().len(), 3);
+
         let server = Server::start([held.clone(), answer.clone()]).await;
         let proxy = Dropping::before(&server, [Answers::Drop]).await;
-        let error = place(&proxy.url, eager()).await.unwrap_err();
+        // Long enough for a second attempt on a busy machine.
+        let brief = RetryPolicy::every(Duration::from_millis(20), Duration::from_secs(2));
+        let error = place(&proxy.url, brief).await.unwrap_err();
         assert!(error.is_outcome_unknown(), "{error:?}");
         let answered = error.later_answer();
         assert!(
@@ -203,6 +214,53 @@ async fn a_success_that_is_no_order_leaves_it_unknown() {
         let server = Server::start([answer]).await;
         let error = place(&server.url, eager()).await.unwrap_err();
         assert!(matches!(error, Error::Contract { .. }), "{error:?}");
+    }
+}
+
+/// What has become of a request to change an order or an item is as unknown as that of a new order.
+#[tokio::test]
+async fn a_proxys_page_leaves_a_lost_change_unknown() {
+    let calls = ["cancel", "extend", "report", "refund", "state", "create"];
+    for (call, error) in calls
+        .iter()
+        .zip(join_all(calls.map(lost_before_a_page)).await)
+    {
+        assert!(error.is_outcome_unknown(), "{call}: {error:?}");
+        let answered = error.later_answer();
+        assert!(
+            matches!(answered, Some(Error::Contract { .. })),
+            "{call}: {error:?}"
+        );
+    }
+}
+
+/// How a call ends whose first answer is lost, and whose next ones are JSON of a proxy.
+async fn lost_before_a_page(call: &str) -> Error {
+    let page = Scripted::new(200, r#"{"error":"please log in"}"#);
+    let server = Server::start([order(200, "held"), page]).await;
+    let proxy = Dropping::before(&server, [Answers::Drop]).await;
+    // Long enough for a second attempt on a busy machine.
+    let brief = RetryPolicy::every(Duration::from_millis(20), Duration::from_secs(2));
+    let client = client(&proxy.url, brief);
+    let (buyer, admin) = (client.buyer(token()), client.admin(token()));
+    let id: Uuid = ID.parse().unwrap();
+    match call {
+        "cancel" => buyer.cancel(id).await.unwrap_err(),
+        "extend" => buyer.extend_hold(id, 60).await.unwrap_err(),
+        "report" => {
+            let provider = client.payment_provider(PaymentKey::new("secret"));
+            let payment = Payment::new("pay-1", id);
+            provider.report(&payment).await.unwrap_err()
+        }
+        "refund" => admin.refund(id).await.unwrap_err(),
+        "state" => {
+            let closed = admin.set_state("vase", ItemState::Closed, None);
+            closed.await.unwrap_err()
+        }
+        _ => {
+            let created = admin.create_item(&NewItem::new("vase", 9)).await;
+            created.unwrap_err()
+        }
     }
 }
 
@@ -256,6 +314,28 @@ async fn the_lines_of_a_batch_share_its_lost_attempt() {
         assert_eq!(error.is_outcome_unknown(), is_unknown, "{error:?}");
         assert!(placed[1].as_ref().unwrap_err().is(ProblemCode::SoldOut));
         assert!(placed[2].is_ok());
+    }
+}
+
+#[tokio::test]
+async fn a_lost_line_of_a_batch_says_nothing_about_the_others() {
+    let lost = json!({ "status": 503, "code": "outcome_unknown" });
+    let refused = json!({ "status": 400, "code": "invalid_request" });
+    let orders = ["ann", "bob"].map(|buyer| BuyerOrder {
+        buyer: buyer.into(),
+        quantity: 1,
+        key: IdempotencyKey::new("k").unwrap(),
+    });
+    for (lines, lost) in [
+        ([lost.clone(), refused.clone()], [true, false]),
+        ([refused, lost], [false, true]),
+    ] {
+        let server = Server::start([results(&lines)]).await;
+        let admin = client(&server.url, eager()).admin(token());
+        let placed = admin.place_batch("vase", &orders).await.unwrap();
+        let unknown =
+            |line: &Result<Placed, Error>| line.as_ref().unwrap_err().is_outcome_unknown();
+        assert_eq!([unknown(&placed[0]), unknown(&placed[1])], lost);
     }
 }
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use client::{
-    Client, IdempotencyKey, ItemPatch, ItemState, NewCart, NewItem, NewOrder, Payment, PaymentKey,
-    Request, StockChange, Token,
+    Client, HoldChange, IdempotencyKey, ItemPatch, ItemState, NewCart, NewItem, NewOrder, Payment,
+    PaymentKey, Request, StockChange, Token,
 };
 use uuid::Uuid;
 
@@ -50,9 +50,19 @@ fn requests(token: &Token) -> Vec<(Request, &'static str, &'static str)> {
         ),
         (Request::cart(token, id), on_cart("GET", ""), ""),
         (
-            Request::extend_cart(token, id, 1800),
+            Request::extend_cart(token, id, &HoldChange::seconds(1800)),
             on_cart("POST", "/hold"),
             r#"{"seconds":1800}"#,
+        ),
+        (
+            Request::extend_hold(token, id, &HoldChange::session("cs_1")),
+            on_order("POST", "/hold"),
+            r#"{"session":"cs_1"}"#,
+        ),
+        (
+            Request::extend_hold(token, id, &HoldChange::from(60).in_session("cs_1")),
+            on_order("POST", "/hold"),
+            r#"{"seconds":60,"session":"cs_1"}"#,
         ),
         (Request::cancel_cart(token, id), on_cart("DELETE", ""), ""),
         (

@@ -9,7 +9,10 @@ use axum::{
     Router,
     body::{Body, to_bytes},
     extract::{Request, State},
-    http::{HeaderMap, Method, StatusCode, header::RETRY_AFTER},
+    http::{
+        HeaderMap, Method, StatusCode,
+        header::{CONTENT_TYPE, RETRY_AFTER},
+    },
     response::{IntoResponse, Response},
 };
 use tokio::net::TcpListener;
@@ -28,6 +31,7 @@ pub struct Received {
 #[derive(Clone, Debug, Default)]
 pub struct Scripted {
     pub status: u16,
+    pub content_type: &'static str,
     pub body: String,
     pub retry_after: Option<u64>,
     pub replayed: bool,
@@ -49,10 +53,23 @@ struct Shared {
 
 impl Scripted {
     pub fn new(status: u16, body: impl Into<String>) -> Self {
+        let content_type = match status {
+            400.. => "application/problem+json",
+            _ => "application/json",
+        };
         Self {
             status,
+            content_type,
             body: body.into(),
             ..Self::default()
+        }
+    }
+
+    /// What a gateway answers that has codes of its own.
+    pub fn of_gateway(status: u16, code: &str) -> Self {
+        Self {
+            content_type: "application/json; charset=utf-8",
+            ..problem(status, code)
         }
     }
 }
@@ -110,6 +127,7 @@ fn respond(scripted: Scripted) -> Response {
     let status = StatusCode::from_u16(scripted.status).unwrap();
     let mut response = (status, Body::from(scripted.body)).into_response();
     let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, scripted.content_type.parse().unwrap());
     if let Some(seconds) = scripted.retry_after {
         headers.insert(RETRY_AFTER, seconds.into());
     }

@@ -51,7 +51,8 @@
 //! After an attempt that was lost, a 401, 403, 404 or 429, or the page of a proxy, says nothing about
 //! that attempt. The client keeps the outcome unknown until the service itself decides. A later call
 //! with the same key knows nothing of the earlier one, so ask [`Error::settles_key`] there: false means
-//! that the key is still open.
+//! that the key is still open. A refusal that is not [final](Error::is_final) left no record, as most
+//! `sold_out` do: it counts unless a call with the key has ended unknown less than 10 seconds ago.
 //!
 //! ```no_run
 //! # async fn example(buyer: &client::Buyer, order: &client::NewOrder) {

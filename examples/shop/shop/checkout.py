@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import threading
+import time
 
 from stockade import (
     Buyer,
@@ -18,6 +20,7 @@ from stockade import (
     Event,
     NewCart,
     NoLongerHeld,
+    OutcomeUnknown,
     Refused,
     RetryPolicy,
     mint_buyer,
@@ -31,6 +34,8 @@ from .settings import Settings
 PATIENCE = RetryPolicy(deadline=3, pause=0.05, pause_max=0.5)
 #: A token is used at once, and is worth little if it leaks.
 TOKEN_SECONDS = 60
+#: A request that was lost may still take units for so long.
+LOST_SECONDS = 10
 
 #: What a cart at Stockade means for its checkout, in the order of its life.
 STATES = {
@@ -50,6 +55,11 @@ class Checkouts:
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database, self._secret = database, settings.jwt_secret
         self._client = Client(settings.url, retry=PATIENCE, attempt_timeout=2)
+        #: When the answers of these checkouts were lost. Before this process began, any may have been.
+        self._lost: dict[str, float] = {}
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+        self._under_way: set[str] = set()
 
     def begin(self, checkout: str, buyer: str) -> None:
         """Turns the cart into a checkout. A second click on the same page begins the same one."""
@@ -71,7 +81,18 @@ class Checkouts:
             sql.execute("DELETE FROM cart_lines WHERE buyer = ?", [buyer])
 
     def place(self, checkout: str) -> None:
-        """Gets the units of all lines, or of none."""
+        """Gets the units of all lines, or of none. One thread at a time is enough for a checkout."""
+        with self._lock:
+            if checkout in self._under_way:
+                return
+            self._under_way.add(checkout)
+        try:
+            self._place(checkout)
+        finally:
+            with self._lock:
+                self._under_way.remove(checkout)
+
+    def _place(self, checkout: str) -> None:
         row = self._database.one(
             "SELECT * FROM checkouts WHERE id = ? AND state = 'placing'", checkout
         )
@@ -83,9 +104,12 @@ class Checkouts:
         try:
             placed = self._buyer(row["buyer"]).place_cart(cart).cart
         except Refused as error:
-            if not error.settles_key:
+            if not error.settles_key and (error.is_final or self._lost_lately(checkout)):
                 raise  # An earlier request may have placed the cart: a later attempt goes on.
             self._refuse(checkout, error)
+        except OutcomeUnknown:
+            self._lost[checkout] = time.monotonic()
+            raise
         except NoLongerHeld as error:
             assert error.cart is not None
             self._hold(checkout, error.cart)  # After a long outage the hold may be over already.
@@ -95,6 +119,11 @@ class Checkouts:
     def _buyer(self, buyer: str) -> Buyer:
         """The login has proved who the buyer is; the token tells it to Stockade."""
         return self._client.buyer(mint_buyer(self._secret, buyer, lifetime=TOKEN_SECONDS))
+
+    def _lost_lately(self, checkout: str) -> bool:
+        """Whether a request that was lost may still take units, perhaps one of a shop that crashed."""
+        lost = self._lost.get(checkout, self._began)
+        return time.monotonic() - lost <= LOST_SECONDS
 
     def _refuse(self, checkout: str, error: Refused) -> None:
         self._database.run(
@@ -127,6 +156,12 @@ class Checkouts:
         row = self._database.one("SELECT stockade_cart FROM checkouts WHERE id = ?", checkout)
         if row is not None:
             self._buyer(buyer).extend_cart(row["stockade_cart"], PAYMENT_PAGE_SECONDS)
+
+    def name_session(self, checkout: str, buyer: str, session: str) -> None:
+        """Tells in which session the buyer pays: when it expires, the units are free at once."""
+        row = self._database.one("SELECT stockade_cart FROM checkouts WHERE id = ?", checkout)
+        if row is not None:
+            self._buyer(buyer).extend_cart(row["stockade_cart"], session=session)
 
     def ask(self) -> None:
         """Reads carts whose payment is on its way, for buyers who look at the page.

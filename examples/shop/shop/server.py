@@ -169,11 +169,12 @@ class Handler(BaseHTTPRequestHandler):
             return self._lead(f"/checkouts/{checkout}")
         try:
             self.server.checkouts.extend(checkout, buyer)
+            session = self.server.stripe.create_session(checkout, f"/checkouts/{checkout}")
+            self.server.checkouts.name_session(checkout, buyer, session)
         except Error as error:
-            # The buyer clicks again. Nothing is paid yet.
+            # The buyer clicks again, and gets the same session. Nothing is paid yet.
             self.log_message("checkout %s: %s", checkout, error)
             return self._lead(f"/checkouts/{checkout}")
-        session = self.server.stripe.create_session(checkout, f"/checkouts/{checkout}")
         self._lead(f"/stripe/{session}")
 
     def _show_stripe(self, session: str) -> None:

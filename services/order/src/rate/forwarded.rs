@@ -7,10 +7,7 @@
 //! Only the header that the operator names counts. A proxy writes one of the two and passes the other
 //! one on as the client sent it, so a service that reads either lets the client choose its address.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    str::FromStr,
-};
+use std::{net::IpAddr, str::FromStr};
 
 use http::{HeaderMap, HeaderName, header};
 use ipnet::IpNet;
@@ -43,10 +40,21 @@ impl ForwardedHeader {
         }
     }
 
+    /// The entries of the header, the last one first. Each is read by itself, so that bytes of the client
+    /// hide none that a proxy has appended.
+    fn entries(self, headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+        let quotes = match self {
+            Self::XForwardedFor => Quotes::None,
+            Self::Forwarded => Quotes::Strings,
+        };
+        let lines = headers.get_all(self.name()).into_iter().rev();
+        lines.flat_map(move |line| parts(line.as_bytes(), b',', quotes))
+    }
+
     /// The address that one entry names.
-    fn address(self, entry: &str) -> Option<IpAddr> {
+    fn address(self, entry: &[u8]) -> Option<IpAddr> {
         match self {
-            Self::XForwardedFor => node(entry),
+            Self::XForwardedFor => node(str::from_utf8(entry).ok()?),
             Self::Forwarded => forwarded_for(entry),
         }
     }
@@ -74,7 +82,7 @@ impl Proxies {
     /// last proxy that is known, so that each request counts for some address.
     pub(super) fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let mut client = peer;
-        for entry in entries(headers, &self.header.name()) {
+        for entry in self.header.entries(headers) {
             if !self.is_trusted(client) {
                 break;
             }
@@ -95,33 +103,77 @@ impl Proxies {
     }
 }
 
-/// The entries of a list header, the last one first.
-fn entries<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
-    let lines = headers.get_all(name).iter().rev();
-    lines
-        .flat_map(|line| line.to_str().unwrap_or_default().rsplit(','))
-        .map(str::trim)
+/// The parts of a line, the last one first. What a proxy has appended is well formed, so whoever reads
+/// from the right knows which quotes belong together; a quote that the client has opened swallows
+/// nothing.
+fn parts(line: &[u8], separator: u8, quotes: Quotes) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(line);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let at = last(text, separator, quotes);
+        rest = at.map(|at| &text[..at]);
+        Some(at.map_or(text, |at| &text[at + 1..]).trim_ascii())
+    })
+}
+
+/// Whether a header has quoted strings, in which a separator separates nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Quotes {
+    None,
+    Strings,
+}
+
+/// Where the last separator is.
+fn last(text: &[u8], separator: u8, quotes: Quotes) -> Option<usize> {
+    let mut is_quoted = false;
+    text.iter().enumerate().rposition(|(at, &byte)| {
+        if byte == b'"' && quotes == Quotes::Strings && !is_escaped(&text[..at]) {
+            is_quoted = !is_quoted;
+        }
+        byte == separator && !is_quoted
+    })
+}
+
+/// Whether a character after this text has a backslash that is not one of a pair itself.
+fn is_escaped(before: &[u8]) -> bool {
+    let backslashes = before.iter().rev().take_while(|byte| **byte == b'\\');
+    backslashes.count() % 2 == 1
 }
 
 /// The `for` of one entry of `Forwarded`: `for="[2001:db8::1]:4711";proto=https`.
-fn forwarded_for(entry: &str) -> Option<IpAddr> {
-    entry.split(';').find_map(|pair| {
-        let (name, value) = pair.split_once('=')?;
-        name.trim()
-            .eq_ignore_ascii_case("for")
-            .then(|| node(value.trim().trim_matches('"')))?
-    })
+fn forwarded_for(entry: &[u8]) -> Option<IpAddr> {
+    let value = parts(entry, b';', Quotes::Strings).find_map(|pair| {
+        let at = pair.iter().position(|byte| *byte == b'=')?;
+        let is_for = pair[..at].trim_ascii().eq_ignore_ascii_case(b"for");
+        is_for.then(|| pair[at + 1..].trim_ascii())
+    })?;
+    node(str::from_utf8(value).ok()?.trim_matches('"'))
 }
 
 /// An address, with or without brackets and a port.
 fn node(text: &str) -> Option<IpAddr> {
-    let bare = text
-        .strip_prefix('[')
-        .and_then(|text| text.strip_suffix(']'))
-        .unwrap_or(text);
-    bare.parse()
-        .ok()
-        .or_else(|| text.parse::<SocketAddr>().ok().map(|socket| socket.ip()))
+    if let Ok(address) = text.parse() {
+        return Some(address);
+    }
+    let (host, port) = match text.strip_prefix('[') {
+        Some(bracketed) => bracketed.split_once(']')?,
+        None => text.split_at(text.rfind(':')?),
+    };
+    let is_port = match port.strip_prefix(':') {
+        Some(port) => is_port(port),
+        None => port.is_empty(),
+    };
+    is_port.then(|| host.parse().ok())?
+}
+
+/// A port, or what hides it: `_` and letters, digits, `.`, `_`, `-` (RFC 7239, section 6.3).
+fn is_port(text: &str) -> bool {
+    let is_hidden = |name: &str| {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        !name.is_empty() && name.bytes().all(is_part)
+    };
+    text.strip_prefix('_')
+        .map_or_else(|| text.parse::<u16>().is_ok(), is_hidden)
 }
 
 #[cfg(test)]
@@ -132,11 +184,21 @@ mod tests {
     use ForwardedHeader::{Forwarded, XForwardedFor};
 
     fn seen(header: ForwardedHeader, peer: &str, headers: &[(&'static str, &str)]) -> String {
+        let bytes = |(name, value): &(&'static str, &str)| (*name, value.as_bytes().to_vec());
+        let headers: Vec<_> = headers.iter().map(bytes).collect();
+        seen_bytes(header, peer, &headers)
+    }
+
+    fn seen_bytes(
+        header: ForwardedHeader,
+        peer: &str,
+        headers: &[(&'static str, Vec<u8>)],
+    ) -> String {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(
                 HeaderName::from_static(name),
-                HeaderValue::from_bytes(value.as_bytes()).unwrap(),
+                HeaderValue::from_bytes(value).unwrap(),
             );
         }
         let proxies = Proxies {
@@ -192,6 +254,38 @@ mod tests {
             ),
             // A quote that the client has opened swallows nothing.
             (Forwarded, "for=\"1.1.1.1, for=192.0.2.9", "192.0.2.9"),
+            // A separator in a quoted string separates nothing.
+            (
+                Forwarded,
+                "for=203.0.113.9;host=\"x,for=6.6.6.6\"",
+                "203.0.113.9",
+            ),
+            (
+                Forwarded,
+                "host=\"x;for=6.6.6.6\";for=203.0.113.9",
+                "203.0.113.9",
+            ),
+            (
+                Forwarded,
+                r#"for=203.0.113.9;host="x\", for=6.6.6.6""#,
+                "203.0.113.9",
+            ),
+            (
+                Forwarded,
+                r#"for=1.1.1.1;host="x\\", for=203.0.113.9;host="y""#,
+                "203.0.113.9",
+            ),
+            (
+                Forwarded,
+                "for=\"1.1.1.1, for=203.0.113.9;host=\"y\", for=10.0.0.7",
+                "203.0.113.9",
+            ),
+            (Forwarded, "for=\"192.0.2.9:_hidden\"", "192.0.2.9"),
+            (Forwarded, "for=\"[2001:db8::1]:_a.b-c_9\"", "2001:db8::1"),
+            (XForwardedFor, "192.0.2.9:_hidden", "192.0.2.9"),
+            (XForwardedFor, "192.0.2.9:_", "10.1.2.3"),
+            (XForwardedFor, "192.0.2.9:65536", "10.1.2.3"),
+            (XForwardedFor, "[2001:db8::1]x", "10.1.2.3"),
             (XForwardedFor, "1.1.1.1, 192.0.2.9, 10.0.0.7", "192.0.2.9"),
             (XForwardedFor, "192.0.2.9:80", "192.0.2.9"),
             (XForwardedFor, "2001:db8::1", "2001:db8::1"),
@@ -212,6 +306,18 @@ mod tests {
             ("x-forwarded-for", "192.0.2.9"),
         ];
         assert_eq!(seen(XForwardedFor, "fd00::1", &lines), "192.0.2.9");
+    }
+
+    #[test]
+    fn bytes_of_the_client_hide_no_entry_of_a_proxy() {
+        for (header, name, value) in [
+            (XForwardedFor, "x-forwarded-for", &b"\xe9, 192.0.2.9"[..]),
+            (Forwarded, "forwarded", b"for=\xe9, for=192.0.2.9"),
+            (Forwarded, "forwarded", b"host=\"\xe9\";for=192.0.2.9"),
+        ] {
+            let headers = [(name, value.to_vec())];
+            assert_eq!(seen_bytes(header, "10.1.2.3", &headers), "192.0.2.9");
+        }
     }
 
     #[test]

@@ -6,7 +6,20 @@
 /// What stands in place of a secret.
 const HIDDEN: &str = "***";
 /// A parameter with one of these in its name has a secret value.
-const SECRET_NAMES: [&str; 5] = ["pass", "pwd", "secret", "token", "credential"];
+const SECRET_NAMES: [&str; 9] = [
+    "pass",
+    "pwd",
+    "secret",
+    "token",
+    "credential",
+    "apikey",
+    "accesskey",
+    "privatekey",
+    "signature",
+];
+/// A parameter has a secret value if a word of its name is one of these. Within other words they mean
+/// nothing: `design`, `encode`, `author`.
+const SECRET_WORDS: [&str; 6] = ["sig", "auth", "authorization", "code", "key", "jwt"];
 /// What stands before the name of a parameter.
 const BEFORE_NAME: &[char] = &['?', '&', ';', '#', ',', ' '];
 /// What ends the hosts of a URL.
@@ -99,6 +112,12 @@ fn secret_value(text: &str) -> Option<usize> {
 fn is_secret(text: &str) -> bool {
     let name = text.rsplit(BEFORE_NAME).next().unwrap_or_default();
     let name = decoded(name).to_ascii_lowercase();
+    let is_word = |word: &str| SECRET_WORDS.contains(&word);
+    if name.split(['_', '-', '.', '[', ']']).any(is_word) {
+        return true;
+    }
+    // `api_key` and `X-Api-Key` are `apikey`.
+    let name = name.replace(['_', '-', '.'], "");
     SECRET_NAMES.iter().any(|secret| name.contains(secret))
 }
 
@@ -167,6 +186,7 @@ mod tests {
             "redis://a:1,redis://b:2?durable=true,redis://c",
             "postgres:///shop?host=/run/postgresql&user=ann",
             "sqlite:///var/lib/stockade/ledger.db",
+            "https://shop.example/?author=ann&encoding=gzip&design=7&zipcode=8",
             "https://shop.example,https://shop.example:8443",
         ] {
             assert_eq!(without_secrets(shown), shown);
@@ -202,6 +222,32 @@ mod tests {
             (
                 "nats://host?auth_token=secret",
                 "nats://host?auth_token=***",
+            ),
+            ("https://host/?api_key=secret", "https://host/?api_key=***"),
+            (
+                "https://host/?x=y&ApiKey=secret",
+                "https://host/?x=y&ApiKey=***",
+            ),
+            (
+                "https://host/?X-Api-Key=secret",
+                "https://host/?X-Api-Key=***",
+            ),
+            (
+                "https://host/?access_token=secret&x=y",
+                "https://host/?access_token=***",
+            ),
+            (
+                "https://blob/?se=7&sig=secret",
+                "https://blob/?se=7&sig=***",
+            ),
+            (
+                "https://s3/?X-Amz-Signature=secret",
+                "https://s3/?X-Amz-Signature=***",
+            ),
+            ("https://host/?auth=secret", "https://host/?auth=***"),
+            (
+                "https://host/back?code=secret",
+                "https://host/back?code=***",
             ),
             // The user, or a parameter of a user's address.
             ("redis://u:1?password=2@host", "redis://***"),

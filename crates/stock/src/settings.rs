@@ -1,7 +1,8 @@
 //! How a process uses the stock: where Redis is, and the limits and timeouts of its requests.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
+use lock::without_secrets;
 use redis::TlsCertificates;
 
 /// Time after its last deadline for which a final spillover is kept. Clocks of masters that differ
@@ -46,7 +47,7 @@ impl StockSettings {
 }
 
 /// Where Redis is, and how long to wait for it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct RedisSettings {
     /// `redis://`, `redis+cluster://HOST:PORT,...`, `redis+sentinel://HOST:PORT,.../NAME`; each
     /// also as `rediss` (TLS).
@@ -69,5 +70,36 @@ impl RedisSettings {
             response_timeout: Duration::from_millis(500),
             tls: None,
         }
+    }
+}
+
+/// The URL has a password, and the certificate a key, which no log may show.
+impl fmt::Debug for RedisSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            url,
+            connect_timeout,
+            response_timeout,
+            tls,
+        } = self;
+        f.debug_struct("RedisSettings")
+            .field("url", &without_secrets(url))
+            .field("connect_timeout", connect_timeout)
+            .field("response_timeout", response_timeout)
+            .field("tls", &tls.is_some())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::StockSettings;
+
+    #[test]
+    fn the_password_of_redis_is_not_shown() {
+        let settings = StockSettings::new("redis://ann:sesame@host:6379");
+        let shown = format!("{settings:?}");
+        assert!(!shown.contains("sesame"), "{shown}");
+        assert!(shown.contains("redis://***@host:6379"), "{shown}");
     }
 }

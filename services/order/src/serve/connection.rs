@@ -153,10 +153,17 @@ where
 {
     let parts = serving.into_parts();
     let mut stream = parts.io.into_inner();
-    if !parts.read_buf.is_empty() {
-        stream.first = parts.read_buf;
-    }
+    stream.first = without_empty_lines(parts.read_buf);
     stream
+}
+
+/// The bytes without the empty lines that stand before a request (RFC 9112, section 2.2). A connection
+/// that kept them would not wait for the request.
+fn without_empty_lines(mut bytes: Bytes) -> Bytes {
+    let ends = bytes.iter().take_while(|byte| b"\r\n".contains(byte));
+    let ends = ends.count();
+    bytes.advance(ends);
+    bytes
 }
 
 /// The stream of a connection. It notes when bytes come, and when the client does not read.
@@ -188,8 +195,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         if !this.first.is_empty() {
             let length = this.first.len().min(buffer.remaining());
             buffer.put_slice(&this.first[..length]);
+            this.admitted.received(&this.first[..length]);
             this.first.advance(length);
-            this.admitted.received();
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
@@ -197,9 +204,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
             this.admitted.connection.waited();
             return Poll::Pending;
         };
-        if buffer.filled().len() > before {
-            this.admitted.received();
-        }
+        this.admitted.received(&buffer.filled()[before..]);
         Poll::Ready(read)
     }
 }

@@ -217,11 +217,19 @@ impl Open {
 impl Connection {
     /// The lowest rank makes room first. In a flood, connections come faster than they are read: one
     /// that has not been read yet is no silent one, and the oldest of them would be a buyer's.
+    ///
+    /// A connection whose next head is arriving is silent since its first byte, however long it was idle
+    /// before. The limit of a head ends one that never goes on.
     fn rank(&self) -> (bool, bool, u64) {
+        let silent = self.silent_since_ms.load(Ordering::Relaxed);
+        let since = match self.received_since_ms.load(Ordering::Relaxed) {
+            NOTHING => silent,
+            received => silent.max(received),
+        };
         (
             self.has_served.load(Ordering::Relaxed),
             !self.has_waited.load(Ordering::Relaxed),
-            self.silent_since_ms.load(Ordering::Relaxed),
+            since,
         )
     }
 
@@ -293,8 +301,12 @@ impl Admitted {
         Busy(Arc::clone(self))
     }
 
-    /// Notes that bytes have come.
-    pub(super) fn received(&self) {
+    /// Notes that these bytes have come. Some clients send an empty line after a body, which belongs to no
+    /// request: an idle connection stays idle.
+    pub(super) fn received(&self, bytes: &[u8]) {
+        if bytes.iter().all(|byte| b"\r\n".contains(byte)) {
+            return;
+        }
         let since = &self.connection.received_since_ms;
         // The clock is read for the first bytes only: a head that comes byte by byte gains no time.
         if since.load(Ordering::Relaxed) == NOTHING {
@@ -501,7 +513,7 @@ mod tests {
         let limit = || admitted.limit(&PATIENCE);
         let parks = || matches!(limit(), Some(Limit::Park(_)));
         assert!(parks(), "it has sent nothing");
-        admitted.received();
+        admitted.received(b"GET /");
         assert!(matches!(limit(), Some(Limit::Head(_))), "half a head");
         let busy = admitted.busy(true);
         assert_eq!(limit(), None, "the request has its own limit");
@@ -512,7 +524,7 @@ mod tests {
         );
         admitted.connection.body_ended();
         assert!(parks());
-        admitted.received();
+        admitted.received(b"GET /");
         drop(admitted.busy(false));
         assert!(parks());
     }
@@ -548,15 +560,41 @@ mod tests {
         // As long as a head may take, and longer.
         pause();
         let first_byte = Instant::now();
-        admitted.received();
+        admitted.received(b"GET /");
         let limit = admitted.limit(&patience);
         assert!(
             matches!(limit, Some(Limit::Head(until)) if until >= first_byte),
             "{limit:?}"
         );
         pause();
-        admitted.received();
+        admitted.received(b"GET /");
         assert_eq!(admitted.limit(&patience), limit);
+    }
+
+    #[test]
+    fn a_connection_whose_next_head_arrives_makes_room_after_those_that_are_idle() {
+        let table = table(2, 9);
+        let open = one_after_the_other(&table, 0..2);
+        for admitted in &open {
+            drop(admitted.busy(false));
+            admitted.connection.waited();
+            pause();
+        }
+        open[0].received(b"GET /");
+        let _third = table.admit(peer(2)).unwrap();
+        let closed: Vec<_> = open.iter().map(is_closed).collect();
+        assert_eq!(closed, [false, true]);
+    }
+
+    #[test]
+    fn an_empty_line_after_a_body_begins_no_head() {
+        let admitted = table(9, 9).admit(peer(1)).unwrap();
+        drop(admitted.busy(true));
+        admitted.connection.body_ended();
+        admitted.received(b"\r\n");
+        assert!(matches!(admitted.limit(&PATIENCE), Some(Limit::Park(_))));
+        admitted.received(b"\r\nGET /");
+        assert!(matches!(admitted.limit(&PATIENCE), Some(Limit::Head(_))));
     }
 
     #[test]
@@ -564,7 +602,7 @@ mod tests {
         let admitted = table(9, 9).admit(peer(1)).unwrap();
         let opened = admitted.idle_limit(&PATIENCE);
         pause();
-        admitted.received();
+        admitted.received(b"GET /");
         assert_eq!(admitted.limit(&PATIENCE), Some(Limit::Head(opened)));
     }
 

@@ -312,8 +312,8 @@ mod tests {
     fn bytes_of_the_client_hide_no_entry_of_a_proxy() {
         for (header, name, value) in [
             (XForwardedFor, "x-forwarded-for", &b"\xe9, 192.0.2.9"[..]),
-            (Forwarded, "forwarded", b"for=\xe9, for=192.0.2.9"),
-            (Forwarded, "forwarded", b"host=\"\xe9\";for=192.0.2.9"),
+            (Forwarded, "forwarded", &b"for=\xe9, for=192.0.2.9"[..]),
+            (Forwarded, "forwarded", &b"host=\"\xe9\";for=192.0.2.9"[..]),
         ] {
             let headers = [(name, value.to_vec())];
             assert_eq!(seen_bytes(header, "10.1.2.3", &headers), "192.0.2.9");

@@ -332,31 +332,34 @@ async fn a_refusal_that_left_no_record_is_not_final() {
         ..Options::default()
     };
     open_each(options, async |env| {
-        let (refused, last) = (json!(false), json!(null));
+        let (not_final, absent) = (json!(false), json!(null));
         let vase = env.create(json!({ "stock": 1, "segments": 1 })).await;
         env.hold(&vase, "bob", "k").await;
         let recorded = env.order(&vase, "ann", "k", 1).await;
-        assert_eq!(recorded.is(409, "sold_out").body["final"], last);
+        assert_eq!(recorded.is(409, "sold_out").body["final"], absent);
         let shed = env.order(&vase, "eve", "k", 1).await;
-        assert_eq!(shed.is(409, "sold_out").body["final"], refused);
+        assert_eq!(shed.is(409, "sold_out").body["final"], not_final);
         let lines = place(&env, 0, &vase, &[line("eve", "k", 1)]).await;
         assert_eq!(outcome(&lines[0]), (409, "sold_out"));
-        assert_eq!(lines[0]["final"], refused);
+        assert_eq!(lines[0]["final"], not_final);
 
         let bowl = env
             .create(json!({ "stock": 9, "segments": 1, "limit_per_buyer": 1 }))
             .await;
         env.hold(&bowl, "bob", "k").await;
         let second = env.order(&bowl, "bob", "another", 1).await;
-        assert_eq!(second.is(409, "buyer_limit_reached").body["final"], refused);
+        assert_eq!(
+            second.is(409, "buyer_limit_reached").body["final"],
+            not_final
+        );
 
         let late = env
             .create(json!({ "stock": 9, "opens_at": "2099-01-01T00:00:00Z" }))
             .await;
         let early = env.order(&late, "ann", "k", 1).await;
-        assert_eq!(early.is(409, "not_open").body["final"], refused);
+        assert_eq!(early.is(409, "not_open").body["final"], not_final);
         let lines = place(&env, 0, &late, &[line("ann", "k", 1)]).await;
-        assert_eq!(lines[0]["final"], refused);
+        assert_eq!(lines[0]["final"], not_final);
     })
     .await;
 }

@@ -74,7 +74,8 @@ impl Buyer {
     }
 
     /// Has the holds of all lines of a cart last so many seconds from the creation of its first order, or
-    /// longer if they do already; or names the checkout session in which the buyer pays. No item of the cart may have a smaller `max_hold_seconds`.
+    /// longer if they do already; or names the checkout session in which the buyer pays. No item of the
+    /// cart may have a smaller `max_hold_seconds`.
     pub async fn extend_cart(&self, id: Uuid, hold: impl Into<HoldChange>) -> Result<Cart, Error> {
         let request = Request::extend_cart(&self.token, id, &hold.into());
         self.client

@@ -220,7 +220,7 @@ fn wrong_status(status: u16) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use client::{NewOrder, OrderState, Response};
+    use client::{Content, NewOrder, OrderState, Response};
     use uuid::Uuid;
 
     use super::{Expected, Outcome};
@@ -245,6 +245,10 @@ mod tests {
             replayed,
             retry_after: None,
             version: None,
+            content: match status {
+                ..400 => Content::Json,
+                _ => Content::Problem,
+            },
             body: body.to_owned().into(),
         };
         Outcome::read(

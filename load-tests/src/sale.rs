@@ -217,7 +217,7 @@ impl Sale {
     fn request_of_cart(&self, token: &Token, cart: &CartRef, step: &CartStep) -> Result<Request> {
         Ok(match step {
             CartStep::Show => Request::cart(token, cart.id),
-            CartStep::Extend(seconds) => Request::extend_cart(token, cart.id, *seconds),
+            CartStep::Extend(seconds) => Request::extend_cart(token, cart.id, &(*seconds).into()),
             CartStep::Cancel => Request::cancel_cart(token, cart.id),
             CartStep::Refund => Request::refund_cart(&self.admin, cart.id),
             CartStep::Pay(payment) => {

@@ -10,6 +10,7 @@ use std::{
 };
 
 use deadpool_redis::{HookError, PoolError, Timeouts};
+use futures::future::BoxFuture;
 use redis::AsyncConnectionConfig;
 use tokio_util::sync::CancellationToken;
 
@@ -82,7 +83,9 @@ impl Pool {
         {
             return Err(error.clone());
         }
-        let lent = inner.connections.get().await.map_err(unavailable);
+        // Behind a pointer: it holds all that opens a connection, and every caller would hold it too.
+        let lending: BoxFuture<'_, _> = Box::pin(inner.connections.get());
+        let lent = lending.await.map_err(unavailable);
         if let Err(error) = &lent
             && error.is_refusal()
         {

@@ -79,7 +79,7 @@ impl CartsCommand {
             }
             Self::Show { cart } => Request::cart(token, cart),
             Self::Cancel { cart } => Request::cancel_cart(token, cart),
-            Self::Extend { cart, seconds } => Request::extend_cart(token, cart, seconds),
+            Self::Extend { cart, seconds } => Request::extend_cart(token, cart, &seconds.into()),
             Self::Refund { cart } => Request::refund_cart(token, cart),
         };
         service.show(&request).await

@@ -101,7 +101,7 @@ impl OrdersCommand {
             Self::Show { order } => service.show(&Request::order(token, order)).await,
             Self::Cancel { order } => service.show(&Request::cancel(token, order)).await,
             Self::Extend { order, seconds } => {
-                let request = Request::extend_hold(token, order, seconds);
+                let request = Request::extend_hold(token, order, &seconds.into());
                 service.show(&request).await
             }
             Self::Refund { order } => service.show(&Request::refund(token, order)).await,

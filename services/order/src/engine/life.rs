@@ -83,7 +83,10 @@ impl Engine {
     /// Applies a payment to its order. Providers may report a payment repeatedly: the result is the
     /// same. No answer asks for money that was returned already.
     pub async fn pay(&self, id: OrderId, payment: &Payment) -> Result<Paid, EngineError> {
-        let paid = self.with_timeout(self.pay_or_wait(id, payment)).await?;
+        // Boxed: it holds the futures of all its steps, and payments are rare beside orders.
+        let paid = self
+            .with_timeout(Box::pin(self.pay_or_wait(id, payment)))
+            .await?;
         match paid {
             Paid::NotPayable(_)
             | Paid::Already

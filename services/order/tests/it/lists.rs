@@ -266,7 +266,9 @@ async fn a_payment_is_due_back_in_its_own_currency_unless_its_order_accepted_it_
 #[tokio::test(flavor = "multi_thread")]
 async fn the_row_of_an_order_in_a_cart_names_the_cart_in_every_format() {
     on_both_ledgers(Options::reconciled(), async |env| {
-        let item = env.create(json!({ "stock": 5, "hold_seconds": 1, "price": 10 })).await;
+        let item = env
+            .create(json!({ "stock": 5, "hold_seconds": 1, "price": 10 }))
+            .await;
         let cart = env.held_cart("ann", "k", &[(&item, 1)]).await;
         let shown = env.read_cart(&cart).await;
         let line = shown.body["lines"][0]["order"].as_str().unwrap();

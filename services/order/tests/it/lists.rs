@@ -202,7 +202,7 @@ async fn money_that_must_be_returned_is_listed_until_it_was_returned() {
         assert_eq!(all(admin, "/v1/refunds-due", 10).await, rows[2..]);
         let noted = env.journal(&item, "payment_refunded").await;
         assert_eq!((noted.len(), &noted[0]["after"]["payment"]), (1, &json!("pay-3")));
-        env.pay(&paid, "pay-3").await.is(409, "already_paid");
+        env.pay(&paid, "pay-3").await.is(409, "payment_returned");
         assert_eq!(all(admin, "/v1/refunds-due", 10).await, rows[2..], "reported again");
     })
     .await;

@@ -14,10 +14,7 @@
 //! it comes later on the same connection.
 
 use std::{
-    sync::{
-        Mutex, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Mutex, PoisonError, RwLock, Weak},
     time::{Duration, Instant},
 };
 
@@ -25,14 +22,11 @@ use redis::{
     Client, Cmd, ErrorKind, Pipeline, RedisFuture, RedisResult, Value,
     aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig},
 };
-use tokio::sync::Notify;
+
+use super::Wakeups;
 
 /// Shortest time between two replacements. A server that refuses a password gets no more logins.
 const REPLACE_PAUSE: Duration = Duration::from_millis(250);
-
-/// The longest. A replacement that helped nothing, because the user has lost a right, makes the pause
-/// twice as long.
-const REPLACE_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Time with nothing but timeouts after which a connection is replaced: the name may lead to another
 /// server by now, and the old one hangs.
@@ -54,37 +48,28 @@ pub(super) struct Connection {
     client: Client,
     config: ConnectionManagerConfig,
     manager: RwLock<ConnectionManager>,
-    made: Mutex<Made>,
-    /// Whether the manager has replaced another, and no server has replied to it yet.
-    is_untried: AtomicBool,
-    /// Tells the task that keeps the subscriptions, which a new connection does not have. It is told
-    /// once, however often the manager is replaced before it looks.
-    replied: Notify,
+    /// When the manager was made.
+    since: Mutex<Instant>,
     /// Start of the present run of timeouts.
     timeouts: Mutex<Option<Instant>>,
-}
-
-/// The present manager's past.
-struct Made {
-    at: Instant,
-    /// How long it stays at least.
-    pause: Duration,
+    /// Those who listen to its subscriptions, which a new connection does not have.
+    wakeups: Weak<Wakeups>,
 }
 
 impl Connection {
-    pub(super) fn new(client: Client, config: ConnectionManagerConfig) -> RedisResult<Self> {
+    pub(super) fn new(
+        client: Client,
+        config: ConnectionManagerConfig,
+        wakeups: Weak<Wakeups>,
+    ) -> RedisResult<Self> {
         let manager = ConnectionManager::new_lazy_with_config(client.clone(), config.clone())?;
         Ok(Self {
             client,
             config,
             manager: RwLock::new(manager),
-            made: Mutex::new(Made {
-                at: Instant::now(),
-                pause: REPLACE_PAUSE,
-            }),
-            is_untried: AtomicBool::default(),
-            replied: Notify::new(),
+            since: Mutex::new(Instant::now()),
             timeouts: Mutex::default(),
+            wakeups,
         })
     }
 
@@ -109,18 +94,6 @@ impl Connection {
         unsubscribed
     }
 
-    /// Waits until a server has replied on a connection that replaced another.
-    pub(super) async fn is_new(&self) {
-        self.replied.notified().await;
-    }
-
-    fn manager(&self) -> ConnectionManager {
-        self.manager
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
     /// A user without a right to channels locks all the same: a new connection would have no more
     /// rights, and would be subscribed anew, without an end.
     fn note_subscription(&self, result: &RedisResult<()>) {
@@ -130,45 +103,44 @@ impl Connection {
         }
     }
 
+    fn manager(&self) -> ConnectionManager {
+        self.manager
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
     /// Replaces the manager if a result says that it is of no use. The refusal of a command is a reply.
     /// An error of another kind than I/O, after which the manager reconnects by itself, is that of the
     /// attempt to connect.
     fn note<T>(&self, result: &RedisResult<T>, useless: impl FnOnce(&T) -> Option<&'static str>) {
         *lock(&self.timeouts) = None;
         match result {
-            Ok(reply) => match useless(reply) {
-                Some(code) => self.replace(code),
-                None => self.note_good(),
-            },
+            Ok(reply) => {
+                if let Some(code) = useless(reply) {
+                    self.replace(code);
+                }
+            }
             Err(error) if error.kind() != ErrorKind::Io => self.replace("login refused"),
             Err(_) => {}
         }
     }
 
-    fn note_good(&self) {
-        if self.is_untried.load(Ordering::Relaxed) && self.is_untried.swap(false, Ordering::Relaxed)
-        {
-            lock(&self.made).pause = REPLACE_PAUSE;
-            self.replied.notify_one();
-        }
-    }
-
     fn replace(&self, why: &'static str) {
-        let mut made = lock(&self.made);
-        if made.at.elapsed() < made.pause {
+        let mut since = lock(&self.since);
+        if since.elapsed() < REPLACE_PAUSE {
             return;
         }
-        made.at = Instant::now();
+        *since = Instant::now();
+        drop(since);
         *lock(&self.timeouts) = None;
-        let manager =
-            ConnectionManager::new_lazy_with_config(self.client.clone(), self.config.clone());
-        match manager {
+        match ConnectionManager::new_lazy_with_config(self.client.clone(), self.config.clone()) {
             Ok(manager) => {
                 *self.manager.write().unwrap_or_else(PoisonError::into_inner) = manager;
-                if self.is_untried.swap(true, Ordering::Relaxed) {
-                    made.pause = (made.pause * 2).min(REPLACE_PAUSE_MAX);
-                }
                 tracing::debug!(why, "connection to a lock's server replaced");
+                if let Some(wakeups) = self.wakeups.upgrade() {
+                    wakeups.subscribe_anew();
+                }
             }
             Err(error) => tracing::debug!(%error, "failed to replace a connection"),
         }

@@ -113,7 +113,7 @@ impl Server {
                 Ok::<_, RedisError>(())
             })
             .set_automatic_resubscription();
-        let connection = Connection::new(client, config);
+        let connection = Connection::new(client, config, Arc::downgrade(wakeups));
         let connection = connection.map_err(|_| refused())?;
         Ok(Self {
             label,
@@ -138,11 +138,6 @@ impl Server {
         .await;
         let reply = reply.map_err(|_| self.timed_out())?;
         Ok((sent, reply.map_err(failed)?))
-    }
-
-    /// Waits until the server has replied on a new connection, which has no subscriptions.
-    pub(crate) async fn has_new_connection(&self) {
-        self.connection.is_new().await;
     }
 
     fn timed_out(&self) -> Answer {

@@ -56,9 +56,13 @@ impl Wakeups {
         tokio::spawn(keep_subscriptions(server, changes, Arc::downgrade(self)));
     }
 
-    /// The channels that have listeners.
-    fn channels(&self) -> Vec<String> {
-        self.state().heard.keys().cloned().collect()
+    /// Subscribes to every channel again: a server has a new connection. Where a subscription exists,
+    /// that changes nothing.
+    pub(super) fn subscribe_anew(&self) {
+        let state = self.state();
+        for channel in state.heard.keys() {
+            state.tell(&Change::Subscribe(channel.clone()));
+        }
     }
 
     /// What a server pushed.
@@ -161,46 +165,26 @@ impl Drop for Listener {
     }
 }
 
-/// Carries the changes to one server, and subscribes anew when that has a new connection.
 async fn keep_subscriptions(
     server: Arc<Server>,
     mut changes: mpsc::UnboundedReceiver<Change>,
     wakeups: Weak<Wakeups>,
 ) {
-    loop {
-        tokio::select! {
-            // In this order: a new connection gets all channels first, those of the changes included.
-            biased;
-            () = server.has_new_connection() => {
-                let Some(channels) = wakeups.upgrade().map(|wakeups| wakeups.channels()) else {
-                    return;
-                };
-                for channel in channels {
-                    carry(&server, Change::Subscribe(channel), &wakeups).await;
+    while let Some(change) = changes.recv().await {
+        let result = match &change {
+            Change::Subscribe(channel) => server.subscribe(channel).await,
+            Change::Unsubscribe(channel) => server.unsubscribe(channel).await,
+        };
+        match (result, change) {
+            (Ok(()), Change::Subscribe(channel)) => {
+                if let Some(wakeups) = wakeups.upgrade() {
+                    wakeups.count(&channel, 1);
                 }
             }
-            change = changes.recv() => {
-                let Some(change) = change else { return };
-                carry(&server, change, &wakeups).await;
+            (Ok(()), Change::Unsubscribe(_)) => {}
+            (Err(answer), _) => {
+                tracing::debug!(server = server.label, %answer, "subscription failed, waiting clients poll")
             }
-        }
-    }
-}
-
-async fn carry(server: &Server, change: Change, wakeups: &Weak<Wakeups>) {
-    let result = match &change {
-        Change::Subscribe(channel) => server.subscribe(channel).await,
-        Change::Unsubscribe(channel) => server.unsubscribe(channel).await,
-    };
-    match (result, change) {
-        (Ok(()), Change::Subscribe(channel)) => {
-            if let Some(wakeups) = wakeups.upgrade() {
-                wakeups.count(&channel, 1);
-            }
-        }
-        (Ok(()), Change::Unsubscribe(_)) => {}
-        (Err(answer), _) => {
-            tracing::debug!(server = server.label, %answer, "subscription failed, waiting clients poll")
         }
     }
 }

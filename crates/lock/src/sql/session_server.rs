@@ -65,19 +65,20 @@ impl<DB: SessionDialect> SessionServer<DB> {
         let Some(session) = DB::SESSION_ID.filter(|_| !self.direct.load(Ordering::Relaxed)) else {
             return Ok(false);
         };
+        // The server may have no connection left for a second one.
+        let connecting = timeout(patience, DB::Connection::connect_with(options));
+        let Ok(Ok(mut second)) = connecting.await else {
+            return Ok(false);
+        };
         let before = number::<DB>(connection, session.into()).await?;
         let after = number::<DB>(connection, session.into()).await?;
-        let other = async {
-            let mut second = DB::Connection::connect_with(options).await?;
-            let other = number::<DB>(&mut second, session.into()).await;
-            let _ = second.close().await;
-            other
-        };
-        // The server may have no connection left for a second one, and a pooler in session mode lets it
-        // wait for one. Then the next lock asks again.
-        let Ok(Ok(other)) = timeout(patience, other).await else {
+        // A pooler in session mode may let the second connection wait. Then the next lock asks again.
+        let other = timeout(patience, number::<DB>(&mut second, session.into())).await;
+        let Ok(other) = other else {
             return Ok(before != after);
         };
+        let other = other?;
+        let _ = second.close().await;
         let shared = before != after || after == other;
         self.direct.store(!shared, Ordering::Relaxed);
         Ok(shared)

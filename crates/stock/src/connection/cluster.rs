@@ -25,9 +25,9 @@ use std::{
 
 use arc_swap::ArcSwap;
 use redis::{
-    Client, Cmd, ConnectionInfo, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind,
-    Value, aio::ConnectionLike, cluster::ClusterClient, cluster_async::ClusterConnection,
-    cluster_routing::SingleNodeRoutingInfo,
+    Client, Cmd, ConnectionInfo, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult,
+    ServerErrorKind, Value, aio::ConnectionLike, cluster::ClusterClient,
+    cluster_async::ClusterConnection, cluster_routing::SingleNodeRoutingInfo,
 };
 use tokio::runtime::Handle;
 
@@ -269,7 +269,13 @@ impl Cluster {
 
     /// Sends a request, and again as long as a redirection proves that it has not run. The client
     /// learns of the change from the redirection, and sends nothing before it knows the new nodes.
-    async fn send(&self, request: &Request<'_>) -> RedisResult<Vec<Value>> {
+    ///
+    /// Behind a pointer: every caller's future would hold all of it.
+    fn send<'a>(&'a self, request: &'a Request<'_>) -> RedisFuture<'a, Vec<Value>> {
+        Box::pin(self.send_until_taken(request))
+    }
+
+    async fn send_until_taken(&self, request: &Request<'_>) -> RedisResult<Vec<Value>> {
         let mut sends = 1;
         loop {
             let result = bounded(request.send(self.connection())).await;

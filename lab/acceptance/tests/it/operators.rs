@@ -124,9 +124,12 @@ async fn a_line_of_the_json_log_carries_the_id_of_the_request() {
         .stderr(std::fs::File::create(&log).unwrap());
     let service = Serving::serve_by(command, free_port().await, &["--roles", "order"]).await;
     env.redis.pause().await.unwrap();
-    eventually("a service that is not ready", async || {
-        let request = Client::new().get(format!("{}/readyz", service.url));
-        let request = request.header("X-Request-Id", "r-1");
+    eventually("a request that fails", async || {
+        let request = Client::new().post(format!("{}/v1/items", service.url));
+        let request = request.json(&json!({ "id": "vase", "stock": 1 }));
+        let request = request
+            .bearer_auth(&env.admin)
+            .header("X-Request-Id", "r-1");
         request.send().await.unwrap().status() == 503
     })
     .await;

@@ -163,6 +163,10 @@ fn without_empty_lines(mut bytes: Bytes) -> Bytes {
     let ends = bytes.iter().take_while(|byte| b"\r\n".contains(byte));
     let ends = ends.count();
     bytes.advance(ends);
+    if bytes.is_empty() {
+        // Empty, it would still keep hyper's buffer of 8 KiB.
+        return Bytes::new();
+    }
     bytes
 }
 
@@ -197,6 +201,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
             buffer.put_slice(&this.first[..length]);
             this.admitted.received(&this.first[..length]);
             this.first.advance(length);
+            if this.first.is_empty() {
+                // The bytes that are read would stay as long as the connection.
+                this.first = Bytes::new();
+            }
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();

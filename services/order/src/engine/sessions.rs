@@ -45,30 +45,41 @@ impl Engine {
         id: OrderId,
         session: &SessionId,
     ) -> Result<SessionEnd<Ended>, EngineError> {
-        let until = Instant::now() + self.settings.order_timeout;
-        while Instant::now() < until {
-            let Some(order) = self.recorded_order(id, until).await? else {
-                return Ok(SessionEnd::Ended(Ended::NotFound));
-            };
-            if let Some(cart) = order.cart {
-                return Ok(SessionEnd::Ended(Ended::InCart(cart)));
-            }
-            if let Some(other) = self.other_session(order.id.as_uuid(), session).await? {
-                return Ok(other);
-            }
-            let ended = match order.state {
-                OrderState::Cancelled => Some(Ended::Order(order)),
-                OrderState::Held => {
-                    let cancelled = self.step(&order, OrderState::Cancelled, None).await?;
-                    cancelled.map(Ended::Order)
-                }
-                state => Some(Ended::Refused(state)),
-            };
-            if let Some(ended) = ended {
-                return Ok(SessionEnd::Ended(ended));
+        let mut rounds = self.rounds();
+        while let Some(until) = rounds.begin() {
+            let ended = self.end_session_once(id, session, until).await;
+            if let Some(ended) = rounds.end(ended)? {
+                return Ok(ended);
             }
         }
         Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
+    }
+
+    /// `None`: the order has changed meanwhile, and must be read again.
+    async fn end_session_once(
+        &self,
+        id: OrderId,
+        session: &SessionId,
+        until: Instant,
+    ) -> Result<Option<SessionEnd<Ended>>, EngineError> {
+        let Some(order) = self.recorded_order(id, until).await? else {
+            return Ok(Some(SessionEnd::Ended(Ended::NotFound)));
+        };
+        if let Some(cart) = order.cart {
+            return Ok(Some(SessionEnd::Ended(Ended::InCart(cart))));
+        }
+        if let Some(other) = self.other_session(order.id.as_uuid(), session).await? {
+            return Ok(Some(other));
+        }
+        let ended = match order.state {
+            OrderState::Cancelled => Some(Ended::Order(order)),
+            OrderState::Held => {
+                let cancelled = self.step(&order, OrderState::Cancelled, None).await?;
+                cancelled.map(Ended::Order)
+            }
+            state => Some(Ended::Refused(state)),
+        };
+        Ok(ended.map(SessionEnd::Ended))
     }
 
     /// The same for a cart.
@@ -86,28 +97,38 @@ impl Engine {
         id: CartId,
         session: &SessionId,
     ) -> Result<SessionEnd<CartEnded>, EngineError> {
-        let until = Instant::now() + self.settings.order_timeout;
-        while Instant::now() < until {
-            let Some(cart) = self.ledger.cart(id).await? else {
-                return Ok(SessionEnd::Ended(CartEnded::NotFound));
-            };
-            if let Some(other) = self.other_session(cart.id.as_uuid(), session).await? {
-                return Ok(other);
-            }
-            let ended = match cart.state {
-                CartState::Cancelled => Some(CartEnded::Cart(cart)),
-                CartState::Held => {
-                    let step = CartStep::to(&cart, CartState::Cancelled);
-                    let stepped = self.step_cart(&step).await?;
-                    stepped.map(|stepped| CartEnded::Cart(stepped.cart))
-                }
-                state => Some(CartEnded::Refused(state)),
-            };
-            if let Some(ended) = ended {
-                return Ok(SessionEnd::Ended(ended));
+        let mut rounds = self.rounds();
+        while rounds.begin().is_some() {
+            let ended = self.end_cart_session_once(id, session).await;
+            if let Some(ended) = rounds.end(ended)? {
+                return Ok(ended);
             }
         }
         Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
+    }
+
+    /// `None`: the cart has changed meanwhile, and must be read again.
+    async fn end_cart_session_once(
+        &self,
+        id: CartId,
+        session: &SessionId,
+    ) -> Result<Option<SessionEnd<CartEnded>>, EngineError> {
+        let Some(cart) = self.ledger.cart(id).await? else {
+            return Ok(Some(SessionEnd::Ended(CartEnded::NotFound)));
+        };
+        if let Some(other) = self.other_session(cart.id.as_uuid(), session).await? {
+            return Ok(Some(other));
+        }
+        let ended = match cart.state {
+            CartState::Cancelled => Some(CartEnded::Cart(cart)),
+            CartState::Held => {
+                let step = CartStep::to(&cart, CartState::Cancelled);
+                let stepped = self.step_cart(&step).await?;
+                stepped.map(|stepped| CartEnded::Cart(stepped.cart))
+            }
+            state => Some(CartEnded::Refused(state)),
+        };
+        Ok(ended.map(SessionEnd::Ended))
     }
 
     /// Why the end of this session does nothing. `None`: it is the one that the order or cart has named

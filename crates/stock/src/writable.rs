@@ -218,7 +218,7 @@ async fn keys_of_server(
     }
 }
 
-/// A connection to one server, which nobody shares.
+/// A connection to one server, which has one user.
 struct Alone(MultiplexedConnection);
 
 impl Carrier for Alone {

@@ -134,8 +134,8 @@ mod tests {
 
     use super::{POSTGRES, SQLITE, find, is_of_wrong_server, proves_unchanged};
 
-    /// Real servers give most codes in `tests/it/refusals.rs`. A test cannot make a server give those
-    /// of a crash, of a start, and of a full disk.
+    /// Real servers give these codes in `tests/it/refusals.rs`, but for 57P02, which PostgreSQL sends as
+    /// a notice.
     #[test]
     fn each_code_has_one_meaning() {
         for (code, unchanged, wrong) in [

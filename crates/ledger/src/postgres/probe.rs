@@ -49,7 +49,7 @@ impl Probe {
     pub(super) async fn check(&self) -> Result<(), LedgerError> {
         let asked = timeout(self.timeout, self.ask()).await;
         asked.unwrap_or(Err(LedgerError::NoAnswer(self.timeout)))?;
-        // The last, because a full disk hinders nobody who connects and reads.
+        // The last, because with a full disk clients still connect and read.
         match full_disk::is_remembered() {
             true => Err(NotWritable(ReadOnly::FullDisk).into()),
             false => Ok(()),

@@ -1,8 +1,10 @@
 //! What the errors of real servers prove: whether anything can have been changed.
 
+use std::{os::unix::fs::MetadataExt, process::Command};
+
 use ledger::{LedgerError, PoolSettings};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
-use testbed::{Postgres, eventually_some, free_port};
+use testbed::{Disk, Postgres, eventually_some, free_port, skipped};
 use testkit::{Backend, Database};
 
 use crate::env::item;
@@ -118,6 +120,106 @@ async fn a_shutdown_in_the_middle_of_a_statement_proves_nothing() {
         !error.proves_unchanged() && error.is_retryable(),
         "{error:?}"
     );
+}
+
+fn signal(signal: &str, pid: i64) {
+    let pid = pid.to_string();
+    let sent = Command::new("kill").args([signal, &pid]).status().unwrap();
+    assert!(sent.success());
+}
+
+/// The process of the session that runs this statement.
+async fn session_of(url: &str, sql: &str) -> i64 {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    let find = "SELECT pid::int8 FROM pg_stat_activity WHERE query = $1 AND state = 'active'";
+    eventually_some("the statement runs", async || {
+        let found = sqlx::query_scalar(find).bind(sql);
+        found.fetch_optional(&mut connection).await.unwrap()
+    })
+    .await
+}
+
+/// One process of the server dies, so PostgreSQL ends all sessions and recovers. It tells the others
+/// with a notice (57P02), and no error follows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_in_the_middle_of_a_statement_proves_nothing() {
+    let server = Postgres::start().await.unwrap();
+    let url = server.url("postgres");
+    let ledger = ledger::connect(&url, 2).await.unwrap();
+    ledger.migrate().await.unwrap();
+    let statements = ["SELECT pg_sleep(86400)", "SELECT pg_sleep(86401)"];
+    let [dying, other] = statements.map(|sql| {
+        let url = url.clone();
+        tokio::spawn(async move { run(&url, sql).await })
+    });
+    session_of(&url, statements[1]).await;
+    signal("-KILL", session_of(&url, statements[0]).await);
+    for ended in [dying, other] {
+        let error = ended.await.unwrap().unwrap_err();
+        assert!(
+            !error.proves_unchanged() && error.is_retryable(),
+            "{error:?}"
+        );
+    }
+    eventually_some("the first order after the crash", async || {
+        ledger.create_item(&item("vase", 10, 1)).await.ok()
+    })
+    .await;
+}
+
+/// The server waits for a session before it stops, and takes no new one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stops_has_refused_a_new_connection() {
+    let mut server = Postgres::start().await.unwrap();
+    let url = server.url("postgres");
+    let open = PgConnection::connect(&url).await.unwrap();
+    signal("-TERM", server.pid().into());
+    let refused = eventually_some("a connection that is refused", async || {
+        let settings = PoolSettings::new(1);
+        ledger::connect_with(&url, settings).await.err()
+    })
+    .await;
+    assert_eq!(code(&refused), "57P03");
+    assert!(
+        refused.proves_unchanged() && refused.is_retryable(),
+        "{refused:?}"
+    );
+    drop(open);
+    server.restart().await.unwrap();
+    ledger::connect(&url, 1).await.unwrap();
+}
+
+/// The log of the server has another disk: a server that cannot write its log crashes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_has_changed_nothing() {
+    let disk = match Disk::mount(64).await {
+        Ok(disk) => disk,
+        Err(error) => return skipped(&error.to_string()),
+    };
+    let server = Postgres::start().await.unwrap();
+    let owner = std::fs::metadata(server.dir().join("data")).unwrap();
+    std::os::unix::fs::chown(disk.path(), Some(owner.uid()), Some(owner.gid())).unwrap();
+    let create = format!(
+        "CREATE TABLESPACE small LOCATION '{}'",
+        disk.path().display()
+    );
+    let url = server.url("postgres");
+    run(&url, &create).await.unwrap();
+    run(&url, "CREATE DATABASE shop TABLESPACE small")
+        .await
+        .unwrap();
+    let ledger = ledger::connect(&server.url("shop"), 2).await.unwrap();
+    ledger.migrate().await.unwrap();
+
+    disk.fill().unwrap();
+    let error = ledger.create_item(&item("vase", 10, 1)).await.unwrap_err();
+    assert_eq!(code(&error), "53100");
+    assert!(
+        error.proves_unchanged() && error.is_retryable(),
+        "{error:?}"
+    );
+    disk.make_room().unwrap();
+    ledger.create_item(&item("vase", 10, 1)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

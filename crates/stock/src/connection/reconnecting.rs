@@ -217,7 +217,7 @@ impl Reconnecting {
         }
     }
 
-    /// Begins to replace the connection, if nobody does so already.
+    /// Begins to replace the connection, unless that is under way.
     fn replace(&self, reason: Reason) {
         let Some(claim) = Claim::of(&self.0.replacing) else {
             return;

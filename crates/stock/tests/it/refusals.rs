@@ -1,14 +1,13 @@
 //! Answers of a server that prove that an order has not run, provoked one by one. The order hears so
 //! soon, the segments have not changed, and the same order succeeds when the server is right again.
 //!
-//! `reconnecting.rs` has the refused login. A master without data, or a cluster without a master,
-//! is not brought about by a setting; a replica answers scripts with READONLY before MASTERDOWN.
+//! `reconnecting.rs` has the refused login.
 
 use std::{sync::Arc, time::Instant};
 
 use redis::cmd;
 use stock::{Reservation, StockError};
-use testbed::{Redis, RedisUser, timeout};
+use testbed::{Redis, RedisCluster, RedisUser, timeout};
 
 use crate::{
     sale::{self, Sale, Terms, buyer, eventually, is_held},
@@ -33,53 +32,63 @@ impl Refusing {
     }
 
     async fn run(&self, cmd: &redis::Cmd) {
-        let mut raw = site::raw(&self.server.url()).await;
-        cmd.exec_async(&mut raw).await.unwrap();
-    }
-
-    async fn order(&self) -> Result<stock::Outcome, StockError> {
-        let reservation = Reservation {
-            within: timeout(),
-            ..self.sale.reservation(&buyer(1), "k", 1)
-        };
-        self.sale.at_first().order(reservation).await
+        run_at(&self.server.url(), cmd).await;
     }
 
     /// An order while the server refuses.
     async fn refuses(&self, with: &str) {
-        let begun = Instant::now();
-        let error = self.order().await.unwrap_err();
-        // clock: a refusal ends the order after a second, and without that its time limit does
-        assert!(
-            begun.elapsed() < timeout() * 3 / 4,
-            "it waited for its time limit"
-        );
-        assert!(error.proves_unchanged(), "{error}");
+        let error = refusal(&self.sale).await;
         assert!(error.to_string().contains(with), "expected {with}: {error}");
     }
 }
 
+async fn run_at(url: &str, cmd: &redis::Cmd) {
+    cmd.exec_async(&mut site::raw(url).await).await.unwrap();
+}
+
+async fn order(sale: &Sale) -> Result<stock::Outcome, StockError> {
+    let reservation = Reservation {
+        within: timeout(),
+        ..sale.reservation(&buyer(1), "k", 1)
+    };
+    sale.at_first().order(reservation).await
+}
+
+/// The error of an order that the server refuses.
+async fn refusal(sale: &Sale) -> StockError {
+    let begun = Instant::now();
+    let error = order(sale).await.unwrap_err();
+    // clock: a refusal ends the order after a second, and without that its time limit does
+    assert!(
+        begun.elapsed() < timeout() * 3 / 4,
+        "it waited for its time limit"
+    );
+    assert!(error.proves_unchanged(), "{error}");
+    error
+}
+
+async fn eventually_held(sale: &Sale) {
+    eventually("an order after the refusal", async || {
+        order(sale).await.is_ok_and(|outcome| is_held(&outcome))
+    })
+    .await;
+}
+
 /// Provokes a refusal, and ends it. The audit of the sale follows.
-async fn refused(provoke: impl AsyncFnOnce(&Refusing)) {
+async fn refused(provoke: impl AsyncFnOnce(&mut Refusing)) {
     let server = Redis::builder().user(&SHOP).start().await.unwrap();
     let site = Arc::new(Site::at(SHOP.at(&server.url()), vec![server.url()]).await);
     let sale = sale::open(&site, Terms::new(4, 2)).await;
     let first = sale.order(&buyer(0), "k", 1).await.unwrap();
     assert!(is_held(&first));
     let before = sale.dumps().await;
-    let refusing = Refusing {
+    let mut refusing = Refusing {
         server,
         sale: Arc::clone(&sale),
     };
-    provoke(&refusing).await;
+    provoke(&mut refusing).await;
     assert_eq!(sale.dumps().await, before, "nothing ran");
-    eventually("an order after the refusal", async || {
-        refusing
-            .order()
-            .await
-            .is_ok_and(|outcome| is_held(&outcome))
-    })
-    .await;
+    eventually_held(&sale).await;
     site::close(&site).await;
 }
 
@@ -93,36 +102,60 @@ macro_rules! refusals {
 }
 
 refusals! {
-    out_of_memory = async |at: &Refusing| {
+    out_of_memory = async |at: &mut Refusing| {
         at.config("maxmemory", "1").await;
         at.refuses("OOM").await;
         at.config("maxmemory", "0").await;
     };
-    too_few_replicas = async |at: &Refusing| {
+    too_few_replicas = async |at: &mut Refusing| {
         at.config("min-replicas-to-write", "1").await;
         at.refuses("NOREPLICAS").await;
         at.config("min-replicas-to-write", "0").await;
     };
-    a_replica = async |at: &Refusing| {
-        let master = Redis::start().await.unwrap();
-        // It would take the data of its master: there is none.
-        let nobody = master.port().to_string();
-        master.stop().await.unwrap();
-        at.run(cmd("REPLICAOF").arg("127.0.0.1").arg(nobody)).await;
+    a_replica = async |at: &mut Refusing| {
+        follow_a_missing_master(at).await;
         at.refuses("ReadOnly").await;
         at.run(cmd("REPLICAOF").arg("NO").arg("ONE")).await;
     };
-    a_user_without_rights = async |at: &Refusing| {
+    // Another replica answers with READONLY first.
+    a_writable_replica_without_its_master = async |at: &mut Refusing| {
+        at.config("replica-read-only", "no").await;
+        at.config("replica-serve-stale-data", "no").await;
+        follow_a_missing_master(at).await;
+        at.refuses("MasterDown").await;
+        at.run(cmd("REPLICAOF").arg("NO").arg("ONE")).await;
+    };
+    a_server_that_reads_its_file = async |at: &mut Refusing| {
+        // The delay is one of each key, and is ended below.
+        for part in 0..60 {
+            let mut fill = cmd("EVAL");
+            let script = "for i = 1, 1000 do redis.call('SET', KEYS[1] .. i, '') end";
+            at.run(fill.arg(script).arg(1).arg(format!("{part}:"))).await;
+        }
+        at.config("key-load-delay", "1000").await;
+        at.run(cmd("CONFIG").arg("REWRITE")).await;
+        let (sale, url) = (&at.sale, at.server.url());
+        let meets_loading = async {
+            eventually("a server that reads its file", async || {
+                refusal(sale).await.to_string().contains("BusyLoading")
+            })
+            .await;
+            run_at(&url, cmd("CONFIG").arg("SET").arg("key-load-delay").arg(0)).await;
+        };
+        let (restarted, ()) = tokio::join!(at.server.restart(), meets_loading);
+        restarted.unwrap();
+    };
+    a_user_without_rights = async |at: &mut Refusing| {
         at.run(cmd("ACL").arg("SETUSER").arg(SHOP.name).arg("-evalsha").arg("-eval")).await;
         at.refuses("NoPerm").await;
         at.server.create_user(&SHOP).await.unwrap();
     };
-    a_user_without_a_right_to_the_keys = async |at: &Refusing| {
+    a_user_without_a_right_to_the_keys = async |at: &mut Refusing| {
         at.run(cmd("ACL").arg("SETUSER").arg(SHOP.name).arg("resetkeys").arg("~other")).await;
         at.refuses("NoPerm").await;
         at.server.create_user(&SHOP).await.unwrap();
     };
-    a_file_that_cannot_be_written = async |at: &Refusing| {
+    a_file_that_cannot_be_written = async |at: &mut Refusing| {
         // A save fails in a folder that is gone, and the server refuses writes until one succeeds.
         at.config("save", "3600 1").await;
         let (folder, aside) = (at.server.dir().to_owned(), at.server.dir().with_extension("aside"));
@@ -139,7 +172,7 @@ refusals! {
         at.config("save", "").await;
         std::fs::rename(&aside, &folder).unwrap();
     };
-    a_script_that_runs_for_too_long = async |at: &Refusing| {
+    a_script_that_runs_for_too_long = async |at: &mut Refusing| {
         at.config("busy-reply-threshold", "50").await;
         let mut raw = site::raw(&at.server.url()).await;
         let endless = tokio::spawn(async move {
@@ -157,6 +190,39 @@ refusals! {
         at.run(cmd("SCRIPT").arg("KILL")).await;
         assert!(endless.await.unwrap().is_err(), "it was killed");
     };
+}
+
+/// The server would take the data of its master: there is none.
+async fn follow_a_missing_master(at: &Refusing) {
+    let master = Redis::start().await.unwrap();
+    let port = master.port();
+    master.stop().await.unwrap();
+    at.run(cmd("REPLICAOF").arg("127.0.0.1").arg(port)).await;
+}
+
+/// Each master gives up its slots, and takes them again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_whose_slots_have_no_master() {
+    let cluster = RedisCluster::start(3).await.unwrap();
+    let masters = cluster.nodes().iter().map(Redis::url).collect();
+    let site = Site::at(cluster.url(), masters).await;
+    site::run(site, async |site| {
+        let sale = sale::open(&site, Terms::new(4, 2)).await;
+        assert!(is_held(&sale.order(&buyer(0), "k", 1).await.unwrap()));
+        let own_slots = async |command: &str| {
+            for (index, master) in site.masters.iter().enumerate() {
+                let (first, end) = (16_384 * index / 3, 16_384 * (index + 1) / 3);
+                let mut slots = cmd("CLUSTER");
+                run_at(master, slots.arg(command).arg(first).arg(end - 1)).await;
+            }
+        };
+        own_slots("DELSLOTSRANGE").await;
+        let error = refusal(&sale).await;
+        assert!(error.to_string().contains("ClusterDown"), "{error}");
+        own_slots("ADDSLOTSRANGE").await;
+        eventually_held(&sale).await;
+    })
+    .await;
 }
 
 /// Not a refusal: the script has begun. The order is undecided until its time limit.

@@ -49,6 +49,7 @@ use crate::{
         lists::cursor::Cursors, orders::OrderMetrics, outage::Outage, problem::Problem,
         public_view::PublicViews,
     },
+    metrics::Page,
     rate::BuyerRates,
 };
 
@@ -67,7 +68,7 @@ pub(crate) struct Shared {
     pub credentials: Arc<Credentials>,
     /// `None`: payments are refused.
     pub payments: PaymentKeys,
-    pub metrics: Option<PrometheusHandle>,
+    pub metrics: Option<Page>,
     pub orders: OrderMetrics,
     pub outage: Outage,
     pub public_views: PublicViews,
@@ -93,7 +94,7 @@ impl Deref for App {
 #[derive(Clone)]
 pub(crate) struct Operators {
     pub engine: Arc<Engine>,
-    pub metrics: Option<PrometheusHandle>,
+    pub metrics: Option<Page>,
 }
 
 impl FromRef<App> for Operators {
@@ -145,7 +146,7 @@ impl App {
             engine,
             credentials,
             payments,
-            metrics,
+            metrics: metrics.map(Page::new),
             orders: OrderMetrics::default(),
             outage: Outage::default(),
             public_views: PublicViews::default(),
@@ -241,7 +242,10 @@ pub fn operators_router(
     if api_docs {
         pages = pages.merge(docs());
     }
-    with_problems(pages).with_state(Operators { engine, metrics })
+    with_problems(pages).with_state(Operators {
+        engine,
+        metrics: metrics.map(Page::new),
+    })
 }
 
 /// Patterns of the routes that the API's description has.

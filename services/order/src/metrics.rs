@@ -1,14 +1,15 @@
 //! Prometheus metrics.
 
 mod catalogue;
+mod page;
 
 use std::{sync::OnceLock, time::Duration};
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use metrics_process::Collector;
 use tokio_util::sync::CancellationToken;
 
 pub use catalogue::{CATALOGUE, Kind, Metric};
+pub(crate) use page::Page;
 
 const SECONDS: &[f64] = &[
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
@@ -37,18 +38,6 @@ fn build() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildError> 
     }
     metrics::gauge!("stockade_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     Ok(handle)
-}
-
-/// The metrics in the text format, with those of the process as they are now.
-///
-/// They are collected where blocking is allowed: the system lists every open descriptor of the
-/// process, and a large sale has ten thousand connections.
-pub(crate) async fn render(handle: PrometheusHandle) -> String {
-    let rendering = tokio::task::spawn_blocking(move || {
-        Collector::default().collect();
-        without_ended(&handle.render())
-    });
-    rendering.await.unwrap_or_default()
 }
 
 /// The recorder keeps every gauge for the life of the process. One whose subject has ended, such as

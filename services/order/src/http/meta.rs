@@ -4,6 +4,7 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
+use bytes::Bytes;
 use http::header;
 use utoipa::{
     Modify, OpenApi,
@@ -64,12 +65,12 @@ pub(crate) async fn readyz(State(operators): State<Operators>) -> Result<&'stati
     Ok("ready\n")
 }
 
-/// Metrics for Prometheus.
+/// Metrics for Prometheus. They are rendered once a second at most.
 #[utoipa::path(get, path = "/metrics", operation_id = "getMetrics", tag = "operators", responses((status = 200, description = "Prometheus text format", body = String)))]
 pub(crate) async fn metrics(State(operators): State<Operators>) -> Response {
     let text = match operators.metrics {
-        Some(metrics) => crate::metrics::render(metrics).await,
-        None => String::new(),
+        Some(page) => page.text().await,
+        None => Bytes::new(),
     };
     (
         [(

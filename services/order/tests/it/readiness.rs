@@ -98,13 +98,15 @@ async fn a_cart_whose_first_line_is_refused_has_reserved_nothing_and_its_key_dec
 }
 
 /// The gauge of the server. All tests of the program share one registry, so the ledger's gauge may be
-/// that of another test.
+/// that of another test. The page of metrics is rendered once a second.
 async fn is_in_the_metrics(env: &TestEnv, redis: &Redis, value: u8) {
-    let metrics = Answer::of(env.anyone(Method::GET, "/metrics")).await;
-    let text = metrics.body.as_str().unwrap();
     let labels = format!("store=\"redis\",server=\"127.0.0.1:{}\"", redis.port());
     let line = format!("stockade_store_writable{{{labels}}} {value}\n");
-    assert!(text.contains(&line), "{line} is not in\n{text}");
+    eventually(&format!("the line {line}"), async || {
+        let metrics = Answer::of(env.anyone(Method::GET, "/metrics")).await;
+        metrics.body.as_str().unwrap().contains(&line)
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

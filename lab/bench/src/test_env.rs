@@ -35,6 +35,8 @@ const THREADS: &str = "STOCKADE_HTTP_THREADS";
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// For longer the service answers with no older metrics.
+const METRICS_FRESH_FOR: Duration = Duration::from_millis(1100);
 
 /// A running Stockade. Dropping it stops all of it.
 pub struct TestEnv {
@@ -155,7 +157,7 @@ impl TestEnv {
 
     /// Number of requests that the service has answered on this route.
     pub async fn requests(&self, route: &str) -> Result<u64> {
-        Ok(requests(&self.client.metrics().await?, route))
+        Ok(requests(&self.metrics().await?, route))
     }
 
     /// Places one order and returns the status of the answer.
@@ -212,7 +214,13 @@ impl TestEnv {
 
     /// Number of orders that the service has answered, by outcome.
     pub async fn outcomes(&self) -> Result<BTreeMap<String, u64>> {
-        Ok(outcomes(&self.client.metrics().await?))
+        Ok(outcomes(&self.metrics().await?))
+    }
+
+    /// The metrics after all that has been answered so far: the service renders them once a second.
+    async fn metrics(&self) -> Result<String> {
+        sleep(METRICS_FRESH_FOR).await;
+        Ok(self.client.metrics().await?)
     }
 
     async fn until_ready(&self) -> Result<()> {
@@ -248,6 +256,8 @@ async fn serve(
         ("STOCKADE_ADMIN_TOKEN", ADMIN_TOKEN.to_owned()),
         ("STOCKADE_ROLES", roles.to_owned()),
         ("STOCKADE_MIGRATE", "on".to_owned()),
+        // The counters of the metrics are read where the orders are placed.
+        ("STOCKADE_OPERATORS_AT_LISTEN", "on".to_owned()),
     ];
     // Of the caller's settings only this one, to compare runs with and without it.
     variables.extend(env::var(THREADS).map(|count| (THREADS, count)));

@@ -22,7 +22,7 @@ pub use http::{
     Api, CorsOrigins, InvalidOrigins, PaymentKey, PaymentKeys, api_router, operators_router,
     router, with_cors,
 };
-pub use rate::{ForwardedHeader, Rate, RateLimits};
+pub use rate::{ClientAddress, ForwardedHeader, Rate, RateLimits};
 pub use serve::{Limits, listen, processors, serve};
 pub use store_watch::watch_stores;
 pub use watchdog::watch_overdue;

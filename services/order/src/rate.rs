@@ -72,6 +72,9 @@ pub struct RateLimits {
     pub peer: Option<Rate>,
     /// Items whose orders do not fall under the buyers' limit.
     pub exempt_items: Vec<ItemId>,
+    /// Networks whose clients have no limit of their address: the shop's own programs, and gateways that
+    /// hide the addresses of many clients.
+    pub exempt_peers: Vec<IpNet>,
     /// Proxies that name the client.
     pub trusted_proxies: Vec<IpNet>,
     /// The header in which they name it.
@@ -139,6 +142,7 @@ const UNLIMITED_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 /// The peers' limit.
 pub(crate) struct PeerRates {
     limiter: Option<Limiter>,
+    exempt: Vec<IpNet>,
     proxies: Proxies,
 }
 
@@ -146,6 +150,7 @@ impl PeerRates {
     pub(crate) fn new(limits: &RateLimits) -> Self {
         Self {
             limiter: limits.peer.map(|rate| Limiter::new("peer", rate)),
+            exempt: limits.exempt_peers.clone(),
             proxies: Proxies {
                 trusted: limits.trusted_proxies.clone(),
                 header: limits.forwarded_header,
@@ -167,22 +172,36 @@ impl PeerRates {
             return Ok(());
         }
         let client = self.proxies.client(peer, headers);
+        if contains(&self.exempt, client) {
+            return Ok(());
+        }
         limiter.admit(&network(client), NonZeroU32::MIN)
     }
 
-    /// The bucket of a request, for what its body asks for. `None`: peers have no limit.
+    /// Who has sent a request that came over a connection of this peer.
+    pub(crate) fn client(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
+        ClientAddress(network(self.proxies.client(peer, headers)))
+    }
+
+    /// The bucket of a request, for what its body asks for. `None`: this peer has no limit.
     pub(crate) fn bucket(
         self: &Arc<Self>,
         peer: IpAddr,
         headers: &HeaderMap,
     ) -> Option<PeerBucket> {
         self.limiter.as_ref()?;
-        Some(PeerBucket {
+        let client = self.proxies.client(peer, headers);
+        (!contains(&self.exempt, client)).then(|| PeerBucket {
             rates: Arc::clone(self),
-            network: network(self.proxies.client(peer, headers)),
+            network: network(client),
         })
     }
 }
+
+/// The address that a request counts for: that of its client, by the proxies that are trusted. Of IPv6,
+/// its /64 network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ClientAddress(pub IpAddr);
 
 /// The bucket of one peer.
 #[derive(Clone)]
@@ -197,6 +216,11 @@ impl PeerBucket {
         let limiter = self.rates.limiter.as_ref();
         limiter.map_or(Ok(()), |limiter| limiter.admit_lines(&self.network, lines))
     }
+}
+
+fn contains(networks: &[IpNet], address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    networks.iter().any(|network| network.contains(&address))
 }
 
 /// A host of IPv6 has a whole /64 network of addresses to choose from.
@@ -281,7 +305,7 @@ impl Limiter {
 
 #[cfg(test)]
 mod tests {
-    use std::{net::IpAddr, num::NonZeroU32, time::Duration};
+    use std::{net::IpAddr, num::NonZeroU32, sync::Arc, time::Duration};
 
     use domain::BuyerId;
     use http::HeaderMap;
@@ -389,6 +413,39 @@ mod tests {
         assert!(admit("192.0.2.1"));
         assert!(!admit("::ffff:192.0.2.1"), "the same host, mapped");
         assert!(admit("192.0.2.2"));
+    }
+
+    #[test]
+    fn an_exempt_network_has_no_limit_and_lends_its_exemption_to_no_other_client() {
+        let networks = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        let rates = Arc::new(PeerRates::new(&RateLimits {
+            peer: rate(HOUR, 1),
+            exempt_peers: networks(&["10.0.0.0/8", "fd00::/8"]),
+            trusted_proxies: networks(&["10.0.0.0/24"]),
+            ..RateLimits::default()
+        }));
+        let admitted = |peer: &str, forwarded: &str| {
+            let (peer, mut headers) = (peer.parse().unwrap(), HeaderMap::new());
+            headers.insert("x-forwarded-for", forwarded.parse().unwrap());
+            let bucket = rates.bucket(peer, &headers);
+            let admitted = (0..3).filter(|_| rates.admit(peer, "/", &headers).is_ok());
+            (admitted.count(), bucket.is_some())
+        };
+        let (unlimited, limited) = ((3, false), (1, true));
+        for (peer, forwarded, expected) in [
+            ("10.7.0.1", "", unlimited),
+            ("::ffff:10.7.0.1", "", unlimited),
+            ("fd00::1", "", unlimited),
+            ("192.0.2.1", "", limited),
+            // A client that the proxy names, and a network behind it.
+            ("10.0.0.1", "192.0.2.2", limited),
+            ("10.0.0.1", "10.7.0.1", unlimited),
+            // What a client writes itself stands before the entry of the proxy.
+            ("10.0.0.1", "10.7.0.1, 192.0.2.3", limited),
+            ("192.0.2.4", "10.7.0.1", limited),
+        ] {
+            assert_eq!(admitted(peer, forwarded), expected, "{peer} {forwarded}");
+        }
     }
 
     #[tokio::test]

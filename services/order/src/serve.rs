@@ -277,6 +277,9 @@ const WAITING: &str = "/v1/events";
 /// A request of this path counts once for each line.
 const CARTS: &str = "/v1/carts";
 
+/// What the API answers itself. Pages outside of it may need to know who asks.
+const API: &str = "/v1/";
+
 /// Answers the requests of all connections.
 struct Handler {
     api: Api,
@@ -326,10 +329,14 @@ impl Handler {
             return refused(Problem::from(too_many));
         }
         let bucket = (path == CARTS).then(|| self.rates.bucket(peer, headers));
+        let client = (!path.starts_with(API)).then(|| self.rates.client(peer, headers));
         let mut timeout = self.timeout;
         if path.starts_with(WAITING) {
             timeout += Duration::from_secs(WAIT_MAX);
             request.extensions_mut().insert(self.stopping.clone());
+        }
+        if let Some(client) = client {
+            request.extensions_mut().insert(client);
         }
         if let Some(bucket) = bucket.flatten() {
             request.extensions_mut().insert(bucket);

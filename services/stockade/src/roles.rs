@@ -317,10 +317,16 @@ impl Running {
         }
         let engine = Arc::clone(&self.engine);
         let stop = self.stop_serving.clone();
-        let api = match settings.operators_listen {
-            None => order::router(engine, Arc::clone(&credentials), payments, metrics, &limits)
-                .map(|api| with_console(api, settings, &self.engine, &credentials, &stop)),
-            Some(_) => order::api_router(engine, credentials, payments, &limits),
+        let api = if settings.operators_at_listen == Some(true) {
+            order::router(engine, Arc::clone(&credentials), payments, metrics, &limits)
+                .map(|api| with_console(api, settings, &self.engine, &credentials, &stop))
+        } else {
+            if settings.operators_listen.is_none() {
+                tracing::info!(
+                    "metrics, API pages and console are not served: STOCKADE_OPERATORS_LISTEN is not set"
+                );
+            }
+            order::api_router(engine, credentials, payments, &limits)
         };
         let pages = with_sale_page(api.routes().clone(), settings, &self.engine, &stop)?;
         let api = order::with_cors(api.map(|_| pages), &settings.cors_origins);

@@ -50,8 +50,11 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Whether `listen` was set, rather than left at its default.
     pub listen_is_set: bool,
-    /// Where the operators' pages are served, if not at `listen`.
+    /// Where the operators' pages have a listener of their own.
     pub operators_listen: Option<SocketAddr>,
+    /// Whether they are served at `listen`. `None`: not set. `up` sets it, and `serve` does not serve
+    /// them there.
+    pub operators_at_listen: Option<bool>,
     /// Whether the console is served.
     pub console: bool,
     /// Whether this is `up`, which plays the shop as well.
@@ -201,6 +204,7 @@ impl Settings {
                 .text("operators_listen")
                 .map(|_| layers.parse("operators_listen", "ADDRESS:PORT, such as 127.0.0.1:9090"))
                 .transpose()?,
+            operators_at_listen: operators_at_listen(layers)?,
             console: switch(layers, "console")?,
             is_trial: false,
             roles: roles(layers)?,
@@ -361,6 +365,16 @@ fn switch(layers: &Layers, key: &str) -> Result<bool> {
         Some("off") => Ok(false),
         _ => Err(layers.wrong(key, "on or off")),
     }
+}
+
+/// Operators have one place: sessions of the console are known where they began.
+fn operators_at_listen(layers: &Layers) -> Result<Option<bool>> {
+    let key = "operators_at_listen";
+    let set = layers.text(key).map(|_| switch(layers, key)).transpose()?;
+    if set == Some(true) && layers.text("operators_listen").is_some() {
+        return Err(layers.wrong(key, "off beside STOCKADE_OPERATORS_LISTEN"));
+    }
+    Ok(set)
 }
 
 /// How the lines of the log are written. Fails if it is neither of the two ways.

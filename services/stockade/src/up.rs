@@ -4,7 +4,7 @@ use std::{
     fmt::Write as _,
     fs::{self, File, OpenOptions},
     io::Write as _,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
@@ -58,7 +58,10 @@ async fn serve(
     if let Some(address) = running.address {
         fs::write(dir.join(ADDRESS_FILE), format!("http://{address}\n"))?;
         open_demo_item(&running).await?;
-        announce(dir, address, &addresses(dir, settings, &running, address))?;
+        let pages = addresses(dir, settings, &running, address);
+        let api_pages = operators_address(settings, &running, address)
+            .map(|address| format!("API reference: http://{address}/docs\n"));
+        announce(dir, address, &pages, &api_pages.unwrap_or_default())?;
     }
     stop.received().await;
     tracing::info!("stopping: finishing requests in flight");
@@ -109,12 +112,28 @@ async fn fill_in(dir: &Path, settings: &mut Settings, private: &mut Private) -> 
     let stripe = || format!("whsec_{}", random_secret());
     settings.stripe_secret.get_or_insert_with(stripe);
     allow_local_webhooks(settings);
+    place_operators_pages(settings);
     write_run_file(dir, settings)
 }
 
 /// A shop that is tried out runs on this machine. The user may have said otherwise.
 fn allow_local_webhooks(settings: &mut Settings) {
     settings.webhooks_allow_private.get_or_insert(true);
+}
+
+/// The operators' pages are where the user sees them: at the main address, if only this machine reaches
+/// it, and otherwise at a free port that only this machine reaches. The user may have said otherwise.
+fn place_operators_pages(settings: &mut Settings) {
+    let is_said = settings.operators_listen.is_some() || settings.operators_at_listen.is_some();
+    // Other roles have no other pages.
+    if is_said || !settings.roles.order {
+        return;
+    }
+    if settings.listen.ip().to_canonical().is_loopback() {
+        settings.operators_at_listen = Some(true);
+    } else {
+        settings.operators_listen = Some((Ipv4Addr::LOCALHOST, 0).into());
+    }
 }
 
 fn random_secret() -> String {
@@ -179,8 +198,9 @@ fn addresses(dir: &Path, settings: &Settings, running: &Running, address: Socket
     if settings.has_sale_page() {
         let _ = writeln!(lines, "Sale page: http://{address}/sale/{DEMO_ITEM}");
     }
-    if settings.console {
-        let address = running.operators_address.unwrap_or(address);
+    if settings.console
+        && let Some(address) = operators_address(settings, running, address)
+    {
         let _ = writeln!(
             lines,
             "Console:   http://{address}/console (log in with the output of the next line)"
@@ -188,6 +208,16 @@ fn addresses(dir: &Path, settings: &Settings, running: &Running, address: Socket
         let _ = writeln!(lines, "{} token admin", command_line(dir));
     }
     lines
+}
+
+/// Where the operators' pages are, if they are served.
+fn operators_address(
+    settings: &Settings,
+    running: &Running,
+    address: SocketAddr,
+) -> Option<SocketAddr> {
+    let at_listen = (settings.operators_at_listen == Some(true)).then_some(address);
+    running.operators_address.or(at_listen)
 }
 
 /// The command line of this program with this folder.
@@ -201,7 +231,7 @@ fn command_line(dir: &Path) -> String {
     )
 }
 
-fn announce(dir: &Path, address: SocketAddr, pages: &str) -> Result<()> {
+fn announce(dir: &Path, address: SocketAddr, pages: &str, api_pages: &str) -> Result<()> {
     let stockade = command_line(dir);
     write_out(&format!(
         "ready http://{address}\n\n\
@@ -211,7 +241,7 @@ fn announce(dir: &Path, address: SocketAddr, pages: &str) -> Result<()> {
          -H 'Idempotency-Key: my-first-order' -H 'Content-Type: application/json' -d '{{\"quantity\":1}}'\n\
          curl -i http://{address}/v1/items/demo -H \"Authorization: Bearer $({stockade} token admin)\"\n\
          {stockade} audit demo\n\n\
-         API reference: http://{address}/docs\n\
+         {api_pages}\
          Ctrl-C stops everything that this command started. The data stays in {}.\n",
         dir.display()
     ))
@@ -237,7 +267,7 @@ mod tests {
 
     use clap::Command;
 
-    use super::allow_local_webhooks;
+    use super::{allow_local_webhooks, place_operators_pages};
     use crate::settings::{Layers, Settings, add_flags};
 
     fn settings(dir: &Path, flags: &[&str]) -> Settings {
@@ -245,6 +275,36 @@ mod tests {
         let command = add_flags(command);
         let matches = command.get_matches_from([&["stockade"], flags].concat());
         Settings::from_layers(&Layers::read(dir, &matches).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn operators_pages_are_at_the_main_address_only_where_no_other_machine_reaches_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let placed = |flags: &[&str]| {
+            let mut settings = settings(folder.path(), flags);
+            place_operators_pages(&mut settings);
+            let own = settings.operators_listen.map(|address| address.to_string());
+            (settings.operators_at_listen, own)
+        };
+        let (at_listen, apart) = ((Some(true), None), |own: &str| (None, Some(own.to_owned())));
+        for (flags, expected) in [
+            (&[][..], at_listen.clone()),
+            (&["--listen", "[::1]:0"], at_listen.clone()),
+            (&["--listen", "[::ffff:127.0.0.1]:0"], at_listen.clone()),
+            (&["--listen", "0.0.0.0:8080"], apart("127.0.0.1:0")),
+            (&["--listen", "192.0.2.1:80"], apart("127.0.0.1:0")),
+            (&["--operators-at-listen", "off"], (Some(false), None)),
+            (
+                &["--listen", "0.0.0.0:80", "--operators-at-listen", "on"],
+                at_listen,
+            ),
+            (
+                &["--operators-listen", "127.0.0.1:9090"],
+                apart("127.0.0.1:9090"),
+            ),
+        ] {
+            assert_eq!(placed(flags), expected, "{flags:?}");
+        }
     }
 
     #[test]

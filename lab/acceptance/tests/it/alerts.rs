@@ -17,7 +17,7 @@ use testbed::free_port;
 use testkit::eventually;
 
 use crate::{
-    process::{Serving, create, order, run, stderr, stdout},
+    process::{AT_LISTEN, Serving, create, order, run, stderr, stdout},
     test_env::TestEnv,
 };
 use prometheus::Prometheus;
@@ -209,7 +209,8 @@ async fn a_recorder_that_does_not_run_is_an_alert_until_it_runs() {
     let env = TestEnv::new().await;
     env.redis(&["CONFIG", "SET", "maxmemory", "100mb"]).await;
     let ports = [free_port().await, free_port().await];
-    let service = Serving::serve(env.dir(), ports[0], &["--roles", "order,reconciler"]).await;
+    let flags = ["--roles", "order,reconciler", AT_LISTEN];
+    let service = Serving::serve(env.dir(), ports[0], &flags).await;
     let item = json!({ "id": "vase", "stock": 10, "durability": "accepted" });
     create(&service.url, &env.admin, &item).await;
     let prometheus = Prometheus::start(&ports.map(|port| format!("127.0.0.1:{port}"))).await;
@@ -262,7 +263,8 @@ async fn a_recorder_that_does_not_run_is_an_alert_until_it_runs() {
 async fn a_segment_that_lost_its_outbox_is_an_alert_until_it_is_repaired() {
     let env = TestEnv::new().await;
     let ports = [free_port().await, free_port().await];
-    let flags = ["--roles", "order,recorder", "--order-timeout-ms", "500"];
+    let roles = ["--roles", "order,recorder", AT_LISTEN];
+    let flags = [&roles[..], &["--order-timeout-ms", "500"]].concat();
     let service = Serving::serve(env.dir(), ports[0], &flags).await;
     create(
         &service.url,

@@ -16,7 +16,7 @@ use testkit::{eventually, eventually_some};
 use tokio::net::TcpListener;
 
 use crate::{
-    process::{Serving, create, stockade},
+    process::{AT_LISTEN, Serving, create, stockade},
     test_env::TestEnv,
 };
 
@@ -159,7 +159,7 @@ async fn the_lag_of_a_removed_webhook_is_not_shown_any_more() {
         .open(env.dir().join("stockade.toml"))
         .unwrap();
     writeln!(settings, "webhooks_allow_private = \"true\"").unwrap();
-    let service = Serving::serve(env.dir(), free_port().await, &[]).await;
+    let service = Serving::serve(env.dir(), free_port().await, &[AT_LISTEN]).await;
     let url = &service.url;
     create(url, &env.admin, &json!({ "id": "vase", "stock": 100 })).await;
     // Nothing listens there, so the lag stays.

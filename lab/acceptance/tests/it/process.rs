@@ -17,6 +17,9 @@ use serde_json::{Value, json};
 pub use testkit::program::{path as program, run, stderr, stdout, stockade};
 use testkit::{eventually, eventually_some, timeout};
 
+/// Serves the operators' pages where buyers are served.
+pub const AT_LISTEN: &str = "--operators-at-listen=on";
+
 /// A process of `stockade` that serves. Dropping it kills it.
 pub struct Serving {
     child: Child,

@@ -209,6 +209,8 @@ impl Launcher<'_> {
             ),
             ("STOCKADE_LISTEN", listen),
             ("STOCKADE_MIGRATE", "on".into()),
+            // Clients that do not read ask for a large page of operators.
+            ("STOCKADE_OPERATORS_AT_LISTEN", "on".into()),
             ("RUST_BACKTRACE", "1".into()),
         ];
         // The logs of the processes are the only explanation of a finding.

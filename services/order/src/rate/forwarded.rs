@@ -96,10 +96,7 @@ impl Proxies {
     }
 
     fn is_trusted(&self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        self.trusted
-            .iter()
-            .any(|network| network.contains(&address))
+        super::contains(&self.trusted, address)
     }
 }
 

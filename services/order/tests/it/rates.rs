@@ -228,3 +228,35 @@ async fn a_proxy_that_names_no_client_has_the_limit_of_its_own_address() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_an_exempt_network_has_no_limit_and_a_buyer_behind_it_has() {
+    let options = limited(RateLimits {
+        peer: rate(HOUR, 2),
+        buyer: rate(HOUR, 3),
+        trusted_proxies: vec!["127.0.0.0/8".parse().unwrap()],
+        exempt_peers: vec!["10.0.0.0/8".parse().unwrap()],
+        ..RateLimits::default()
+    });
+    open(options, async |env| {
+        let from = async |client: &str, buyer: Option<&str>| {
+            let path = "/v1/orders";
+            let request = match buyer {
+                Some(buyer) => env.buyer(buyer, Method::GET, path),
+                None => env.anyone(Method::GET, path),
+            };
+            let request = request.header("X-Forwarded-For", client);
+            Answer::of(request).await.status
+        };
+        for _ in 0..20 {
+            assert_eq!(from("10.1.2.3", None).await, 401);
+        }
+        for expected in [401, 401, 429] {
+            assert_eq!(from("10.1.2.3, 192.0.2.1", None).await, expected);
+        }
+        for expected in [200, 200, 200, 429] {
+            assert_eq!(from("10.1.2.3", Some("ann")).await, expected);
+        }
+    })
+    .await;
+}

@@ -3,6 +3,7 @@
 use std::{net::IpAddr, num::NonZeroU32, time::Duration};
 
 use anyhow::Result;
+use ipnet::IpNet;
 use order::{ForwardedHeader, Rate, RateLimits};
 
 use super::Layers;
@@ -20,15 +21,8 @@ pub(super) fn read(layers: &Layers) -> Result<RateLimits> {
             "item ids, comma-separated",
             |text| text.parse().ok(),
         )?,
-        trusted_proxies: list(
-            layers,
-            "trusted_proxies",
-            "addresses or networks, comma-separated, such as 10.0.0.0/8,fd00::/8",
-            |text| {
-                let address = || text.parse::<IpAddr>().ok().map(Into::into);
-                text.parse().ok().or_else(address)
-            },
-        )?,
+        exempt_peers: networks(layers, "rate_exempt_peers")?,
+        trusted_proxies: networks(layers, "trusted_proxies")?,
         forwarded_header: layers.parse("forwarded_header", ForwardedHeader::EXPECTED)?,
     })
 }
@@ -54,6 +48,14 @@ fn parse_rate(text: &str) -> Option<Rate> {
     };
     let interval = Duration::from_secs(1) / number(per_second)?.get();
     Rate::new(interval, number(burst)?)
+}
+
+fn networks(layers: &Layers, key: &str) -> Result<Vec<IpNet>> {
+    let expected = "addresses or networks, comma-separated, such as 10.0.0.0/8,fd00::/8";
+    list(layers, key, expected, |text| {
+        let address = || text.parse::<IpAddr>().ok().map(Into::into);
+        text.parse().ok().or_else(address)
+    })
 }
 
 fn list<T>(

@@ -88,13 +88,18 @@ pub(super) const SETTINGS: &[Setting] = &[
     unset(
         "operators_listen",
         "STOCKADE_OPERATORS_LISTEN",
-        "address for operators: /metrics, /docs and /openapi.json are served there, and no longer at STOCKADE_LISTEN, which buyers reach",
+        "address for operators: /metrics, /docs, /openapi.json and the console are served there. Unset: a process with the role `order` serves them nowhere, unless STOCKADE_OPERATORS_AT_LISTEN is `on`",
+    ),
+    unset(
+        "operators_at_listen",
+        "STOCKADE_OPERATORS_AT_LISTEN",
+        "`on` or `off`: whether a process with the role `order` serves the operators' pages at STOCKADE_LISTEN, where buyers reach them; not with STOCKADE_OPERATORS_LISTEN. Unset: `on` for `up` at a loopback address, else `off`",
     ),
     setting(
         "console",
         "STOCKADE_CONSOLE",
         "on",
-        "`on` or `off`: whether a process with the role `order` serves the console, at STOCKADE_OPERATORS_LISTEN or else at STOCKADE_LISTEN",
+        "`on` or `off`: whether a process with the role `order` serves the console, where it serves the other pages of operators",
     ),
     setting(
         "roles",
@@ -269,6 +274,11 @@ pub(super) const SETTINGS: &[Setting] = &[
         "rate_exempt_items",
         "STOCKADE_RATE_EXEMPT_ITEMS",
         "items whose orders do not fall under STOCKADE_RATE_PER_BUYER, comma-separated",
+    ),
+    unset(
+        "rate_exempt_peers",
+        "STOCKADE_RATE_EXEMPT_PEERS",
+        "addresses or networks of clients that do not fall under STOCKADE_RATE_PER_PEER, comma-separated: the shop's own programs, and gateways that hide the addresses of clients",
     ),
     unset(
         "trusted_proxies",

@@ -16,6 +16,7 @@ mod rates;
 mod read;
 mod sessions;
 mod system;
+mod throttle;
 
 use std::sync::Arc;
 
@@ -31,6 +32,7 @@ use crate::layout::protected;
 use access::Operator;
 use read::Reads;
 use sessions::Sessions;
+use throttle::Throttle;
 
 /// Path of the first page.
 const HOME: &str = "/console";
@@ -42,6 +44,7 @@ struct Shared {
     engine: Arc<Engine>,
     credentials: Arc<Credentials>,
     sessions: Sessions,
+    throttle: Throttle,
     reads: Reads,
     stop: CancellationToken,
 }
@@ -65,6 +68,7 @@ pub fn console_router(
         engine,
         credentials,
         sessions: Sessions::default(),
+        throttle: Throttle::default(),
         stop,
     }));
     let routes = Router::new()

@@ -8,10 +8,10 @@ use reqwest::{Client, header};
 use ring::digest::{SHA256, digest};
 use serde_json::Value;
 use testbed::free_port;
-use testkit::eventually;
+use testkit::{eventually, eventually_some};
 
 use crate::{
-    process::{Serving, create, settled_audit, token},
+    process::{AT_LISTEN, Serving, create, settled_audit, token},
     test_env::run_redis,
 };
 use visitor::{Visitor, field};
@@ -377,7 +377,7 @@ async fn an_admin_extends_a_sale() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_console_counts_the_requests_of_all_order_services() {
     let env = crate::test_env::TestEnv::new().await;
-    let flags = ["--roles", "order,recorder"];
+    let flags = ["--roles", "order,recorder", AT_LISTEN];
     let one = Serving::serve(env.dir(), free_port().await, &flags).await;
     let flags = ["--roles", "order"];
     let mut two = Serving::serve(env.dir(), free_port().await, &flags).await;
@@ -436,7 +436,7 @@ async fn the_console_counts_the_requests_of_all_order_services() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_of_the_system_says_which_store_does_not_answer() {
     let mut env = crate::test_env::TestEnv::new().await;
-    let flags = ["--roles", "order,recorder"];
+    let flags = ["--roles", "order,recorder", AT_LISTEN];
     let service = Serving::serve(env.dir(), free_port().await, &flags).await;
     let mut operator = Visitor::of(&service.url);
     operator.log_in(&env.admin).await;
@@ -510,5 +510,59 @@ async fn the_console_moves_to_the_operators_and_can_be_switched_off() {
         !up.printed.iter().any(|line| line.contains("/console")),
         "{:?}",
         up.printed
+    );
+}
+
+/// Ten guesses of one address in a minute, and then no token is compared, the right one neither. Clients
+/// behind a trusted proxy count by themselves.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_guesses_tokens_has_to_wait_and_others_log_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--trusted-proxies", "127.0.0.1"];
+    let up = Serving::up_with(folder.path(), &flags);
+    let admin = token(folder.path(), &["admin"]);
+    let client = Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .build()
+        .unwrap();
+    let log_in = async |address: &str, token: &str| {
+        let request = client
+            .post(format!("{}/console/login", up.url))
+            .header(header::ORIGIN, &up.url)
+            .header("X-Forwarded-For", address)
+            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+        request.body(format!("token={token}")).send().await.unwrap()
+    };
+    let throttled = eventually_some("an address that has to wait", async || {
+        // A minute may end between two guesses.
+        let answer = log_in("192.0.2.1", "a-guess").await;
+        assert!([401, 429].contains(&answer.status().as_u16()), "{answer:?}");
+        (answer.status() == 429).then_some(answer)
+    })
+    .await;
+    let seconds = throttled.headers()[header::RETRY_AFTER].to_str().unwrap();
+    assert!(
+        (1..=60).contains(&seconds.parse::<u32>().unwrap()),
+        "{seconds}"
+    );
+    let page = throttled.text().await.unwrap();
+    assert!(page.contains("Too many logins were refused"), "{page}");
+    assert_eq!(log_in("192.0.2.2", &admin).await.status(), 303);
+    let metrics = eventually_some("the count of both", async || {
+        let metrics = client.get(format!("{}/metrics", up.url)).send().await;
+        let metrics = metrics.unwrap().text().await.unwrap();
+        let has = |outcome| metrics.contains(&format!("logins_total{{outcome=\"{outcome}\"}}"));
+        ["accepted", "refused", "throttled"]
+            .iter()
+            .all(has)
+            .then_some(metrics)
+    })
+    .await;
+    let refused = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("stockade_console_logins_total{outcome=\"refused\"} "));
+    assert!(
+        refused.unwrap().parse::<u32>().unwrap() >= 10,
+        "{refused:?}"
     );
 }

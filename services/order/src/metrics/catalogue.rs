@@ -118,6 +118,7 @@ pub const CATALOGUE: &[Metric] = &[
     metric("stockade_connections", Gauge, "order", &[], "open connections of clients"),
     metric("stockade_connections_refused_total", Counter, "order", &["bound"], "connections closed, or not accepted, at a bound: `total`, `per_peer` or `descriptors`"),
     metric("stockade_requests_limited_total", Counter, "order", &["limit"], "requests answered with 429, above the rate of a `buyer` or a `peer`"),
+    metric("stockade_console_logins_total", Counter, "order", &["outcome"], "requests to log in to the console: `accepted`, `refused`, or `throttled`, with 429 and without a look at the token"),
 
     // Do items end?
     metric("stockade_closed_items_total", Counter, "reconciler", &[], "items closed because their window had ended"),

@@ -1,18 +1,25 @@
 //! Login and logout.
 
+use std::{
+    net::{IpAddr, Ipv6Addr},
+    time::Instant,
+};
+
 use axum::{
-    Form,
+    Extension, Form,
     extract::State,
     response::{IntoResponse, Redirect, Response},
 };
 use http::{HeaderMap, StatusCode, header};
 use maud::html;
+use order::ClientAddress;
 use serde::Deserialize;
 
 use super::{
     Console, HOME,
     access::{SESSION, foreign_form, is_sent_by, session},
     sessions::LIFETIME,
+    throttle::Throttled,
 };
 use crate::{cookies::Cookie, layout::page, origin};
 
@@ -49,6 +56,7 @@ pub(super) struct Login {
 
 pub(super) async fn login(
     State(console): State<Console>,
+    client: Option<Extension<ClientAddress>>,
     headers: HeaderMap,
     Form(login): Form<Login>,
 ) -> Response {
@@ -58,13 +66,39 @@ pub(super) async fn login(
             Some("The form did not come from this page. Try again."),
         );
     }
-    let Some(admin) = console.credentials.admin(login.token.trim()) else {
-        tracing::debug!("console: a login was refused");
-        return form(StatusCode::UNAUTHORIZED, Some("No admin has this token."));
+    // Callers that no server names count as one.
+    let unnamed = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+    let address = client.map_or(unnamed, |Extension(client)| client.0);
+    let compare = || console.credentials.admin(login.token.trim());
+    let admin = match console.throttle.check(address, Instant::now(), compare) {
+        Ok(Some(admin)) => admin,
+        Ok(None) => {
+            count("refused");
+            tracing::debug!("console: a login was refused");
+            return form(StatusCode::UNAUTHORIZED, Some("No admin has this token."));
+        }
+        Err(throttled) => {
+            count("throttled");
+            return too_many(&throttled);
+        }
     };
+    count("accepted");
     let session = console.sessions.start(admin.clone());
     tracing::info!(admin = %admin.name(), "console: an admin has logged in");
     with_cookie(&headers, &session.id, LIFETIME.as_secs(), HOME)
+}
+
+fn count(outcome: &'static str) {
+    metrics::counter!("stockade_console_logins_total", "outcome" => outcome).increment(1);
+}
+
+fn too_many(throttled: &Throttled) -> Response {
+    let seconds = throttled.retry_after();
+    let refusal = format!("Too many logins were refused. Try again in {seconds} s.");
+    let mut response = form(StatusCode::TOO_MANY_REQUESTS, Some(&refusal));
+    let headers = response.headers_mut();
+    headers.insert(header::RETRY_AFTER, seconds.into());
+    response
 }
 
 #[derive(Deserialize)]

@@ -57,6 +57,8 @@ free_port() {
 }
 STOCKADE_PORT=$(free_port) STOCKADE_OPERATORS_PORT=$(free_port) STOCKADE_PROMETHEUS_PORT=$(free_port)
 STOCKADE_IMAGE=$project STOCKADE_REDIS_URL=
+# The limits of the file are tried, whatever the caller has set.
+unset STOCKADE_RATE_PER_BUYER STOCKADE_RATE_PER_PEER STOCKADE_TRUSTED_PROXIES STOCKADE_RATE_EXEMPT_PEERS
 address=http://127.0.0.1:$STOCKADE_PORT
 export STOCKADE_JWT_SECRET STOCKADE_ADMIN_TOKEN STOCKADE_PAYMENT_SECRET STOCKADE_POSTGRES_PASSWORD STOCKADE_PORT STOCKADE_OPERATORS_PORT \
   STOCKADE_PROMETHEUS_PORT STOCKADE_IMAGE STOCKADE_REDIS_URL
@@ -269,6 +271,12 @@ prometheus_sees_all() {
   curl -fsS -m 5 "http://127.0.0.1:$STOCKADE_PROMETHEUS_PORT/api/v1/query?query=sum(up)" | grep -q '"8"\]'
 }
 
+# The limits are on, so each order service has the counters, and no honest buyer has met one.
+none_was_limited() {
+  curl -fsS -m 5 -G "http://127.0.0.1:$STOCKADE_PROMETHEUS_PORT/api/v1/query" \
+    --data-urlencode 'query=sum(max_over_time(stockade_requests_limited_total[2h]))' | grep -q ',"0"\]'
+}
+
 main() {
   programs
   mkdir -p "$OUT"
@@ -280,6 +288,7 @@ main() {
   for fault in "${faults[@]}"; do in_a_rush "$fault"; done
   [ -z "$rush" ] || end_rush
   wait_until prometheus_sees_all || not_good 'Prometheus does not see every process'
+  none_was_limited || not_good 'a limit of the rate refused a request of an honest buyer, or is off'
   say "${#faults[@]} faults in $rushes rushes of $REQUESTS requests for $STOCK units: nothing was lost"
   echo GOOD
 }

@@ -6,7 +6,7 @@ use testbed::free_port;
 use testkit::eventually;
 
 use crate::{
-    process::{Serving, create, program, settled_audit, stderr, stockade},
+    process::{AT_LISTEN, Serving, create, program, settled_audit, stderr, stockade},
     test_env::TestEnv,
 };
 
@@ -87,6 +87,98 @@ async fn with_an_address_for_operators_buyers_reach_neither_metrics_nor_docs() {
     assert_eq!(get(&service.url, "/v1/items/vase").await.0, 200);
     assert_eq!(get(&operators, "/v1/items/vase").await.0, 404);
     assert_eq!(service.interrupt(), Some(0));
+}
+
+const OPERATORS_PAGES: [&str; 5] = [
+    "/metrics",
+    "/docs/",
+    "/openapi.json",
+    "/console",
+    "/console/login",
+];
+
+/// What buyers reach must not depend on a setting that an operator has forgotten.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_an_address_for_operators_nothing_of_theirs_is_served_unless_it_is_told_so() {
+    let env = TestEnv::new().await;
+    let serve = async |flags: &[&str]| Serving::serve(env.dir(), free_port().await, flags).await;
+    let service = serve(&["--roles", "order"]).await;
+    for path in OPERATORS_PAGES {
+        assert_eq!(get(&service.url, path).await.0, 404, "{path}");
+    }
+    // Problems refer to it.
+    for path in ["/healthz", "/readyz", "/docs/problems"] {
+        assert_eq!(get(&service.url, path).await.0, 200, "{path}");
+    }
+    let told = serve(&["--roles", "order", AT_LISTEN]).await;
+    for path in OPERATORS_PAGES {
+        assert_eq!(get(&told.url, path).await.0, 200, "{path}");
+    }
+}
+
+/// Sessions of the console are known where they began, so the pages have one place.
+#[test]
+fn operators_pages_in_two_places_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = stockade(folder.path());
+    command.args(["config", AT_LISTEN, "--operators-listen", "127.0.0.1:0"]);
+    let output = testkit::program::run(&mut command);
+    let error = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("--operators-at-listen"), "{error}");
+    assert!(error.contains("STOCKADE_OPERATORS_LISTEN"), "{error}");
+}
+
+/// `up` at an address that other machines reach.
+#[tokio::test(flavor = "multi_thread")]
+async fn up_serves_operators_where_only_this_machine_reaches_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let up = Serving::up_at(folder.path(), "0.0.0.0:0", &[]);
+    let buyers = up.url.replace("0.0.0.0", "127.0.0.1");
+    let console = up.printed.iter().find_map(|line| {
+        let rest = line.strip_prefix("Console:")?.trim();
+        rest.split("/console").next()
+    });
+    let operators = console.unwrap_or_else(|| panic!("{:?}", up.printed));
+    assert!(operators.starts_with("http://127.0.0.1:"), "{operators}");
+    let reference = format!("API reference: {operators}/docs");
+    assert!(up.printed.contains(&reference), "{:?}", up.printed);
+    for path in OPERATORS_PAGES {
+        assert_eq!(get(&buyers, path).await.0, 404, "{path} for buyers");
+        assert_eq!(get(operators, path).await.0, 200, "{path} for operators");
+    }
+
+    let folder = tempfile::tempdir().unwrap();
+    let up = Serving::up(folder.path());
+    for path in OPERATORS_PAGES {
+        assert_eq!(
+            get(&up.url, path).await.0,
+            200,
+            "{path} on a loopback address"
+        );
+    }
+    let reference = format!("API reference: {}/docs", up.url);
+    assert!(up.printed.contains(&reference), "{:?}", up.printed);
+}
+
+/// The page is rendered once a second at most. It shows the processor time, so two renderings differ.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_requests_for_the_metrics_renders_them_once_a_second() {
+    let folder = tempfile::tempdir().unwrap();
+    let up = Serving::up(folder.path());
+    let begin = std::time::Instant::now();
+    let mut pages = std::collections::HashSet::new();
+    for _ in 0..300 {
+        let (status, page) = get(&up.url, "/metrics").await;
+        assert_eq!(status, 200);
+        pages.insert(page);
+    }
+    let seconds = begin.elapsed().as_secs();
+    let renderings = u64::try_from(pages.len()).unwrap();
+    assert!(
+        renderings <= seconds + 2,
+        "{renderings} different pages in {seconds} s"
+    );
 }
 
 /// Two processes on one machine would both use the default address, and one could not start.
@@ -236,4 +328,65 @@ fn setting_names(line: &str) -> impl Iterator<Item = &str> {
             word.starts_with("STOCKADE_")
                 || matches!(*word, "REDIS_URL" | "LOCK_URLS" | "DATABASE_URL")
         })
+}
+
+/// A client writes no header that names its address: the proxy removes all of them, and adds its own.
+#[test]
+fn the_proxy_passes_on_no_address_that_a_client_has_written() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../deploy/compose/haproxy.cfg"
+    );
+    let config = std::fs::read_to_string(path).unwrap();
+    let sections: Vec<_> = config.split("\nfrontend ").collect();
+    assert!(
+        sections.len() > 2,
+        "expected the frontends of buyers and operators"
+    );
+    let defaults = sections[0];
+    let adds = |line: &str| line.trim() == "option forwardfor";
+    assert!(defaults.lines().any(adds), "{defaults}");
+    for frontend in &sections[1..] {
+        let frontend = frontend.split("\nbackend ").next().unwrap();
+        for header in ["Forwarded", "X-Forwarded-For", "X-Real-IP"] {
+            let removes = format!("http-request del-header {header}");
+            let mut lines = frontend.lines().map(str::trim);
+            assert!(lines.any(|line| line == removes), "{header}: {frontend}");
+        }
+    }
+    // Buyers and operators come in by different ports, and go on to different ports.
+    for (backend, port) in [("order", "order:8080"), ("console", "order:8081")] {
+        let begin = format!("\nbackend {backend}\n");
+        let section = config.split(&begin).nth(1).unwrap();
+        let section = section.split("\nbackend ").next().unwrap();
+        assert!(section.contains(port), "{section}");
+    }
+}
+
+/// What each way of deployment sets for its order services.
+#[test]
+fn limits_are_on_wherever_order_services_are_deployed() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let files = [
+        "docker-compose.yml",
+        "deploy/kubernetes/base/settings.yaml",
+        "deploy/systemd/stockade-order.service",
+    ];
+    let manual = std::fs::read_to_string(format!("{root}/docs/operations.md")).unwrap();
+    for file in files {
+        let text = std::fs::read_to_string(format!("{root}/{file}")).unwrap();
+        for (name, rate) in [
+            ("STOCKADE_RATE_PER_BUYER", "10/60"),
+            ("STOCKADE_RATE_PER_PEER", "500/5000"),
+            ("STOCKADE_RATE_EXEMPT_PEERS", ""),
+        ] {
+            let mut lines = text.lines().filter(|line| !line.trim().starts_with('#'));
+            let sets = |line: &str| line.contains(name) && line.contains(rate);
+            assert!(lines.any(sets), "{file}: {name} {rate}");
+            assert!(
+                manual.contains(&format!("{name}={rate}")),
+                "the manual: {name}"
+            );
+        }
+    }
 }

@@ -376,7 +376,7 @@ fn limits_are_on_wherever_order_services_are_deployed() {
     for file in files {
         let text = std::fs::read_to_string(format!("{root}/{file}")).unwrap();
         for (name, rate) in [
-            ("STOCKADE_RATE_PER_BUYER", "10/60"),
+            ("STOCKADE_RATE_PER_BUYER", "20/60"),
             ("STOCKADE_RATE_PER_PEER", "500/5000"),
             ("STOCKADE_RATE_EXEMPT_PEERS", ""),
         ] {

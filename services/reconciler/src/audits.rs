@@ -21,7 +21,10 @@ use ledger::{GoodAudit, NewJournalEntry};
 use serde_json::json;
 use supervision::ErrorLatch;
 
-use crate::{ERRORS, Reconciler, ReconcilerError, gauges};
+use crate::{
+    ERRORS, Reconciler, ReconcilerError,
+    item_gauges::{ItemGauge, ItemGauges},
+};
 
 /// Longest time between two looks at which audits are due.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -38,6 +41,8 @@ const REPEAT_FACTOR: u32 = 20;
 #[derive(Default)]
 pub(crate) struct Audits {
     items: Mutex<HashMap<ItemId, Audited>>,
+    /// What operators see of the items.
+    pub gauges: ItemGauges,
 }
 
 /// What is known of one item.
@@ -70,7 +75,19 @@ impl Audits {
             next: Instant::now() + interval,
         });
         (audited.revision, audited.drift) = (revision, drift);
-        gauges::show_drift(id, drift + audited.miscounted);
+        self.show_drift(id, audited);
+    }
+
+    /// Shows all units of the item that violate the conservation invariant.
+    fn show_drift(&self, id: &ItemId, audited: &Audited) {
+        let drift = audited.drift + audited.miscounted;
+        self.gauges.set(id, [(ItemGauge::Drift, drift)]);
+    }
+
+    /// Shows the gauges of the items again.
+    pub(crate) fn refresh_gauges(&self) {
+        let live: HashSet<_> = self.items().keys().cloned().collect();
+        self.gauges.refresh(&live);
     }
 
     /// Units of the item by which the orders and the rows differ, or which are oversold.
@@ -169,8 +186,12 @@ async fn show_refunds_due(
     let refunds = due.keys().chain(failed.keys()).cloned();
     let now: HashSet<_> = live.into_iter().chain(refunds).collect();
     for id in now.union(shown) {
-        gauges::show_refunds_due(id, due.get(id).copied().unwrap_or(0));
-        gauges::show_failed_refunds(id, failed.get(id).copied().unwrap_or(0));
+        let count = |refunds: &HashMap<_, _>| refunds.get(id).copied().unwrap_or(0);
+        let refunds = [
+            (ItemGauge::RefundsDue, count(&due)),
+            (ItemGauge::FailedRefunds, count(&failed)),
+        ];
+        reconciler.audits.gauges.set(id, refunds);
     }
     *shown = now;
     Ok(())
@@ -214,7 +235,11 @@ async fn audit(reconciler: &Reconciler, id: &ItemId) -> Result<(), ReconcilerErr
         return Ok(());
     };
     metrics::counter!("stockade_audits_total").increment(1);
-    gauges::show_audit(id, &report);
+    let found = [
+        (ItemGauge::Oversold, report.oversold),
+        (ItemGauge::RefundsDue, report.refund_due_orders),
+    ];
+    audits.gauges.set(id, found);
     let miscounted = report.miscounted + report.oversold;
     if miscounted != 0 && miscounted != audits.miscounted(id) {
         tracing::error!(item = %id, miscounted = report.miscounted, oversold = report.oversold, "audit failed, orders and segment rows differ or units are oversold: run `stockade audit {id}`");
@@ -232,7 +257,7 @@ async fn audit(reconciler: &Reconciler, id: &ItemId) -> Result<(), ReconcilerErr
     let good = (miscounted == 0).then_some(GoodAudit { at: time, revision });
     audits.update(id, |audited| {
         (audited.miscounted, audited.good) = (miscounted, good);
-        gauges::show_drift(id, audited.drift + miscounted);
+        audits.show_drift(id, audited);
     });
     match good {
         Some(good) => Ok(reconciler.ledger.note_good_audit(id, good).await?),

@@ -11,15 +11,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use audit::{AuditReport, Snapshot};
+use audit::Snapshot;
 use domain::ItemId;
 use jiff::Timestamp;
 use stock::{ServerMemory, StockError};
 
-use crate::Reconciler;
+use crate::{Reconciler, item_gauges::ItemGauge};
 
 /// Interval between two updates of the gauges.
 const UPDATE_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval between two decisions which items are shown by name.
+const ITEMS_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval between two reads of the memory of the Redis servers.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(5);
 /// Limit for one read of the memory. The next one follows anyway.
@@ -79,8 +81,13 @@ fn age(ms: u64, now: Timestamp) -> Duration {
 /// Updates the gauges until the reconciler stops.
 pub(crate) async fn run(reconciler: Arc<Reconciler>) {
     let mut memory_read: Option<Instant> = None;
+    let mut items_shown: Option<Instant> = None;
     loop {
         show_backlog(&reconciler);
+        if items_shown.is_none_or(|shown| shown.elapsed() >= ITEMS_INTERVAL) {
+            items_shown = Some(Instant::now());
+            reconciler.audits.refresh_gauges();
+        }
         if memory_read.is_none_or(|read| read.elapsed() >= MEMORY_INTERVAL) {
             memory_read = Some(Instant::now());
             show_memory(&reconciler).await;
@@ -123,46 +130,21 @@ fn show_server(memory: ServerMemory) {
 pub(crate) fn show_item(reconciler: &Reconciler, id: &ItemId, snapshots: &[Snapshot]) {
     reconciler.backlog.note(id, snapshots);
     let sum = |units: fn(&Snapshot) -> u64| snapshots.iter().map(units).sum();
-    let show = |state: &'static str, units: u64| {
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-        metrics::gauge!("stockade_item_units", "item" => id.to_string(), "state" => state)
-            .set(units as f64);
-    };
-    show("allocated", sum(|snapshot| snapshot.row.allocated));
-    show("available", sum(available));
-    show("in_flight", sum(Snapshot::in_flight));
-    show("held", sum(|snapshot| snapshot.row.held));
-    show("confirmed", sum(|snapshot| snapshot.row.confirmed));
-    show("returning", sum(|snapshot| snapshot.row.returning));
+    let units = [
+        (ItemGauge::Allocated, sum(|snapshot| snapshot.row.allocated)),
+        (ItemGauge::Available, sum(available)),
+        (ItemGauge::InFlight, sum(Snapshot::in_flight)),
+        (ItemGauge::Held, sum(|snapshot| snapshot.row.held)),
+        (ItemGauge::Confirmed, sum(|snapshot| snapshot.row.confirmed)),
+        (ItemGauge::Returning, sum(|snapshot| snapshot.row.returning)),
+    ];
+    reconciler.audits.gauges.set(id, units);
 }
 
 /// Free units in Redis: none where the segment is missing.
 fn available(snapshot: &Snapshot) -> u64 {
     let inspection = snapshot.inspection.as_ref();
     inspection.map_or(0, |inspection| inspection.available)
-}
-
-/// Shows the units of an item that violate the conservation invariant.
-#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-pub(crate) fn show_drift(id: &ItemId, units: u64) {
-    metrics::gauge!("stockade_drift_units", "item" => id.to_string()).set(units as f64);
-}
-
-/// Shows what only an audit finds, because it reads the orders.
-#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-pub(crate) fn show_audit(id: &ItemId, report: &AuditReport) {
-    metrics::gauge!("stockade_oversold_units", "item" => id.to_string())
-        .set(report.oversold as f64);
-    show_refunds_due(id, report.refund_due_orders);
-}
-
-pub(crate) fn show_refunds_due(id: &ItemId, orders: u64) {
-    metrics::gauge!("stockade_refund_due_orders", "item" => id.to_string()).set(orders as f64);
-}
-
-#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-pub(crate) fn show_failed_refunds(id: &ItemId, payments: u64) {
-    metrics::gauge!("stockade_failed_refunds", "item" => id.to_string()).set(payments as f64);
 }
 
 /// Shows the gauges and counters without labels before their first event: an alert needs the 0.

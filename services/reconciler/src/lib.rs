@@ -24,6 +24,7 @@ mod expire;
 mod gauges;
 mod home_check;
 mod invariant;
+mod item_gauges;
 mod item_lock;
 mod lock_log;
 mod plan;

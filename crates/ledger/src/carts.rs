@@ -6,12 +6,14 @@
 
 pub(crate) mod extension;
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use domain::{Cart, CartId, CartRefusal, CartState, Order, OrderId, OrderState, PaymentId, Units};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    LedgerError, Transition, events,
+    Actors, LedgerError, Transition, events,
     life::transition,
     transaction::{Outcome, end_as},
 };
@@ -38,6 +40,8 @@ pub struct CartStep {
     /// The cart fails, and none of its lines can be recorded any more. It counts only if no other
     /// request has taken the cart over since it was read.
     pub is_settled: bool,
+    /// The admin who makes the step, for the journal of each line's item. `None`: no admin does.
+    pub actor: Option<Arc<str>>,
 }
 
 impl CartStep {
@@ -49,6 +53,7 @@ impl CartStep {
             payment: None,
             refusal: None,
             is_settled: false,
+            actor: None,
         }
     }
 
@@ -141,6 +146,7 @@ async fn apply(
     let moved = transition::make(
         transaction,
         moves.iter().collect(),
+        &actors(step, &moves),
         events.into_iter().collect(),
     )
     .await?;
@@ -203,6 +209,17 @@ fn moves(step: &CartStep, lines: &[Order]) -> Result<Vec<Transition>, LedgerErro
         .collect();
     moves.sort_unstable_by_key(|moved| moved.order.id);
     Ok(moves)
+}
+
+/// The admin of the step, for each line.
+fn actors(step: &CartStep, moves: &[Transition]) -> Actors {
+    let of = |actor: &Arc<str>| {
+        let lines = moves
+            .iter()
+            .map(|moved| (moved.order.id, Arc::clone(actor)));
+        lines.collect()
+    };
+    step.actor.as_ref().map(of).unwrap_or_default()
 }
 
 /// The cart after the step.

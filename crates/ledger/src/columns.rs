@@ -10,8 +10,9 @@ use sqlx::{FromRow, Row};
 use uuid::Uuid;
 
 use crate::{
-    Event, EventCursor, GoodAudit, JournalEntry, LedgerError, ListedItem, NewJournalEntry,
-    NewWebhook, Payer, PendingReturn, RefundState, Transfer, TransferState, Webhook,
+    Act, Event, EventCursor, GoodAudit, JournalEntry, LedgerError, ListedItem, NewAct,
+    NewJournalEntry, NewWebhook, Payer, PendingReturn, RefundState, Transfer, TransferState,
+    Webhook,
     convert::{json, parsed, quantity, timestamp, unreadable, unsigned, waves},
     events::order_ids,
     purge::PurgeState,
@@ -717,6 +718,36 @@ impl TryFrom<JournalColumns> for JournalEntry {
     }
 }
 
+/// A row of `service_journal`.
+pub(crate) struct ActColumns {
+    pub id: i64,
+    pub at_ms: i64,
+    pub actor: String,
+    pub action: String,
+    pub subject: Option<String>,
+    pub before: String,
+    pub after: String,
+}
+
+impl TryFrom<ActColumns> for Act {
+    type Error = LedgerError;
+
+    fn try_from(row: ActColumns) -> Result<Self, LedgerError> {
+        let act = NewAct {
+            actor: row.actor,
+            action: row.action,
+            subject: row.subject,
+            before: json("before", &row.before)?,
+            after: json("after", &row.after)?,
+        };
+        Ok(Self {
+            id: unsigned("service_journal.id", row.id)?,
+            at: timestamp("service_journal.at", row.at_ms)?,
+            act,
+        })
+    }
+}
+
 /// A row of `payments`.
 pub(crate) struct PaymentColumns {
     pub order_id: Uuid,
@@ -978,6 +1009,15 @@ from_row!(JournalColumns {
     actor,
     action,
     token,
+    before,
+    after
+});
+from_row!(ActColumns {
+    id,
+    at_ms,
+    actor,
+    action,
+    subject,
     before,
     after
 });

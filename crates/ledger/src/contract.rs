@@ -5,6 +5,7 @@
 //! [`Reading`] everything that only looks at the tables, [`Listing`] the lists of the API, [`EventLog`],
 //! [`Webhooks`] and [`Sinks`] what leaves the engine, [`Processes`] what runs. [`Ledger`] is all of them; its users hold an `Arc<dyn Ledger>`.
 
+mod acts;
 mod archives;
 mod carts;
 mod events;
@@ -25,6 +26,7 @@ use async_trait::async_trait;
 
 use crate::{DatabaseReport, LedgerError};
 pub use {
+    acts::Acts,
     archives::Archives,
     carts::Carts,
     events::EventLog,
@@ -50,6 +52,7 @@ pub trait Ledger:
     + OrderLife
     + Carts
     + StockOperations
+    + Acts
     + Archives
     + Purges
     + Audits

@@ -4,6 +4,7 @@
 //! outbox (`replay.rs`). Only this crate uses table names. It must not depend on Redis or HTTP:
 //! outbox entries reach it as [`domain::Entry`] values.
 
+mod acts;
 mod archive;
 mod carts;
 mod changes;
@@ -35,6 +36,7 @@ mod touched;
 mod transaction;
 mod webhooks;
 
+pub use acts::{Act, NewAct};
 pub use archive::{Archival, FinalAudit};
 pub use carts::{CartStep, CreatedCart, SteppedCart};
 pub use changes::{
@@ -43,15 +45,15 @@ pub use changes::{
 };
 pub use connect::{PoolSettings, connect, connect_again, connect_existing, connect_with};
 pub use contract::{
-    Archives, Audits, ByOrders, Carts, Claim, Created, EventLog, ItemTotals, Ledger, ListedItem,
-    Listing, LiveItem, OrderLife, Page, Processes, Purges, Reading, Recorded, Recording, Refunds,
-    SegmentReplay, SegmentRow, Sinks, StockOperations, Webhooks,
+    Acts, Archives, Audits, ByOrders, Carts, Claim, Created, EventLog, ItemTotals, Ledger,
+    ListedItem, Listing, LiveItem, OrderLife, Page, Processes, Purges, Reading, Recorded,
+    Recording, Refunds, SegmentReplay, SegmentRow, Sinks, StockOperations, Webhooks,
 };
 pub use erasure::Erased;
 pub use error::{LedgerError, NotWritable, ReadOnly};
 pub use events::{Event, EventCursor, EventKind, Events, InvalidCursor};
 pub use inspection::{DatabaseConnections, DatabaseReplica, DatabaseReport};
-pub use life::{PendingReturn, Transition};
+pub use life::{Actors, PendingReturn, Transition};
 pub use postgres::postgres_connections;
 pub use processes::{ProcessReport, ReportedLock, RequestCounts, SeenProcess};
 pub use purge::{GoodAudit, PurgeRequest, PurgeStep};

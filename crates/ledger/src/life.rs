@@ -3,6 +3,8 @@
 pub(crate) mod extension;
 pub(crate) mod transition;
 
+use std::{collections::BTreeMap, sync::Arc};
+
 use domain::{BuyerId, Order, OrderId, OrderState, PaymentId, Quantity, SegmentKey};
 
 /// A transition of an order, decided on the order as it was read.
@@ -15,6 +17,10 @@ pub struct Transition {
     /// The payment that comes with the transition. It applies only if no other order has it.
     pub payment: Option<PaymentId>,
 }
+
+/// The admins who end orders, by the order. The journal names each of them. An order that is not
+/// among them is ended by its buyer, its payment or the service.
+pub type Actors = BTreeMap<OrderId, Arc<str>>;
 
 /// Units of an ended order whose return by their segment the ledger has not recorded yet.
 #[derive(Debug, Clone, PartialEq, Eq)]

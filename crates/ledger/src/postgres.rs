@@ -1,5 +1,6 @@
 //! The ledger on PostgreSQL.
 
+mod acts;
 mod archive;
 mod carts;
 mod connections;

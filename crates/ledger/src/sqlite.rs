@@ -4,6 +4,7 @@
 //! queue. Between processes it is `BEGIN IMMEDIATE`, which waits for the write lock before it
 //! reads. A claim is therefore the write lock itself.
 
+mod acts;
 mod archive;
 mod carts;
 mod events;

@@ -3,9 +3,10 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use serde_json::json;
 use uuid::Uuid;
 
-use crate::EventCursor;
+use crate::{EventCursor, NewAct};
 
 /// A webhook to create.
 #[derive(Clone)]
@@ -29,6 +30,36 @@ impl fmt::Debug for NewWebhook {
             .field("kinds", &self.kinds)
             .finish_non_exhaustive()
     }
+}
+
+impl NewWebhook {
+    /// The entry of the service journal for what `actor` has done to the webhook. Of the URL it has
+    /// what comes before the path, and no account.
+    pub(crate) fn created_by(&self, actor: &str) -> NewAct {
+        NewAct {
+            after: json!({ "origin": origin(&self.url), "kinds": self.kinds }),
+            ..act_on(self.id, "create_webhook", actor)
+        }
+    }
+}
+
+/// The entry of the service journal for what `actor` has done to the webhook.
+pub(crate) fn act_on(id: Uuid, action: &str, actor: &str) -> NewAct {
+    NewAct {
+        actor: actor.into(),
+        action: action.into(),
+        subject: Some(id.to_string()),
+        before: json!({}),
+        after: json!({}),
+    }
+}
+
+/// Scheme, host and port of a URL.
+fn origin(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}")
 }
 
 /// A webhook and how far it has got.
@@ -67,4 +98,24 @@ pub struct FailedAttempt {
     pub error: String,
     /// When the event is sent again. `None`: the webhook is disabled.
     pub next_attempt_at: Option<Timestamp>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::origin;
+
+    #[test]
+    fn the_origin_has_neither_account_nor_path() {
+        let origins = [
+            ("https://shop.example/hook/s3cret", "https://shop.example"),
+            ("https://shop.example:8443", "https://shop.example:8443"),
+            ("https://ann:s3cret@shop.example/x", "https://shop.example"),
+            ("https://shop.example?token=s3cret", "https://shop.example"),
+            ("https://shop.example#s3cret@x", "https://shop.example"),
+            ("http://[::1]:9000/x@y", "http://[::1]:9000"),
+        ];
+        for (url, expected) in origins {
+            assert_eq!(origin(url), expected, "{url}");
+        }
+    }
 }

@@ -14,14 +14,15 @@ use crate::{
 };
 
 /// Makes the holds of the cart last `hold`, counted from when the first line took its units, and names
-/// the checkout session.
+/// the checkout session. `actor`: the admin whom the journal names.
 pub(crate) async fn extend(
     mut transaction: impl Statements,
     cart: &Cart,
     hold: Option<Duration>,
     session: Option<&SessionId>,
+    actor: Option<&str>,
 ) -> Result<Option<Cart>, LedgerError> {
-    let extended = apply(&mut transaction, cart, hold, session).await;
+    let extended = apply(&mut transaction, cart, hold, session, actor).await;
     end_as(transaction, extended).await
 }
 
@@ -30,6 +31,7 @@ async fn apply(
     cart: &Cart,
     hold: Option<Duration>,
     session: Option<&SessionId>,
+    actor: Option<&str>,
 ) -> Result<Outcome<Option<Cart>>, LedgerError> {
     let found = transaction.lock_cart(cart.id).await?;
     if cart.state != CartState::Held || found != Some((CartState::Held, cart.version)) {
@@ -58,6 +60,14 @@ async fn apply(
     transaction
         .write_cart(&after, due_at(&after, false))
         .await?;
+    if let Some(actor) = actor {
+        let of = |line: &Order| {
+            let expires_at = line.expires_at.max(after.expires_at);
+            extension::entry(line, expires_at, session, actor)
+        };
+        let entries: Vec<_> = lines.iter().map(of).collect();
+        transaction.note_all(&entries).await?;
+    }
     Ok(Outcome::Done(Some(after)))
 }
 

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::{Item, ItemId, ItemState};
 use serde_json::{Map, Value, json};
 
-use crate::{Changed, ItemChange, LedgerError, NewJournalEntry, events, transaction::end};
+use crate::{Changed, ItemChange, LedgerError, NewAct, NewJournalEntry, events, transaction::end};
 
 /// SQL statements of a transaction that changes an item.
 #[async_trait]
@@ -18,6 +18,12 @@ pub(crate) trait Statements: events::Statements {
 
     /// Adds an entry to the journal.
     async fn note(&mut self, entry: &NewJournalEntry) -> Result<(), LedgerError>;
+
+    /// Adds entries to the journal, in this order. Not called with an empty list.
+    async fn note_all(&mut self, entries: &[NewJournalEntry]) -> Result<(), LedgerError>;
+
+    /// Adds an entry to the service journal.
+    async fn note_act(&mut self, act: &NewAct) -> Result<(), LedgerError>;
 }
 
 /// Changes the item in the transaction.
@@ -102,6 +108,27 @@ fn entry(before: &Item, after: &Item, actor: &str) -> NewJournalEntry {
         token: None,
         before: only(&before_fields),
         after: only(&after_fields),
+    }
+}
+
+/// The journal entry for the creation of the item, with the values that it was created with.
+pub(crate) fn created_entry(item: &Item, actor: &str) -> NewJournalEntry {
+    let mut after = fields(item);
+    let terms = [
+        ("title", json!(item.title)),
+        ("stock", json!(item.stock)),
+        ("price", json!(item.price)),
+        ("currency", json!(item.currency)),
+        ("segments", json!(item.segments)),
+    ];
+    after.extend(terms.map(|(field, value)| (field.to_owned(), value)));
+    NewJournalEntry {
+        item: item.id.clone(),
+        actor: actor.into(),
+        action: "create".into(),
+        token: None,
+        before: json!({}),
+        after: Value::Object(after),
     }
 }
 

@@ -45,7 +45,9 @@ pub trait Carts: Send + Sync + 'static {
     /// never gets shorter.
     ///
     /// `None`, and nothing is changed: a concurrent change came first, or the cart is not held.
-    async fn extend_cart(&self, cart: &Cart, hold: Duration) -> Result<Option<Cart>, LedgerError>;
+    async fn extend_cart(&self, cart: &Cart, hold: Duration) -> Result<Option<Cart>, LedgerError> {
+        self.extend_cart_by(cart, Some(hold), None, None).await
+    }
 
     /// Names the checkout session in which the cart is being paid, if the cart still has this version
     /// and is held, and makes its holds last `hold` as [`Carts::extend_cart`] does. Every naming raises
@@ -55,6 +57,18 @@ pub trait Carts: Send + Sync + 'static {
         cart: &Cart,
         session: &SessionId,
         hold: Option<Duration>,
+    ) -> Result<Option<Cart>, LedgerError> {
+        self.extend_cart_by(cart, hold, Some(session), None).await
+    }
+
+    /// [`Carts::extend_cart`], or [`Carts::name_cart_session`] where there is a session. The journal of
+    /// each line's item gets an entry if an admin, `actor`, does it.
+    async fn extend_cart_by(
+        &self,
+        cart: &Cart,
+        hold: Option<Duration>,
+        session: Option<&SessionId>,
+        actor: Option<&str>,
     ) -> Result<Option<Cart>, LedgerError>;
 
     /// Carts that a reconciler has to look at by `now`, the longest due first.

@@ -5,7 +5,7 @@ use domain::{ItemId, Order, OrderId, OrderState, PaymentId, SessionId};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::{LedgerError, PendingReturn, Transition};
+use crate::{Actors, LedgerError, PendingReturn, Transition};
 
 /// What the order service and the expiry need: orders, their transitions, and pending returns.
 #[async_trait]
@@ -33,11 +33,21 @@ pub trait OrderLife: Send + Sync + 'static {
     /// Returns for each transition, in order, the order afterwards, or `None` if a concurrent
     /// change came first, or the payment belongs to another order or was returned; that order is then
     /// left as it is.
-    /// No order may occur twice.
+    /// No order may occur twice. The journal gets an entry for each transition that is made and whose
+    /// order is among `actors`.
+    async fn transition_by(
+        &self,
+        transitions: &[Transition],
+        actors: &Actors,
+    ) -> Result<Vec<Option<Order>>, LedgerError>;
+
+    /// [`OrderLife::transition_by`] where no admin makes a transition.
     async fn transition(
         &self,
         transitions: &[Transition],
-    ) -> Result<Vec<Option<Order>>, LedgerError>;
+    ) -> Result<Vec<Option<Order>>, LedgerError> {
+        self.transition_by(transitions, &Actors::new()).await
+    }
 
     /// Moves the deadline of a held order, if the order still has the version of `order`. Returns
     /// the order afterwards, or `None` if a concurrent change came first.
@@ -48,7 +58,9 @@ pub trait OrderLife: Send + Sync + 'static {
         &self,
         order: &Order,
         expires_at: Timestamp,
-    ) -> Result<Option<Order>, LedgerError>;
+    ) -> Result<Option<Order>, LedgerError> {
+        self.extend_by(order, expires_at, None, None).await
+    }
 
     /// [`OrderLife::extend`] that names the checkout session in which the order is being paid, too. The
     /// deadline may stay as it is.
@@ -61,6 +73,18 @@ pub trait OrderLife: Send + Sync + 'static {
         order: &Order,
         session: &SessionId,
         expires_at: Timestamp,
+    ) -> Result<Option<Order>, LedgerError> {
+        self.extend_by(order, expires_at, Some(session), None).await
+    }
+
+    /// [`OrderLife::extend`], or [`OrderLife::name_session`] where there is a session. The journal gets
+    /// an entry if an admin, `actor`, does it.
+    async fn extend_by(
+        &self,
+        order: &Order,
+        expires_at: Timestamp,
+        session: Option<&SessionId>,
+        actor: Option<&str>,
     ) -> Result<Option<Order>, LedgerError>;
 
     /// The checkout session that the order or the cart with this id has named last. To be read after

@@ -12,8 +12,18 @@ use crate::{
 #[async_trait]
 pub trait StockOperations: Send + Sync + 'static {
     /// Writes the item and a row for each segment with its share of the stock, or returns the item
-    /// that already has this id.
-    async fn create_item(&self, item: &Item) -> Result<Created, LedgerError>;
+    /// that already has this id. The journal of a new item begins with its creation by `actor`.
+    /// `None`: a program creates the item for itself, and the journal begins empty.
+    async fn create_item_by(
+        &self,
+        item: &Item,
+        actor: Option<&str>,
+    ) -> Result<Created, LedgerError>;
+
+    /// [`StockOperations::create_item_by`] for a program that creates an item for itself.
+    async fn create_item(&self, item: &Item) -> Result<Created, LedgerError> {
+        self.create_item_by(item, None).await
+    }
 
     /// Changes state, limit or window, with the next epoch and version, and adds a journal entry.
     /// A change that the item already has changes nothing.

@@ -12,18 +12,29 @@ use crate::{EventCursor, FailedAttempt, LedgerError, NewWebhook, Webhook};
 #[async_trait]
 pub trait Webhooks: Send + Sync + 'static {
     /// Creates a webhook that gets the events from now on, unless there are `at_most` already. Returns
-    /// whether it was created.
-    async fn add_webhook(&self, webhook: &NewWebhook, at_most: u32) -> Result<bool, LedgerError>;
+    /// whether it was created. The service journal names `actor`, and not the path of the URL, which
+    /// may hold a secret.
+    async fn add_webhook_by(
+        &self,
+        webhook: &NewWebhook,
+        at_most: u32,
+        actor: &str,
+    ) -> Result<bool, LedgerError>;
+
+    /// [`Webhooks::add_webhook_by`] for a program that serves itself.
+    async fn add_webhook(&self, webhook: &NewWebhook, at_most: u32) -> Result<bool, LedgerError> {
+        self.add_webhook_by(webhook, at_most, "stockade").await
+    }
 
     /// All webhooks, oldest first.
     async fn webhooks(&self) -> Result<Vec<Webhook>, LedgerError>;
 
-    /// Removes a webhook. Returns whether it existed.
-    async fn remove_webhook(&self, id: Uuid) -> Result<bool, LedgerError>;
+    /// Removes a webhook. Returns whether it existed. The service journal names `actor`.
+    async fn remove_webhook(&self, id: Uuid, actor: &str) -> Result<bool, LedgerError>;
 
     /// Makes the next attempt due now and enables a webhook that was disabled; it goes on where it
-    /// stopped. Returns whether it exists.
-    async fn enable_webhook(&self, id: Uuid) -> Result<bool, LedgerError>;
+    /// stopped. Returns whether it exists. The service journal names `actor`.
+    async fn enable_webhook(&self, id: Uuid, actor: &str) -> Result<bool, LedgerError>;
 
     /// Leases the enabled webhooks that no other publisher has leased, and extends the leases of
     /// this one. Returns all that it has.

@@ -2,23 +2,25 @@
 
 use domain::{Order, SessionId};
 use jiff::Timestamp;
+use serde_json::json;
 
 use super::transition::Statements;
 use crate::{
-    LedgerError,
+    LedgerError, NewJournalEntry,
     events::{self, NewEvent},
     transaction::{Outcome, end_as},
 };
 
 /// Moves the deadline in the transaction, and names the checkout session if there is one, if the order
-/// still has this version and is held.
+/// still has this version and is held. `actor`: the admin whom the journal names.
 pub(crate) async fn extend(
     mut transaction: impl Statements,
     order: &Order,
     expires_at: Timestamp,
     session: Option<&SessionId>,
+    actor: Option<&str>,
 ) -> Result<Option<Order>, LedgerError> {
-    let extended = apply(&mut transaction, order, expires_at, session).await;
+    let extended = apply(&mut transaction, order, expires_at, session, actor).await;
     end_as(transaction, extended).await
 }
 
@@ -27,6 +29,7 @@ async fn apply(
     order: &Order,
     expires_at: Timestamp,
     session: Option<&SessionId>,
+    actor: Option<&str>,
 ) -> Result<Outcome<Option<Order>>, LedgerError> {
     // First of all: this locks the order, so that of two sessions the later one is written last.
     if !make(transaction, &[order], expires_at, Vec::new()).await? {
@@ -37,7 +40,36 @@ async fn apply(
             .name_session(order.id.as_uuid(), session)
             .await?;
     }
+    if let Some(actor) = actor {
+        let entry = entry(order, expires_at, session, actor);
+        transaction.note(&entry).await?;
+    }
     Ok(Outcome::Done(Some(extended(order, expires_at))))
+}
+
+/// A journal entry for what an admin has done to the hold of an order.
+pub(crate) fn entry(
+    order: &Order,
+    expires_at: Timestamp,
+    session: Option<&SessionId>,
+    actor: &str,
+) -> NewJournalEntry {
+    let mut before = json!({ "order": order.id, "expires_at": order.expires_at });
+    if let Some(cart) = order.cart {
+        before["cart"] = json!(cart);
+    }
+    let mut after = json!({ "expires_at": expires_at });
+    if let Some(session) = session {
+        after["session"] = json!(session.as_str());
+    }
+    NewJournalEntry {
+        item: order.item.clone(),
+        actor: actor.into(),
+        action: "extend".into(),
+        token: None,
+        before,
+        after,
+    }
 }
 
 /// Moves the deadlines of orders, and raises their versions also where the deadline stays. `more`:

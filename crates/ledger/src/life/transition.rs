@@ -10,7 +10,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::{
-    LedgerError, NewJournalEntry, PendingReturn, Transition,
+    Actors, LedgerError, NewJournalEntry, PendingReturn, Transition,
     changes::item,
     events::{self, NewEvent},
     statements,
@@ -99,17 +99,19 @@ impl Moved {
 pub(crate) async fn transition(
     mut transaction: impl Statements,
     steps: &[Transition],
+    actors: &Actors,
 ) -> Result<Vec<Option<Order>>, LedgerError> {
-    let made = apply(&mut transaction, steps).await;
+    let made = apply(&mut transaction, steps, actors).await;
     end(transaction, made).await
 }
 
 async fn apply(
     transaction: &mut impl Statements,
     steps: &[Transition],
+    actors: &Actors,
 ) -> Result<Vec<Option<Order>>, LedgerError> {
     let valid = with_own_payment(transaction, valid(steps)).await?;
-    let mut orders = make(transaction, valid, Vec::new()).await?;
+    let mut orders = make(transaction, valid, actors, Vec::new()).await?;
     Ok(steps
         .iter()
         .map(|step| orders.remove(&step.order.id))
@@ -117,11 +119,12 @@ async fn apply(
 }
 
 /// Makes the transitions, which name distinct orders, are sorted by them, and whose payments are
-/// bound. Returns the orders that were moved, as they are afterwards. `more`: events that belong to
-/// these transitions, besides their own.
+/// bound. Returns the orders that were moved, as they are afterwards. `actors`: the admins whom the
+/// journal names. `more`: events that belong to these transitions, besides their own.
 pub(crate) async fn make(
     transaction: &mut impl Statements,
     valid: Vec<&Transition>,
+    actors: &Actors,
     more: Vec<NewEvent>,
 ) -> Result<BTreeMap<OrderId, Order>, LedgerError> {
     let segments: BTreeSet<_> = valid
@@ -152,6 +155,11 @@ pub(crate) async fn make(
     count(transaction, &made, &archived, &events).await?;
     for step in made.iter().filter(|step| step.to == OrderState::RefundDue) {
         transaction.note(&refund_due_entry(step)).await?;
+    }
+    let named = made.iter().filter_map(|step| act_entry(step, actors));
+    let named: Vec<_> = named.collect();
+    if !named.is_empty() {
+        transaction.note_all(&named).await?;
     }
     Ok(orders)
 }
@@ -237,6 +245,33 @@ fn refund_due_entry(step: &Transition) -> NewJournalEntry {
         before: json!({ "order": order.id, "state": step.order.state }),
         after: json!({ "state": order.state, "payment": order.payment }),
     }
+}
+
+/// A journal entry for what an admin has done to the order. `None`: no admin has.
+fn act_entry(step: &Transition, actors: &Actors) -> Option<NewJournalEntry> {
+    let actor = actors.get(&step.order.id)?;
+    let order = stepped_to(step);
+    let mut before = json!({ "order": order.id, "state": step.order.state });
+    if let Some(cart) = order.cart {
+        before["cart"] = json!(cart);
+    }
+    let mut after = json!({ "state": order.state });
+    if let Some(payment) = &order.payment {
+        after["payment"] = json!(payment);
+    }
+    Some(NewJournalEntry {
+        item: order.item,
+        actor: actor.as_ref().into(),
+        action: match step.to {
+            OrderState::Cancelled => "cancel",
+            OrderState::Refunded => "refund",
+            other => other.as_str(),
+        }
+        .into(),
+        token: None,
+        before,
+        after,
+    })
 }
 
 fn pending(order: &Order) -> PendingReturn {

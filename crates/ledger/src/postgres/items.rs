@@ -5,13 +5,13 @@ use domain::{Item, ItemId};
 use sqlx::{PgExecutor, PgPool};
 
 use super::{
-    Transaction,
+    Transaction, acts,
     events::{bind_events, insert_events},
     item_columns,
 };
 use crate::{
-    Created, JournalEntry, LedgerError, NewJournalEntry,
-    changes::item::Statements,
+    Created, JournalEntry, LedgerError, NewAct, NewJournalEntry,
+    changes::item::{Statements, created_entry},
     columns::{FencedColumns, ItemColumns, JournalColumns},
     convert::{as_created, json, limit, milliseconds, signed, unsigned, waves_column},
     error::check_fence,
@@ -20,9 +20,16 @@ use crate::{
     transaction::Transact,
 };
 
-pub(super) async fn create(pool: &PgPool, item: &Item) -> Result<Created, LedgerError> {
+pub(super) async fn create(
+    pool: &PgPool,
+    item: &Item,
+    actor: Option<&str>,
+) -> Result<Created, LedgerError> {
     let mut transaction = pool.begin().await?;
     let new = insert(&mut transaction, item).await?;
+    if let Some(actor) = actor.filter(|_| new) {
+        Statements::note(&mut transaction, &created_entry(item, actor)).await?;
+    }
     // Before the commit: an error after it would say that nothing was changed.
     let found = sqlx::query_as::<_, ItemColumns>(concat!(
         "SELECT ",
@@ -229,5 +236,31 @@ impl Statements for Transaction {
 
     async fn note(&mut self, entry: &NewJournalEntry) -> Result<(), LedgerError> {
         note(&mut **self, entry, None).await.map(drop)
+    }
+
+    async fn note_all(&mut self, entries: &[NewJournalEntry]) -> Result<(), LedgerError> {
+        let column = |of: fn(&NewJournalEntry) -> &str| entries.iter().map(of).collect::<Vec<_>>();
+        let texts = |of: fn(&NewJournalEntry) -> String| entries.iter().map(of).collect::<Vec<_>>();
+        let tokens = entries.iter().map(|entry| entry.token.map(signed));
+        sqlx::query(
+            "INSERT INTO journal (at, item, actor, action, token, before, after) \
+             SELECT to_timestamp($1::double precision / 1000), item, actor, action, token, before::jsonb, after::jsonb \
+             FROM UNNEST($2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::text[]) WITH ORDINALITY \
+               AS new (item, actor, action, token, before, after, place) ORDER BY place",
+        )
+        .bind(jiff::Timestamp::now().as_millisecond())
+        .bind(column(|entry| entry.item.as_str()))
+        .bind(column(|entry| &entry.actor))
+        .bind(column(|entry| &entry.action))
+        .bind(tokens.collect::<Vec<_>>())
+        .bind(texts(|entry| entry.before.to_string()))
+        .bind(texts(|entry| entry.after.to_string()))
+        .execute(&mut **self)
+        .await?;
+        Ok(())
+    }
+
+    async fn note_act(&mut self, act: &NewAct) -> Result<(), LedgerError> {
+        acts::note(&mut **self, act).await
     }
 }

@@ -15,7 +15,7 @@ use super::{
     order_columns,
 };
 use crate::{
-    LedgerError, OrderLife, PendingReturn, Transition,
+    Actors, LedgerError, OrderLife, PendingReturn, Transition,
     columns::{OrderColumns, ReturnColumns, reached_attempts, segment_key},
     convert::{column, parsed, signed},
     events::{EventRows, NewEvent},
@@ -57,28 +57,22 @@ impl OrderLife for PostgresLedger {
         due(&self.pool, item, now, at_most).await
     }
 
-    async fn transition(
+    async fn transition_by(
         &self,
         transitions: &[Transition],
+        actors: &Actors,
     ) -> Result<Vec<Option<Order>>, LedgerError> {
-        transition::transition(self.pool.begin().await?, transitions).await
+        transition::transition(self.pool.begin().await?, transitions, actors).await
     }
 
-    async fn extend(
+    async fn extend_by(
         &self,
         order: &Order,
         expires_at: Timestamp,
+        session: Option<&SessionId>,
+        actor: Option<&str>,
     ) -> Result<Option<Order>, LedgerError> {
-        extension::extend(self.pool.begin().await?, order, expires_at, None).await
-    }
-
-    async fn name_session(
-        &self,
-        order: &Order,
-        session: &SessionId,
-        expires_at: Timestamp,
-    ) -> Result<Option<Order>, LedgerError> {
-        extension::extend(self.pool.begin().await?, order, expires_at, Some(session)).await
+        extension::extend(self.pool.begin().await?, order, expires_at, session, actor).await
     }
 
     async fn named_session(&self, target: Uuid) -> Result<Option<SessionId>, LedgerError> {

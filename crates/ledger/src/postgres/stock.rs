@@ -19,8 +19,12 @@ use crate::{
 
 #[async_trait]
 impl StockOperations for PostgresLedger {
-    async fn create_item(&self, item: &Item) -> Result<Created, LedgerError> {
-        items::create(&self.pool, item).await
+    async fn create_item_by(
+        &self,
+        item: &Item,
+        actor: Option<&str>,
+    ) -> Result<Created, LedgerError> {
+        items::create(&self.pool, item, actor).await
     }
 
     async fn change_item(

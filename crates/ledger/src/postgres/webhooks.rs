@@ -4,12 +4,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use sqlx::postgres::PgQueryResult;
 use uuid::Uuid;
 
-use super::PostgresLedger;
+use super::{PostgresLedger, Transaction, acts};
 use crate::{
-    EventCursor, FailedAttempt, LedgerError, NewWebhook, Webhook, Webhooks,
-    columns::WebhookColumns, convert::signed, transaction::Transact,
+    EventCursor, FailedAttempt, LedgerError, NewAct, NewWebhook, Webhook, Webhooks,
+    columns::WebhookColumns,
+    convert::signed,
+    transaction::{Outcome, end_as},
+    webhooks::act_on,
 };
 
 macro_rules! webhook_columns {
@@ -26,7 +30,12 @@ impl Webhooks for PostgresLedger {
     ///
     /// The lock makes creations wait for each other, so that each counts the ones before it. It stops
     /// no publisher and no reader.
-    async fn add_webhook(&self, webhook: &NewWebhook, at_most: u32) -> Result<bool, LedgerError> {
+    async fn add_webhook_by(
+        &self,
+        webhook: &NewWebhook,
+        at_most: u32,
+        actor: &str,
+    ) -> Result<bool, LedgerError> {
         let mut transaction = self.pool.begin().await?;
         sqlx::query("LOCK TABLE webhooks IN SHARE UPDATE EXCLUSIVE MODE")
             .execute(&mut *transaction)
@@ -41,9 +50,8 @@ impl Webhooks for PostgresLedger {
         .bind(&webhook.secret)
         .bind(i64::from(at_most))
         .execute(&mut *transaction)
-        .await?;
-        Transact::commit(transaction).await?;
-        Ok(added.rows_affected() == 1)
+        .await;
+        noted(transaction, added, &webhook.created_by(actor)).await
     }
 
     async fn webhooks(&self) -> Result<Vec<Webhook>, LedgerError> {
@@ -55,17 +63,20 @@ impl Webhooks for PostgresLedger {
         all(rows.fetch_all(&self.pool).await?)
     }
 
-    async fn remove_webhook(&self, id: Uuid) -> Result<bool, LedgerError> {
+    async fn remove_webhook(&self, id: Uuid, actor: &str) -> Result<bool, LedgerError> {
+        let mut transaction = self.pool.begin().await?;
         let removed = sqlx::query("DELETE FROM webhooks WHERE id = $1").bind(id);
-        Ok(removed.execute(&self.pool).await?.rows_affected() == 1)
+        let removed = removed.execute(&mut *transaction).await;
+        noted(transaction, removed, &act_on(id, "remove_webhook", actor)).await
     }
 
-    async fn enable_webhook(&self, id: Uuid) -> Result<bool, LedgerError> {
+    async fn enable_webhook(&self, id: Uuid, actor: &str) -> Result<bool, LedgerError> {
+        let mut transaction = self.pool.begin().await?;
         let enabled = sqlx::query(
             "UPDATE webhooks SET disabled_at = NULL, failures = 0, failing_since = NULL, next_attempt_at = NULL WHERE id = $1",
         );
-        let enabled = enabled.bind(id).execute(&self.pool).await?;
-        Ok(enabled.rows_affected() == 1)
+        let enabled = enabled.bind(id).execute(&mut *transaction).await;
+        noted(transaction, enabled, &act_on(id, "enable_webhook", actor)).await
     }
 
     async fn lease_webhooks(
@@ -139,6 +150,24 @@ impl Webhooks for PostgresLedger {
 
 pub(super) fn milliseconds(lease: Duration) -> i64 {
     i64::try_from(lease.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Ends a transaction that was to change one webhook. Notes the act if there was one to change, and
+/// returns whether there was.
+async fn noted(
+    mut transaction: Transaction,
+    changed: Result<PgQueryResult, sqlx::Error>,
+    act: &NewAct,
+) -> Result<bool, LedgerError> {
+    let outcome = match changed {
+        Ok(changed) if changed.rows_affected() == 1 => {
+            let noted = acts::note(&mut *transaction, act).await;
+            noted.map(|()| Outcome::Done(true))
+        }
+        Ok(_) => Ok(Outcome::Unchanged(false)),
+        Err(error) => Err(error.into()),
+    };
+    end_as(transaction, outcome).await
 }
 
 fn all(rows: Vec<WebhookColumns<Vec<String>>>) -> Result<Vec<Webhook>, LedgerError> {

@@ -57,17 +57,14 @@ impl Carts for SqliteLedger {
         carts::step(self.write().await?, step).await
     }
 
-    async fn extend_cart(&self, cart: &Cart, hold: Duration) -> Result<Option<Cart>, LedgerError> {
-        carts::extension::extend(self.write().await?, cart, Some(hold), None).await
-    }
-
-    async fn name_cart_session(
+    async fn extend_cart_by(
         &self,
         cart: &Cart,
-        session: &SessionId,
         hold: Option<Duration>,
+        session: Option<&SessionId>,
+        actor: Option<&str>,
     ) -> Result<Option<Cart>, LedgerError> {
-        carts::extension::extend(self.write().await?, cart, hold, Some(session)).await
+        carts::extension::extend(self.write().await?, cart, hold, session, actor).await
     }
 
     async fn due_carts(&self, now: Timestamp, at_most: usize) -> Result<Vec<Cart>, LedgerError> {

@@ -4,10 +4,10 @@ use async_trait::async_trait;
 use domain::{Item, ItemId};
 use sqlx::{SqliteExecutor, SqlitePool};
 
-use super::{Transaction, item_columns};
+use super::{Transaction, acts, item_columns};
 use crate::{
-    Created, JournalEntry, LedgerError, NewJournalEntry,
-    changes::item::Statements,
+    Created, JournalEntry, LedgerError, NewAct, NewJournalEntry,
+    changes::item::{Statements, created_entry},
     columns::{FencedColumns, ItemColumns, JournalColumns},
     convert::{as_created, json, limit, milliseconds, signed, unsigned, waves_column},
     error::check_fence,
@@ -19,8 +19,12 @@ use crate::{
 pub(super) async fn create(
     mut transaction: Transaction,
     item: &Item,
+    actor: Option<&str>,
 ) -> Result<Created, LedgerError> {
     let new = insert(&mut transaction, item).await?;
+    if let Some(actor) = actor.filter(|_| new) {
+        transaction.note(&created_entry(item, actor)).await?;
+    }
     let found = sqlx::query_as::<_, ItemColumns>(concat!(
         "SELECT ",
         item_columns!(),
@@ -223,5 +227,16 @@ impl Statements for Transaction {
 
     async fn note(&mut self, entry: &NewJournalEntry) -> Result<(), LedgerError> {
         note(&mut **self, entry, None).await.map(drop)
+    }
+
+    async fn note_all(&mut self, entries: &[NewJournalEntry]) -> Result<(), LedgerError> {
+        for entry in entries {
+            note(&mut **self, entry, None).await?;
+        }
+        Ok(())
+    }
+
+    async fn note_act(&mut self, act: &NewAct) -> Result<(), LedgerError> {
+        acts::note(&mut **self, act).await
     }
 }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::{SqliteLedger, Transaction, hex, hex_list, json, order_columns};
 use crate::{
-    LedgerError, OrderLife, PendingReturn, Transition,
+    Actors, LedgerError, OrderLife, PendingReturn, Transition,
     columns::{OrderColumns, ReturnColumns, reached_attempts, segment_key},
     convert::{column, parsed, signed},
     events::{NewEvent, Statements as _},
@@ -53,28 +53,22 @@ impl OrderLife for SqliteLedger {
         due(&self.readers, item, now, at_most).await
     }
 
-    async fn transition(
+    async fn transition_by(
         &self,
         transitions: &[Transition],
+        actors: &Actors,
     ) -> Result<Vec<Option<Order>>, LedgerError> {
-        transition::transition(self.write().await?, transitions).await
+        transition::transition(self.write().await?, transitions, actors).await
     }
 
-    async fn extend(
+    async fn extend_by(
         &self,
         order: &Order,
         expires_at: Timestamp,
+        session: Option<&SessionId>,
+        actor: Option<&str>,
     ) -> Result<Option<Order>, LedgerError> {
-        extension::extend(self.write().await?, order, expires_at, None).await
-    }
-
-    async fn name_session(
-        &self,
-        order: &Order,
-        session: &SessionId,
-        expires_at: Timestamp,
-    ) -> Result<Option<Order>, LedgerError> {
-        extension::extend(self.write().await?, order, expires_at, Some(session)).await
+        extension::extend(self.write().await?, order, expires_at, session, actor).await
     }
 
     async fn named_session(&self, target: Uuid) -> Result<Option<SessionId>, LedgerError> {

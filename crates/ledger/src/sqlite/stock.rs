@@ -20,8 +20,12 @@ use crate::{
 
 #[async_trait]
 impl StockOperations for SqliteLedger {
-    async fn create_item(&self, item: &Item) -> Result<Created, LedgerError> {
-        items::create(self.write().await?, item).await
+    async fn create_item_by(
+        &self,
+        item: &Item,
+        actor: Option<&str>,
+    ) -> Result<Created, LedgerError> {
+        items::create(self.write().await?, item, actor).await
     }
 
     async fn change_item(

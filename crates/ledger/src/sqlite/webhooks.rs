@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use sqlx::sqlite::SqliteQueryResult;
 use uuid::Uuid;
 
-use super::{SqliteLedger, json};
+use super::{SqliteLedger, Transaction, acts, json};
 use crate::{
-    EventCursor, FailedAttempt, LedgerError, NewWebhook, Webhook, Webhooks,
+    EventCursor, FailedAttempt, LedgerError, NewAct, NewWebhook, Webhook, Webhooks,
     columns::WebhookColumns,
     convert::{signed, unreadable},
+    transaction::{Outcome, end_as},
+    webhooks::act_on,
 };
 
 macro_rules! webhook_columns {
@@ -23,7 +26,13 @@ macro_rules! webhook_columns {
 
 #[async_trait]
 impl Webhooks for SqliteLedger {
-    async fn add_webhook(&self, webhook: &NewWebhook, at_most: u32) -> Result<bool, LedgerError> {
+    async fn add_webhook_by(
+        &self,
+        webhook: &NewWebhook,
+        at_most: u32,
+        actor: &str,
+    ) -> Result<bool, LedgerError> {
+        let mut transaction = self.write().await?;
         let added = sqlx::query(
             "INSERT INTO webhooks (id, url, kinds, secret, seq) \
              SELECT ?, ?, ?, ?, coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0) \
@@ -34,9 +43,9 @@ impl Webhooks for SqliteLedger {
         .bind(json(&webhook.kinds)?)
         .bind(&webhook.secret)
         .bind(at_most)
-        .execute(&self.writer)
-        .await?;
-        Ok(added.rows_affected() == 1)
+        .execute(&mut *transaction)
+        .await;
+        noted(transaction, added, &webhook.created_by(actor)).await
     }
 
     async fn webhooks(&self) -> Result<Vec<Webhook>, LedgerError> {
@@ -48,17 +57,20 @@ impl Webhooks for SqliteLedger {
         all(rows.fetch_all(&self.readers).await?)
     }
 
-    async fn remove_webhook(&self, id: Uuid) -> Result<bool, LedgerError> {
+    async fn remove_webhook(&self, id: Uuid, actor: &str) -> Result<bool, LedgerError> {
+        let mut transaction = self.write().await?;
         let removed = sqlx::query("DELETE FROM webhooks WHERE id = ?").bind(id);
-        Ok(removed.execute(&self.writer).await?.rows_affected() == 1)
+        let removed = removed.execute(&mut *transaction).await;
+        noted(transaction, removed, &act_on(id, "remove_webhook", actor)).await
     }
 
-    async fn enable_webhook(&self, id: Uuid) -> Result<bool, LedgerError> {
+    async fn enable_webhook(&self, id: Uuid, actor: &str) -> Result<bool, LedgerError> {
+        let mut transaction = self.write().await?;
         let enabled = sqlx::query(
             "UPDATE webhooks SET disabled_at = NULL, failures = 0, failing_since = NULL, next_attempt_at = NULL WHERE id = ?",
         );
-        let enabled = enabled.bind(id).execute(&self.writer).await?;
-        Ok(enabled.rows_affected() == 1)
+        let enabled = enabled.bind(id).execute(&mut *transaction).await;
+        noted(transaction, enabled, &act_on(id, "enable_webhook", actor)).await
     }
 
     /// Looks first: the file has one writer at a time, and mostly no lease has to change.
@@ -134,6 +146,24 @@ impl Webhooks for SqliteLedger {
         .await?;
         Ok(noted.rows_affected() == 1)
     }
+}
+
+/// Ends a transaction that was to change one webhook. Notes the act if there was one to change, and
+/// returns whether there was.
+async fn noted(
+    mut transaction: Transaction,
+    changed: Result<SqliteQueryResult, sqlx::Error>,
+    act: &NewAct,
+) -> Result<bool, LedgerError> {
+    let outcome = match changed {
+        Ok(changed) if changed.rows_affected() == 1 => {
+            let noted = acts::note(&mut *transaction, act).await;
+            noted.map(|()| Outcome::Done(true))
+        }
+        Ok(_) => Ok(Outcome::Unchanged(false)),
+        Err(error) => Err(error.into()),
+    };
+    end_as(transaction, outcome).await
 }
 
 fn all(rows: Vec<WebhookColumns<String>>) -> Result<Vec<Webhook>, LedgerError> {

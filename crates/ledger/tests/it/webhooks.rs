@@ -59,8 +59,8 @@ async fn a_webhook_starts_with_the_events_to_come(env: &TestEnv) {
         page.iter().any(|event| event.item == later.id)
     })
     .await;
-    assert!(ledger.remove_webhook(new.id).await.unwrap());
-    assert!(!ledger.remove_webhook(new.id).await.unwrap());
+    assert!(ledger.remove_webhook(new.id, "eve").await.unwrap());
+    assert!(!ledger.remove_webhook(new.id, "eve").await.unwrap());
 }
 
 /// Creations at the same moment, by two processes.
@@ -76,7 +76,12 @@ async fn there_are_never_more_webhooks_than_allowed(env: &TestEnv) {
     assert_eq!(created.iter().filter(|created| **created).count(), 3);
     let all = ledgers[0].webhooks().await.unwrap();
     assert_eq!(all.len(), 3);
-    assert!(ledgers[0].remove_webhook(all[0].webhook.id).await.unwrap());
+    assert!(
+        ledgers[0]
+            .remove_webhook(all[0].webhook.id, "eve")
+            .await
+            .unwrap()
+    );
     let add = async || ledgers[1].add_webhook(&webhook(), AT_MOST).await.unwrap();
     assert!(add().await, "one was removed");
     assert!(!add().await);
@@ -160,8 +165,8 @@ async fn a_failed_attempt_is_noted_until_one_succeeds(env: &TestEnv) {
             .unwrap()
             .is_empty()
     );
-    assert!(ledger.enable_webhook(new.id).await.unwrap());
-    assert!(!ledger.enable_webhook(Uuid::new_v4()).await.unwrap());
+    assert!(ledger.enable_webhook(new.id, "eve").await.unwrap());
+    assert!(!ledger.enable_webhook(Uuid::new_v4(), "eve").await.unwrap());
     let leased = ledger.lease_webhooks(publisher, LEASE).await.unwrap();
     assert_eq!(leased.len(), 1);
     assert_eq!((leased[0].failures, leased[0].disabled_at), (0, None));

@@ -239,7 +239,7 @@ async fn a_receiver_that_fails_for_too_long_is_disabled_and_goes_on_after_it_was
     publisher.stop().await;
     receiver.forget_behaviour();
     let publisher = env.publish(settings()).await;
-    assert!(env.ledger.enable_webhook(webhook).await.unwrap());
+    assert!(env.ledger.enable_webhook(webhook, "eve").await.unwrap());
     let ids = env.ids(&item, 2).await;
     env.has(&receiver, &ids).await;
     publisher.stop().await;

@@ -16,13 +16,14 @@ use domain::{
 };
 use jiff::Timestamp;
 use ledger::{
-    Archival, Archives, Audits, CartStep, Carts, Changed, Claim, Created, CreatedCart, Erased,
-    EventCursor, EventLog, Events, FailedAttempt, FinalAudit, GoodAudit, ItemChange, ItemTotals,
-    JournalEntry, KnownSink, Ledger, LedgerError, ListedItem, Listing, LiveItem, NewJournalEntry,
-    NewWebhook, NotedRefund, OrderLife, Page, PaymentReturn, PendingReturn, ProcessReport,
-    Processes, PurgeRequest, PurgeStep, Purges, Reading, Recorded, Recording, RefundReport,
-    Refunds, Repair, RequestCounts, ReturnedPayment, SeenProcess, SegmentRow, Sinks, SteppedCart,
-    StockChange, StockOperations, Transfer, TransferPlan, Transition, Webhook, Webhooks,
+    Act, Actors, Acts, Archival, Archives, Audits, CartStep, Carts, Changed, Claim, Created,
+    CreatedCart, Erased, EventCursor, EventLog, Events, FailedAttempt, FinalAudit, GoodAudit,
+    ItemChange, ItemTotals, JournalEntry, KnownSink, Ledger, LedgerError, ListedItem, Listing,
+    LiveItem, NewAct, NewJournalEntry, NewWebhook, NotedRefund, OrderLife, Page, PaymentReturn,
+    PendingReturn, ProcessReport, Processes, PurgeRequest, PurgeStep, Purges, Reading, Recorded,
+    Recording, RefundReport, Refunds, Repair, RequestCounts, ReturnedPayment, SeenProcess,
+    SegmentRow, Sinks, SteppedCart, StockChange, StockOperations, Transfer, TransferPlan,
+    Transition, Webhook, Webhooks,
 };
 use testkit::eventually;
 use tokio::sync::Semaphore;
@@ -166,12 +167,13 @@ impl OrderLife for UnresponsiveLedger {
         Ok(due)
     }
 
-    async fn transition(
+    async fn transition_by(
         &self,
         transitions: &[Transition],
+        actors: &Actors,
     ) -> Result<Vec<Option<Order>>, LedgerError> {
         answer(&self.transition_calls).await;
-        self.ledger.transition(transitions).await
+        self.ledger.transition_by(transitions, actors).await
     }
 
     async fn pending_returns(
@@ -183,21 +185,16 @@ impl OrderLife for UnresponsiveLedger {
         self.ledger.pending_returns(item, before, at_most).await
     }
 
-    async fn extend(
+    async fn extend_by(
         &self,
         order: &Order,
         expires_at: Timestamp,
+        session: Option<&SessionId>,
+        actor: Option<&str>,
     ) -> Result<Option<Order>, LedgerError> {
-        self.ledger.extend(order, expires_at).await
-    }
-
-    async fn name_session(
-        &self,
-        order: &Order,
-        session: &SessionId,
-        expires_at: Timestamp,
-    ) -> Result<Option<Order>, LedgerError> {
-        self.ledger.name_session(order, session, expires_at).await
+        self.ledger
+            .extend_by(order, expires_at, session, actor)
+            .await
     }
 
     async fn named_session(&self, target: Uuid) -> Result<Option<SessionId>, LedgerError> {
@@ -246,17 +243,14 @@ impl Carts for UnresponsiveLedger {
         self.ledger.step_cart(step).await
     }
 
-    async fn extend_cart(&self, cart: &Cart, hold: Duration) -> Result<Option<Cart>, LedgerError> {
-        self.ledger.extend_cart(cart, hold).await
-    }
-
-    async fn name_cart_session(
+    async fn extend_cart_by(
         &self,
         cart: &Cart,
-        session: &SessionId,
         hold: Option<Duration>,
+        session: Option<&SessionId>,
+        actor: Option<&str>,
     ) -> Result<Option<Cart>, LedgerError> {
-        self.ledger.name_cart_session(cart, session, hold).await
+        self.ledger.extend_cart_by(cart, hold, session, actor).await
     }
 
     async fn due_carts(&self, now: Timestamp, at_most: usize) -> Result<Vec<Cart>, LedgerError> {
@@ -300,8 +294,12 @@ impl Recording for UnresponsiveLedger {
 
 #[async_trait]
 impl StockOperations for UnresponsiveLedger {
-    async fn create_item(&self, item: &Item) -> Result<Created, LedgerError> {
-        self.ledger.create_item(item).await
+    async fn create_item_by(
+        &self,
+        item: &Item,
+        actor: Option<&str>,
+    ) -> Result<Created, LedgerError> {
+        self.ledger.create_item_by(item, actor).await
     }
 
     async fn change_item(
@@ -532,20 +530,25 @@ impl EventLog for UnresponsiveLedger {
 
 #[async_trait]
 impl Webhooks for UnresponsiveLedger {
-    async fn add_webhook(&self, webhook: &NewWebhook, at_most: u32) -> Result<bool, LedgerError> {
-        self.ledger.add_webhook(webhook, at_most).await
+    async fn add_webhook_by(
+        &self,
+        webhook: &NewWebhook,
+        at_most: u32,
+        actor: &str,
+    ) -> Result<bool, LedgerError> {
+        self.ledger.add_webhook_by(webhook, at_most, actor).await
     }
 
     async fn webhooks(&self) -> Result<Vec<Webhook>, LedgerError> {
         self.ledger.webhooks().await
     }
 
-    async fn remove_webhook(&self, id: Uuid) -> Result<bool, LedgerError> {
-        self.ledger.remove_webhook(id).await
+    async fn remove_webhook(&self, id: Uuid, actor: &str) -> Result<bool, LedgerError> {
+        self.ledger.remove_webhook(id, actor).await
     }
 
-    async fn enable_webhook(&self, id: Uuid) -> Result<bool, LedgerError> {
-        self.ledger.enable_webhook(id).await
+    async fn enable_webhook(&self, id: Uuid, actor: &str) -> Result<bool, LedgerError> {
+        self.ledger.enable_webhook(id, actor).await
     }
 
     async fn lease_webhooks(
@@ -635,6 +638,21 @@ impl Processes for UnresponsiveLedger {
         items: &[ItemId],
     ) -> Result<Vec<(ItemId, RequestCounts)>, LedgerError> {
         self.ledger.request_counts(items).await
+    }
+}
+
+#[async_trait]
+impl Acts for UnresponsiveLedger {
+    async fn note_act(&self, act: &NewAct) -> Result<(), LedgerError> {
+        self.ledger.note_act(act).await
+    }
+
+    async fn list_acts(
+        &self,
+        before: Option<u64>,
+        at_most: usize,
+    ) -> Result<Page<Act, u64>, LedgerError> {
+        self.ledger.list_acts(before, at_most).await
     }
 }
 

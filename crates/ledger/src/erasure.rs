@@ -1,31 +1,30 @@
 //! Erasing the name of a buyer, for every database.
 //!
-//! A keyed hash replaces the name at archived items. At other items the name has to stay: it selects
-//! the home segment of its orders, which counts them and must remember them after a repair. A cart that
-//! has failed has no units anywhere, and loses the name once none of its lines can be recorded any
-//! more.
+//! A random name replaces the name at archived items. It is made for one erasure and follows from
+//! nothing, so no list of candidate names leads back from it. At other items the name has to stay: it
+//! selects the home segment of its orders, which counts them and must remember them after a repair. A
+//! cart that has failed has no units anywhere, and loses the name once none of its lines can be
+//! recorded any more.
+//!
+//! The ids of the orders and carts still follow from the name, without a key
+//! ([`domain::OrderId`], [`domain::CartId`]). A list of candidate names finds the right one by them,
+//! until a purge deletes the rows.
 
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use domain::{BuyerId, ItemId};
-use ring::{
-    hmac,
-    rand::{SecureRandom, SystemRandom},
-};
+use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::json;
 
 use crate::{
-    LedgerError, NewJournalEntry,
+    LedgerError, NewAct, NewJournalEntry,
     changes::item,
     transaction::{Outcome, end_as},
 };
 
-/// Length of the key, in bytes.
-pub(crate) const KEY_LENGTH: usize = 32;
-
-/// Bytes of the hash that stand in place of the name.
-const HASH_LENGTH: usize = 16;
+/// Random bytes of the name that stands in place of the buyer's.
+const NAME_LENGTH: usize = 16;
 
 /// Result of an erasure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,8 +51,9 @@ pub(crate) trait Statements: item::Statements {
     /// failed carts that may still get a line there.
     async fn orders_of(&mut self, buyer: &BuyerId) -> Result<(u64, u64), LedgerError>;
 
-    /// Stores the key if there is none, and returns the one that is stored.
-    async fn erasure_key(&mut self, new: &[u8]) -> Result<Vec<u8>, LedgerError>;
+    /// Deletes the key with which earlier releases made the names of erased buyers. Without it these
+    /// names follow from nothing, too.
+    async fn forget_erasure_key(&mut self) -> Result<(), LedgerError>;
 
     /// Replaces the name in the orders at archived items, and in the carts that have failed and are
     /// settled, or all of whose items are archived.
@@ -61,7 +61,7 @@ pub(crate) trait Statements: item::Statements {
     async fn replace_buyer(
         &mut self,
         buyer: &BuyerId,
-        hash: &str,
+        name: &str,
     ) -> Result<Vec<ItemId>, LedgerError>;
 }
 
@@ -84,8 +84,8 @@ async fn apply(
     if held > 0 {
         return Ok(Outcome::Unchanged(Erased::Held { orders: held }));
     }
-    let key = transaction.erasure_key(&new_key()?).await?;
-    let items = transaction.replace_buyer(buyer, &hash(&key, buyer)).await?;
+    transaction.forget_erasure_key().await?;
+    let items = transaction.replace_buyer(buyer, &random_name()?).await?;
     let mut by_item: BTreeMap<&ItemId, u64> = BTreeMap::new();
     for item in &items {
         *by_item.entry(item).or_default() += 1;
@@ -94,25 +94,18 @@ async fn apply(
         transaction.note(&entry(item, orders, actor)).await?;
     }
     let orders = items.len() as u64;
+    transaction.note_act(&act(orders, kept, actor)).await?;
     Ok(Outcome::Done(Erased::Done { orders, kept }))
 }
 
-fn new_key() -> Result<[u8; KEY_LENGTH], LedgerError> {
-    let mut key = [0; KEY_LENGTH];
-    SystemRandom::new()
-        .fill(&mut key)
-        .map_err(|_| LedgerError::Random)?;
-    Ok(key)
-}
-
 /// What replaces the name.
-fn hash(key: &[u8], buyer: &BuyerId) -> String {
-    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
-    let tag = hmac::sign(&key, buyer.as_str().as_bytes());
-    let hex = tag.as_ref()[..HASH_LENGTH]
-        .iter()
-        .map(|byte| format!("{byte:02x}"));
-    format!("erased-{}", hex.collect::<String>())
+fn random_name() -> Result<String, LedgerError> {
+    let mut random = [0; NAME_LENGTH];
+    SystemRandom::new()
+        .fill(&mut random)
+        .map_err(|_| LedgerError::Random)?;
+    let hex = random.iter().map(|byte| format!("{byte:02x}"));
+    Ok(format!("erased-{}", hex.collect::<String>()))
 }
 
 /// The journal gets the number of orders, and no name.
@@ -127,19 +120,28 @@ fn entry(item: &ItemId, orders: u64, actor: &str) -> NewJournalEntry {
     }
 }
 
+/// The service journal gets every erasure, also one that has found no order.
+fn act(orders: u64, kept: u64, actor: &str) -> NewAct {
+    NewAct {
+        actor: actor.into(),
+        action: "erase_buyer".into(),
+        subject: None,
+        before: json!({}),
+        after: json!({ "orders": orders, "kept": kept }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use domain::BuyerId;
 
-    use super::{KEY_LENGTH, hash};
+    use super::random_name;
 
     #[test]
-    fn the_hash_depends_on_the_buyer_and_the_key_and_is_a_buyers_name() {
-        let of = |key: u8, buyer: &str| hash(&[key; KEY_LENGTH], &BuyerId::new(buyer).unwrap());
-        assert_eq!(of(1, "ann"), of(1, "ann"));
-        assert_ne!(of(1, "ann"), of(1, "bob"));
-        assert_ne!(of(1, "ann"), of(2, "ann"));
-        assert_eq!(of(1, "ann").len(), "erased-".len() + 32);
-        BuyerId::new(of(1, "ann")).unwrap();
+    fn each_erasure_has_its_own_name_which_a_buyer_can_have() {
+        let [first, second] = [random_name(), random_name()].map(Result::unwrap);
+        assert_ne!(first, second);
+        assert_eq!(first.len(), "erased-".len() + 32);
+        BuyerId::new(first).unwrap();
     }
 }

@@ -35,7 +35,8 @@ pub trait Archives: Send + Sync + 'static {
     /// The last audit of the item. `None`: it is not archived.
     async fn final_audit(&self, id: &ItemId) -> Result<Option<FinalAudit>, LedgerError>;
 
-    /// Replaces the buyer's name in the orders at archived items by a keyed hash, and journals the
-    /// number of orders for `actor`. Reads every order of the ledger. A repeat changes nothing.
+    /// Replaces the buyer's name in the orders at archived items by a random one, and journals the
+    /// number of orders for `actor`, there and in the service journal. Reads every order of the
+    /// ledger. A repeat changes no order.
     async fn erase_buyer(&self, buyer: &BuyerId, actor: &str) -> Result<Erased, LedgerError>;
 }

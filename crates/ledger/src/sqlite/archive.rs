@@ -148,28 +148,24 @@ impl erasure::Statements for Transaction {
         Ok((unsigned("orders", held)?, unsigned("orders", kept)?))
     }
 
-    async fn erasure_key(&mut self, new: &[u8]) -> Result<Vec<u8>, LedgerError> {
-        sqlx::query(
-            "INSERT INTO erasure_keys (id, key) VALUES (1, ?1) ON CONFLICT (id) DO NOTHING",
-        )
-        .bind(new)
-        .execute(&mut **self)
-        .await?;
-        let key = sqlx::query_scalar::<_, Vec<u8>>("SELECT key FROM erasure_keys WHERE id = 1");
-        Ok(key.fetch_one(&mut **self).await?)
+    async fn forget_erasure_key(&mut self) -> Result<(), LedgerError> {
+        sqlx::query("DELETE FROM erasure_keys")
+            .execute(&mut **self)
+            .await?;
+        Ok(())
     }
 
     async fn replace_buyer(
         &mut self,
         buyer: &BuyerId,
-        hash: &str,
+        name: &str,
     ) -> Result<Vec<ItemId>, LedgerError> {
         let items = sqlx::query_scalar::<_, String>(
             "UPDATE orders SET buyer = ?2 WHERE buyer = ?1 AND EXISTS (SELECT 1 FROM items WHERE items.id = orders.item AND archived_at IS NOT NULL) RETURNING item",
         );
         let items = items
             .bind(buyer.as_str())
-            .bind(hash)
+            .bind(name)
             .fetch_all(&mut **self)
             .await?;
         let carts = sqlx::query(
@@ -179,7 +175,7 @@ impl erasure::Statements for Transaction {
         let [first, last] = CartId::range_of(buyer);
         carts
             .bind(buyer.as_str())
-            .bind(hash)
+            .bind(name)
             .bind(first.as_uuid())
             .bind(last.as_uuid())
             .execute(&mut **self)

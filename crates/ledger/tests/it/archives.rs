@@ -6,7 +6,7 @@ use std::sync::Arc;
 use domain::{Item, ItemState, OrderState, TransferId};
 use ledger::{Archival, Changed, Erased, ItemChange, Ledger, LedgerError, StockChange, StockPart};
 use serde_json::json;
-use testkit::{buyer, on_both_databases};
+use testkit::{Backend, buyer, on_both_databases};
 use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::env::{TestEnv, counters, happen, order, order_id, release, segment, step, take};
@@ -15,7 +15,8 @@ on_both_databases!(crate::env::run:
     an_archived_item_is_out_of_the_workers_lists_and_cannot_change,
     an_item_with_anything_open_is_not_archived,
     a_refund_and_an_archive_at_once_leave_every_unit_counted,
-    concurrent_erasures_use_one_key,
+    concurrent_erasures_erase_each_order_once,
+    a_name_that_was_erased_follows_from_nothing_that_is_stored,
 );
 
 async fn set(ledger: &dyn Ledger, item: &Item, state: ItemState) -> Item {
@@ -167,7 +168,7 @@ async fn a_refund_and_an_archive_at_once_leave_every_unit_counted(env: &TestEnv)
     }
 }
 
-async fn concurrent_erasures_use_one_key(env: &TestEnv) {
+async fn concurrent_erasures_erase_each_order_once(env: &TestEnv) {
     let ledger = env.ledger().await;
     let mut erasing = JoinSet::new();
     for n in 0..8 {
@@ -197,4 +198,42 @@ async fn concurrent_erasures_use_one_key(env: &TestEnv) {
         .unwrap();
     let refused = ledger.erase_buyer(&buyer(0), "eve").await.unwrap();
     assert_eq!(refused, Erased::Held { orders: 1 });
+}
+
+async fn a_name_that_was_erased_follows_from_nothing_that_is_stored(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    // As a process of an earlier release has left it.
+    let zeros = match env.backend {
+        Backend::Sqlite => "zeroblob(32)",
+        Backend::Postgres => "decode(repeat('00', 32), 'hex')",
+    };
+    let stored = format!("INSERT INTO erasure_keys (id, key) VALUES (1, {zeros})");
+    assert_eq!(env.sql(&stored).await.unwrap(), 1);
+    let mut names = Vec::new();
+    for name in ["vase", "jug"] {
+        let item = sold(env, &*ledger, name).await;
+        let archival = archival(&*ledger, &item, 1).await;
+        assert!(ledger.archive(&archival).await.unwrap());
+        let erased = ledger.erase_buyer(&buyer(0), "eve").await.unwrap();
+        assert_eq!(erased, Erased::Done { orders: 1, kept: 0 });
+        let order = ledger.order(order_id(&item, 0)).await.unwrap().unwrap();
+        names.push(order.buyer);
+    }
+    assert_ne!(
+        names[0], names[1],
+        "a stored key would make one name of one buyer"
+    );
+    let keys = env.sql("DELETE FROM erasure_keys").await.unwrap();
+    assert_eq!(keys, 0, "the key of the earlier release is gone");
+    let acts = ledger.list_acts(None, 9).await.unwrap().rows;
+    assert_eq!(acts.len(), 2);
+    for entry in acts {
+        let (act, text) = (&entry.act, format!("{entry:?}"));
+        assert_eq!((&*act.actor, &*act.action), ("eve", "erase_buyer"));
+        assert_eq!(
+            (&act.subject, &act.after),
+            (&None, &json!({ "orders": 1, "kept": 0 }))
+        );
+        assert!(!text.contains(buyer(0).as_str()), "{text}");
+    }
 }

@@ -1,12 +1,14 @@
 //! The operations of the API without HTTP: items and orders over `stock` and `ledger`.
 
 mod archive;
+mod caller;
 mod carts;
 mod hold;
 mod items;
 mod life;
 mod lists;
 mod orders;
+mod placers;
 mod price;
 mod purge;
 mod readiness;
@@ -34,6 +36,7 @@ use stock::{ItemStock, Stock, StockError};
 use tokio::time::Instant;
 
 pub use archive::ArchiveRequested;
+pub use caller::Caller;
 pub use carts::{CartEnded, CartExtended, CartPaid, CartPlaced, CartPlacement};
 pub use hold::{Extended, HoldChange};
 pub use items::{ItemView, SegmentView, StockRequest, StockSet, Stocked};
@@ -46,6 +49,7 @@ pub use readiness::NotReady;
 pub use refunds::{MoneyReturned, Payable};
 pub use sessions::SessionEnd;
 
+use placers::Placers;
 use readiness::Readiness;
 use requests::{ItemRequests, Requests};
 use transitions::Transitions;
@@ -161,6 +165,7 @@ pub struct Engine {
     items: Cache<ItemId, Arc<KnownItem>, UnitWeighter, ahash::RandomState>,
     /// What came of the requests for each item.
     requests: Requests,
+    placers: Placers,
     /// Ids that no item had a moment ago, so that orders for them cost one statement in
     /// [`UNKNOWN_LIFETIME`].
     unknown: moka::sync::Cache<ItemId, ()>,
@@ -208,6 +213,7 @@ impl Engine {
             readiness: Readiness::default(),
             items,
             requests: Requests::default(),
+            placers: Placers::default(),
             unknown: moka::sync::Cache::builder()
                 .max_capacity(ITEM_CACHE_MAX)
                 .time_to_live(UNKNOWN_LIFETIME)

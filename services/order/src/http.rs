@@ -208,6 +208,7 @@ fn api() -> Router<App> {
         .route("/v1/items/{item}/audit", get(items::audit))
         // Where buyers call, because the problems that they get refer to it.
         .route(problems::PATH, get(problems::page))
+        .route("/v1/journal", get(lists::service_journal))
         .route("/v1/events", get(events::list))
         .route(
             "/v1/webhooks",

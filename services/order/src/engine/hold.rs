@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use domain::{BuyerId, CartId, Order, OrderId, OrderState, SessionId};
+use domain::{CartId, Order, OrderId, OrderState, SessionId};
 use jiff::Timestamp;
 
-use super::{Engine, EngineError};
+use super::{Caller, Engine, EngineError};
 
 /// What a request changes of a hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,32 +42,31 @@ pub enum Extended {
 
 impl Engine {
     /// Extends the hold so that it ends so many seconds after the order was created, and names the
-    /// checkout session. A hold never gets shorter. `buyer` must be the buyer of the order (`None`: any
-    /// buyer).
+    /// checkout session. A hold never gets shorter.
     pub async fn extend(
         &self,
         id: OrderId,
-        buyer: Option<&BuyerId>,
+        caller: &Caller,
         change: &HoldChange,
     ) -> Result<Extended, EngineError> {
-        self.with_timeout(self.extend_or_wait(id, buyer, change))
+        self.with_timeout(self.extend_or_wait(id, caller, change))
             .await
     }
 
     async fn extend_or_wait(
         &self,
         id: OrderId,
-        buyer: Option<&BuyerId>,
+        caller: &Caller,
         change: &HoldChange,
     ) -> Result<Extended, EngineError> {
         let mut rounds = self.rounds();
         while let Some(until) = rounds.begin() {
             let order = rounds.end(self.recorded_order(id, until).await)?;
-            let order = order.filter(|order| buyer.is_none_or(|buyer| *buyer == order.buyer));
+            let order = order.filter(|order| caller.may_change(&order.buyer));
             let Some(order) = order else {
                 return Ok(Extended::NotFound);
             };
-            if let Some(extended) = rounds.end(self.try_extend(order, change).await)? {
+            if let Some(extended) = rounds.end(self.try_extend(order, caller, change).await)? {
                 return Ok(extended);
             }
         }
@@ -78,6 +77,7 @@ impl Engine {
     async fn try_extend(
         &self,
         order: Order,
+        caller: &Caller,
         change: &HoldChange,
     ) -> Result<Option<Extended>, EngineError> {
         if let Some(cart) = order.cart {
@@ -95,11 +95,13 @@ impl Engine {
         }
         let wanted = change.seconds.map(|seconds| end(&order, seconds));
         let expires_at = wanted.map_or(order.expires_at, |wanted| wanted.max(order.expires_at));
-        let extended = match self.session_to_name(order.id.as_uuid(), change).await? {
-            Some(session) => self.ledger.name_session(&order, session, expires_at).await,
-            None if expires_at == order.expires_at => Ok(Some(order)),
-            None => self.ledger.extend(&order, expires_at).await,
-        };
+        let session = self.session_to_name(order.id.as_uuid(), change).await?;
+        if session.is_none() && expires_at == order.expires_at {
+            return Ok(Some(Extended::Order(order)));
+        }
+        let admin = caller.admin().map(AsRef::as_ref);
+        let extended = self.ledger.extend_by(&order, expires_at, session, admin);
+        let extended = extended.await;
         let extended = extended.map_err(EngineError::of_change)?;
         Ok(extended.map(Extended::Order))
     }

@@ -50,9 +50,10 @@ pub struct SegmentView {
 
 impl Engine {
     /// Creates the item, or returns the one that an earlier request created. `None`: a different
-    /// item has this id. May be repeated after any failure.
-    pub async fn create_item(&self, item: &Item) -> Result<Option<Item>, EngineError> {
-        let created = self.ledger.create_item(item).await;
+    /// item has this id. May be repeated after any failure. The journal of a new item begins with its
+    /// creation by `actor`.
+    pub async fn create_item(&self, item: &Item, actor: &str) -> Result<Option<Item>, EngineError> {
+        let created = self.ledger.create_item_by(item, Some(actor)).await;
         let (Created::New(item) | Created::Same(item)) = created.map_err(EngineError::of_change)?
         else {
             return Ok(None);

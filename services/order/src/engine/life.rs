@@ -4,13 +4,15 @@
 //! compare-and-set on its version. If two steps race, one wins and the other reads the order again.
 //! Only then do units return to their segment.
 
-use domain::{BuyerId, CartId, Order, OrderId, OrderState, PaymentId, TakenOrder};
+use std::sync::Arc;
+
+use domain::{CartId, Order, OrderId, OrderState, PaymentId, TakenOrder};
 use ledger::{NewJournalEntry, Transition};
 use serde_json::json;
 use stock::{Acknowledge, Outcome, Release, Reservation, StockError};
 use tokio::time::Instant;
 
-use super::{Engine, EngineError};
+use super::{Caller, Engine, EngineError};
 
 /// A payment that the provider reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -329,25 +331,25 @@ impl Engine {
         Ok(())
     }
 
-    /// Cancels a held order and releases its units. `buyer` must be its buyer (`None`: any buyer).
-    pub async fn cancel(&self, id: OrderId, buyer: Option<&BuyerId>) -> Result<Ended, EngineError> {
+    /// Cancels a held order and releases its units.
+    pub async fn cancel(&self, id: OrderId, caller: &Caller) -> Result<Ended, EngineError> {
         let target =
             |order: &Order| (order.state == OrderState::Held).then_some(OrderState::Cancelled);
-        self.with_timeout(self.end(id, buyer, OrderState::Cancelled, target))
+        self.with_timeout(self.end(id, caller, OrderState::Cancelled, target))
             .await
     }
 
     pub(super) async fn end(
         &self,
         id: OrderId,
-        buyer: Option<&BuyerId>,
+        caller: &Caller,
         done: OrderState,
         target: impl Fn(&Order) -> Option<OrderState>,
     ) -> Result<Ended, EngineError> {
         let mut rounds = self.rounds();
         while let Some(until) = rounds.begin() {
             let order = rounds.end(self.recorded_order(id, until).await)?;
-            let order = order.filter(|order| buyer.is_none_or(|buyer| *buyer == order.buyer));
+            let order = order.filter(|order| caller.may_change(&order.buyer));
             let Some(order) = order else {
                 return Ok(Ended::NotFound);
             };
@@ -360,7 +362,8 @@ impl Engine {
             let Some(to) = target(&order) else {
                 return Ok(Ended::Refused(order.state));
             };
-            if let Some(ended) = rounds.end(self.step(&order, to, None).await)? {
+            let admin = caller.admin().cloned();
+            if let Some(ended) = rounds.end(self.step_by(&order, to, None, admin).await)? {
                 return Ok(Ended::Order(ended));
             }
         }
@@ -375,14 +378,23 @@ impl Engine {
         to: OrderState,
         payment: Option<&PaymentId>,
     ) -> Result<Option<Order>, EngineError> {
-        let stepped = self
-            .transitions
-            .make(Transition {
-                order: order.clone(),
-                to,
-                payment: payment.cloned(),
-            })
-            .await?;
+        self.step_by(order, to, payment, None).await
+    }
+
+    /// The same for this admin, whom the journal names.
+    async fn step_by(
+        &self,
+        order: &Order,
+        to: OrderState,
+        payment: Option<&PaymentId>,
+        admin: Option<Arc<str>>,
+    ) -> Result<Option<Order>, EngineError> {
+        let transition = Transition {
+            order: order.clone(),
+            to,
+            payment: payment.cloned(),
+        };
+        let stepped = self.transitions.make(transition, admin).await?;
         if stepped.is_some() {
             metrics::counter!("stockade_transitions_total", "to" => to.as_str()).increment(1);
             if order.state.units() != domain::Units::None && to.units() == domain::Units::None {

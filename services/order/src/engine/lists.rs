@@ -3,9 +3,11 @@
 //! They show what the ledger has recorded. An order that was acknowledged before that
 //! (`respond-async`, or durability `accepted` or `replicated`) follows within moments.
 
+use std::sync::Arc;
+
 use domain::{BuyerId, CartId, ItemId, Order, OrderId, OrderState};
 use jiff::Timestamp;
-use ledger::{JournalEntry, ListedItem, Page};
+use ledger::{Act, JournalEntry, ListedItem, Page};
 use serde::Deserialize;
 
 use super::{Ended, Engine, EngineError, Price};
@@ -166,16 +168,20 @@ impl Engine {
     pub async fn refund_done(
         &self,
         due: RefundKey,
-        actor: &str,
+        actor: &Arc<str>,
     ) -> Result<RefundDone, EngineError> {
         match due {
-            RefundKey::Order(id) => self.order_refunded(id).await,
+            RefundKey::Order(id) => self.order_refunded(id, actor).await,
             RefundKey::Payment(entry) => self.payment_refunded(entry, actor).await,
         }
     }
 
-    async fn order_refunded(&self, id: OrderId) -> Result<RefundDone, EngineError> {
-        Ok(match self.refund_due_order(id).await? {
+    async fn order_refunded(
+        &self,
+        id: OrderId,
+        actor: &Arc<str>,
+    ) -> Result<RefundDone, EngineError> {
+        Ok(match self.refund_due_order(id, actor).await? {
             Ended::Order(order) => {
                 let price = self.price_of(&order.item).await?;
                 RefundDone::Done(RefundDue::Order(ListedOrder {
@@ -217,6 +223,15 @@ impl Engine {
         at_most: usize,
     ) -> Result<Page<JournalEntry, u64>, EngineError> {
         Ok(self.ledger.list_journal(item, before, at_most).await?)
+    }
+
+    /// The service journal, newest first: the entries before the entry `before`, or all.
+    pub async fn list_acts(
+        &self,
+        before: Option<u64>,
+        at_most: usize,
+    ) -> Result<Page<Act, u64>, EngineError> {
+        Ok(self.ledger.list_acts(before, at_most).await?)
     }
 
     async fn payments(

@@ -4,13 +4,15 @@
 //! dropped: the payment would then confirm an order whose money was returned. So the ledger remembers
 //! it, and refuses the payment when it comes.
 
+use std::sync::Arc;
+
 use domain::{Cart, CartId, Order, OrderId, OrderState, PaymentId};
 use jiff::Timestamp;
 use ledger::{NotedRefund, PaymentReturn, RefundReport, RefundState, ReturnedPayment};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{CartEnded, Ended, Engine, EngineError};
+use super::{Caller, CartEnded, Ended, Engine, EngineError};
 
 /// What a report about money says that it is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,10 +47,11 @@ pub enum MoneyReturned {
 }
 
 impl Engine {
-    /// Records that an admin has returned the money, and releases the units of the order if it has any.
-    pub async fn refund(&self, id: OrderId) -> Result<Ended, EngineError> {
+    /// Records that `admin` has returned the money, and releases the units of the order if it has any.
+    pub async fn refund(&self, id: OrderId, admin: &Arc<str>) -> Result<Ended, EngineError> {
         self.settle_refunds_of(id, is_paid_for).await?;
-        self.refund_if(id, |_| true).await
+        let caller = Caller::Admin(Arc::clone(admin));
+        self.refund_if(id, &caller, |_| true).await
     }
 
     /// What an admin returns includes the money of refunds that have failed before. This comes before
@@ -77,26 +80,32 @@ impl Engine {
     /// The same as the provider reports it, if this payment has paid the order. Another payment of its buyer may have been
     /// returned because the order was paid already.
     async fn refund_payment(&self, id: OrderId, payment: &PaymentId) -> Result<Ended, EngineError> {
-        self.refund_if(id, |order| order.payment.as_ref() == Some(payment))
-            .await
+        let is_own = |order: &Order| order.payment.as_ref() == Some(payment);
+        self.refund_if(id, &Caller::Provider, is_own).await
     }
 
     /// The same for an admin, if the order is `refund_due`: its payment found no units.
-    pub(super) async fn refund_due_order(&self, id: OrderId) -> Result<Ended, EngineError> {
+    pub(super) async fn refund_due_order(
+        &self,
+        id: OrderId,
+        admin: &Arc<str>,
+    ) -> Result<Ended, EngineError> {
+        let caller = Caller::Admin(Arc::clone(admin));
         self.settle_refunds_of(id, |order| order.state == OrderState::RefundDue)
             .await?;
-        self.refund_if(id, |order| order.state == OrderState::RefundDue)
+        self.refund_if(id, &caller, |order| order.state == OrderState::RefundDue)
             .await
     }
 
     async fn refund_if(
         &self,
         id: OrderId,
+        caller: &Caller,
         applies: impl Fn(&Order) -> bool,
     ) -> Result<Ended, EngineError> {
         let target =
             |order: &Order| (is_paid_for(order) && applies(order)).then_some(OrderState::Refunded);
-        self.with_timeout(self.end(id, None, OrderState::Refunded, target))
+        self.with_timeout(self.end(id, caller, OrderState::Refunded, target))
             .await
     }
 

@@ -8,7 +8,7 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use domain::{ItemId, Order};
-use ledger::{Ledger, LedgerError, Transition};
+use ledger::{Actors, Ledger, LedgerError, Transition};
 use moka::sync::Cache;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -26,6 +26,8 @@ type Answer = Result<Option<Order>, EngineError>;
 
 struct Request {
     transition: Transition,
+    /// The admin whom the journal names.
+    admin: Option<Arc<str>>,
     answer: oneshot::Sender<Answer>,
 }
 
@@ -51,14 +53,20 @@ impl Transitions {
     }
 
     /// Makes the transition with the item's next batch. `None`: a concurrent transition was faster.
-    pub(crate) async fn make(&self, transition: Transition) -> Answer {
+    /// `admin`: whom the journal names.
+    pub(crate) async fn make(&self, transition: Transition, admin: Option<Arc<str>>) -> Answer {
         let (answer, answered) = oneshot::channel();
         let item = self.items.get_with_by_ref(&transition.order.item, || {
             let (sender, receiver) = mpsc::channel(TRANSITION_BATCH_MAX);
             tokio::spawn(work(Arc::clone(&self.ledger), self.batch_timeout, receiver));
             sender
         });
-        let sent = item.send(Request { transition, answer }).await;
+        let request = Request {
+            transition,
+            admin,
+            answer,
+        };
+        let sent = item.send(request).await;
         // The task is gone only if the runtime shuts down.
         if sent.is_err() {
             Err(ended())
@@ -113,11 +121,16 @@ async fn make_all(ledger: &dyn Ledger, requests: Vec<Request>) -> Option<Arc<Eng
     for request in late {
         let _ = request.answer.send(Ok(None));
     }
+    let actors = requests.iter().filter_map(|request| {
+        let admin = request.admin.clone()?;
+        Some((request.transition.order.id, admin))
+    });
+    let actors: Actors = actors.collect();
     let (transitions, answers): (Vec<_>, Vec<_>) = requests
         .into_iter()
         .map(|request| (request.transition, request.answer))
         .unzip();
-    match ledger.transition(&transitions).await {
+    match ledger.transition_by(&transitions, &actors).await {
         Ok(orders) => {
             for (answer, order) in answers.into_iter().zip(orders) {
                 let _ = answer.send(Ok(order));
@@ -131,7 +144,7 @@ async fn make_all(ledger: &dyn Ledger, requests: Vec<Request>) -> Option<Arc<Eng
             }
             Some(refusal)
         }
-        Err(error) => repeat_each(ledger, error, transitions, answers).await,
+        Err(error) => repeat_each(ledger, error, (transitions, &actors), answers).await,
     }
 }
 
@@ -141,7 +154,7 @@ async fn make_all(ledger: &dyn Ledger, requests: Vec<Request>) -> Option<Arc<Eng
 async fn repeat_each(
     ledger: &dyn Ledger,
     error: LedgerError,
-    transitions: Vec<Transition>,
+    (transitions, actors): (Vec<Transition>, &Actors),
     answers: Vec<oneshot::Sender<Answer>>,
 ) -> Option<Arc<EngineError>> {
     tracing::debug!(
@@ -156,7 +169,7 @@ async fn repeat_each(
     };
     let mut left = transitions.into_iter().zip(answers);
     while let Some((transition, answer)) = left.next() {
-        let made = ledger.transition(&[transition]).await;
+        let made = ledger.transition_by(&[transition], actors).await;
         let made = match made {
             Err(repeat) if repeat.is_of_all() => {
                 let refusal = Arc::new(EngineError::Ledger(repeat));

@@ -7,7 +7,7 @@ use domain::{BuyerId, Invalid};
 use http::{HeaderMap, request::Parts};
 
 use super::{App, Problem, single::single};
-use crate::auth::Scope;
+use crate::{auth::Scope, engine::Caller};
 
 /// The caller is a buyer.
 pub(crate) struct Buyer(pub BuyerId);
@@ -23,7 +23,15 @@ pub(crate) struct AdminWith<S> {
 pub(crate) struct BuyerOrAdmin<S> {
     /// The buyer whose orders the caller may see. `None`: an admin, who may see all.
     pub buyer: Option<BuyerId>,
+    caller: Caller,
     scope: PhantomData<S>,
+}
+
+impl<S> BuyerOrAdmin<S> {
+    /// The buyer or the admin, for the engine.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
 }
 
 /// Whether the caller is an admin who may read. Any caller is accepted.
@@ -124,14 +132,15 @@ impl<S: Requires> FromRequestParts<App> for BuyerOrAdmin<S> {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         let token = required(&parts.headers, BUYERS)?;
-        let buyer = if token.is_some_and(|token| app.credentials.admin(token).is_some()) {
-            AdminWith::<S>::from_request_parts(parts, app).await?;
-            None
+        let caller = if token.is_some_and(|token| app.credentials.admin(token).is_some()) {
+            let admin = AdminWith::<S>::from_request_parts(parts, app).await?;
+            Caller::Admin(admin.name)
         } else {
-            Some(Buyer::from_request_parts(parts, app).await?.0)
+            Caller::Buyer(Buyer::from_request_parts(parts, app).await?.0)
         };
         Ok(Self {
-            buyer,
+            buyer: caller.buyer().cloned(),
+            caller,
             scope: PhantomData,
         })
     }

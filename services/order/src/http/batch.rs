@@ -160,7 +160,7 @@ impl<'a> From<Result<PlacedOrder<'a>, Refusal>> for LineResult<'a> {
     security(("admin" = [])))]
 pub(crate) async fn place(
     State(app): State<App>,
-    _: AdminWith<OrdersPlace>,
+    admin: AdminWith<OrdersPlace>,
     Name(item): Name,
     headers: OrderHeaders,
     BatchBody(batch): BatchBody,
@@ -168,6 +168,7 @@ pub(crate) async fn place(
     let item = item_id(&item)?;
     let known = app.engine.known(&item).await?;
     known.ok_or_else(Problem::item_not_found)?;
+    app.engine.note_placer(&item, &admin.name).await?;
     let lines = batch
         .orders
         .iter()

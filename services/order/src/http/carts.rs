@@ -378,8 +378,8 @@ pub(crate) async fn extend(
     Json(hold): Json<NewCartHold>,
 ) -> Result<Response, Problem> {
     let change = hold_change(hold.seconds, hold.session.as_deref())?;
-    let (id, buyer) = (cart_id(&cart)?, who.buyer.as_ref());
-    match app.engine.extend_cart(id, buyer, &change).await? {
+    let (id, caller) = (cart_id(&cart)?, who.caller());
+    match app.engine.extend_cart(id, caller, &change).await? {
         CartExtended::Cart(cart) => Ok(shown(&cart)),
         CartExtended::NotFound => Err(Problem::cart_not_found()),
         CartExtended::Refused(state) => Err(Problem::cart_not_extendable(state)),
@@ -402,7 +402,7 @@ pub(crate) async fn cancel(
     Name(cart): Name,
 ) -> Result<Response, Problem> {
     let id = cart_id(&cart)?;
-    match app.engine.cancel_cart(id, who.buyer.as_ref()).await? {
+    match app.engine.cancel_cart(id, who.caller()).await? {
         CartEnded::Cart(cart) => Ok(shown(&cart)),
         CartEnded::NotFound => Err(Problem::cart_not_found()),
         CartEnded::Refused(state) => Err(Problem::cart_not_cancellable(state)),
@@ -419,10 +419,10 @@ pub(crate) async fn cancel(
     security(("admin" = [])))]
 pub(crate) async fn refund(
     State(app): State<App>,
-    _: AdminWith<RefundsWrite>,
+    admin: AdminWith<RefundsWrite>,
     Name(cart): Name,
 ) -> Result<Response, Problem> {
-    match app.engine.refund_cart(cart_id(&cart)?).await? {
+    match app.engine.refund_cart(cart_id(&cart)?, &admin.name).await? {
         CartEnded::Cart(cart) => Ok(shown(&cart)),
         CartEnded::NotFound => Err(Problem::cart_not_found()),
         CartEnded::Refused(state) => Err(Problem::cart_not_refundable(state)),

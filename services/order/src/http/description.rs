@@ -115,7 +115,7 @@ fn name_media_types(id: &str, status: &str, response: &mut Response) {
         "listItems" | "listItemOrders" | "listOwnOrders" | "listRefundsDue" => {
             &["text/csv", "application/jsonl"]
         }
-        "listJournal" | "listOwnCarts" => &["application/jsonl"],
+        "listJournal" | "listServiceJournal" | "listOwnCarts" => &["application/jsonl"],
         "listEvents" => &["text/event-stream"],
         "getHealth" | "getReadiness" => &["text/plain"],
         _ => &[],

@@ -60,13 +60,13 @@ fn settable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ItemSta
     security(("admin" = [])))]
 pub(crate) async fn create(
     State(app): State<App>,
-    _: AdminWith<ItemsWrite>,
+    admin: AdminWith<ItemsWrite>,
     Json(new): Json<NewItem>,
 ) -> Result<Response, Problem> {
     let item = new.into_item(app.engine.stock.masters())?;
     let created = app
         .engine
-        .create_item(&item)
+        .create_item(&item, &admin.name)
         .await?
         .ok_or_else(Problem::item_exists)?;
     let location = format!("/v1/items/{}", created.id);

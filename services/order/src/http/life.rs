@@ -153,9 +153,7 @@ pub(crate) async fn extend(
     Json(hold): Json<NewHold>,
 ) -> Result<Response, Problem> {
     let change = hold_change(hold.seconds, hold.session.as_deref())?;
-    let extended = app
-        .engine
-        .extend(order_id(&order)?, who.buyer.as_ref(), &change);
+    let extended = app.engine.extend(order_id(&order)?, who.caller(), &change);
     match extended.await? {
         Extended::Order(order) => shown(&app, &order, who.buyer.is_none()).await,
         Extended::InCart(cart) => Err(Problem::order_in_cart(cart)),
@@ -177,11 +175,7 @@ pub(crate) async fn cancel(
     who: BuyerOrAdmin<OrdersPlace>,
     Name(order): Name,
 ) -> Result<Response, Problem> {
-    match app
-        .engine
-        .cancel(order_id(&order)?, who.buyer.as_ref())
-        .await?
-    {
+    match app.engine.cancel(order_id(&order)?, who.caller()).await? {
         Ended::Order(order) => shown(&app, &order, who.buyer.is_none()).await,
         Ended::NotFound => Err(Problem::order_not_found()),
         Ended::InCart(cart) => Err(Problem::order_in_cart(cart)),
@@ -199,10 +193,10 @@ pub(crate) async fn cancel(
     security(("admin" = [])))]
 pub(crate) async fn refund(
     State(app): State<App>,
-    _: AdminWith<RefundsWrite>,
+    admin: AdminWith<RefundsWrite>,
     Name(order): Name,
 ) -> Result<Response, Problem> {
-    match app.engine.refund(order_id(&order)?).await? {
+    match app.engine.refund(order_id(&order)?, &admin.name).await? {
         Ended::Order(order) => shown(&app, &order, true).await,
         Ended::NotFound => Err(Problem::order_not_found()),
         Ended::InCart(cart) => Err(Problem::order_in_cart(cart)),

@@ -23,7 +23,7 @@ use crate::engine::{RefundDone, RefundKey};
 use cursor::JournalKey;
 use pages::{List, PageBody};
 use query::Parameters;
-use rows::{ItemRow, JournalRow, OrderRow, RefundRow};
+use rows::{ActRow, ItemRow, JournalRow, OrderRow, RefundRow};
 
 /// Lists all items, by id.
 #[utoipa::path(get, path = "/v1/items", operation_id = "listItems", tag = "admins",
@@ -197,8 +197,8 @@ pub(crate) async fn refund_done(
     }
 }
 
-/// Lists the manual changes and repairs of an item, and the payments that must be returned, newest
-/// first.
+/// Lists what admins have done to an item and its orders, its repairs, and the payments that must be
+/// returned, newest first.
 #[utoipa::path(get, path = "/v1/items/{item}/journal", operation_id = "listJournal", tag = "admins",
     params(("item" = String, Path, description = "the item"),
         ("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
@@ -236,6 +236,40 @@ pub(crate) async fn journal(
                     rows: page.rows.into_iter().map(JournalRow::from).collect(),
                 })
             }
+        },
+    );
+    list.answer(&app.cursors, query).await
+}
+
+/// Lists what admins have done that belongs to no item, newest first: creating, enabling, testing and
+/// removing webhooks, and erasing buyers.
+#[utoipa::path(get, path = "/v1/journal", operation_id = "listServiceJournal", tag = "admins",
+    params(("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("format" = inline(Option<RowsFormatWord>), Query, description = "`json` (default): a page; `jsonl`: the whole list as a stream")),
+    responses((status = 200, description = "a page, or the whole list", body = PageBody<ActRow>), (status = 400, description = "`invalid_request`", body = Problem),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn service_journal(
+    State(app): State<App>,
+    _: AdminWith<Read>,
+    parameters: Parameters,
+) -> Result<Response, Problem> {
+    let name = "journal";
+    let query = parameters.read::<JournalKey>(&app.cursors, name, false)?;
+    query
+        .format
+        .without_csv("an entry has values of many kinds")?;
+    let list = List::new(
+        &app.engine,
+        name,
+        ActRow::COLUMNS,
+        |engine, before: Option<JournalKey>, at_most| async move {
+            let page = engine.list_acts(before.map(|key| key.0), at_most).await?;
+            Ok(Page {
+                next: page.next.map(JournalKey),
+                rows: page.rows.into_iter().map(ActRow::from).collect(),
+            })
         },
     );
     list.answer(&app.cursors, query).await

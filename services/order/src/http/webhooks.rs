@@ -7,7 +7,7 @@ use axum::{
 };
 use http::{HeaderValue, StatusCode, header};
 use jiff::Timestamp;
-use ledger::{EventKind, LedgerError, NewWebhook, Webhook};
+use ledger::{EventKind, LedgerError, NewAct, NewWebhook, Webhook};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -162,7 +162,7 @@ fn known_kinds(kinds: &[String]) -> Result<(), Problem> {
     security(("admin" = [])))]
 pub(crate) async fn create(
     State(app): State<App>,
-    _: AdminWith<WebhooksWrite>,
+    admin: AdminWith<WebhooksWrite>,
     Json(request): Json<WebhookRequest>,
 ) -> Result<Response, Problem> {
     known_kinds(&request.kinds)?;
@@ -179,7 +179,8 @@ pub(crate) async fn create(
         secret: secret.expose().to_owned(),
     };
     let max = app.webhooks_max;
-    let added = app.engine.ledger.add_webhook(&webhook, max).await;
+    let ledger = &app.engine.ledger;
+    let added = ledger.add_webhook_by(&webhook, max, &admin.name).await;
     if !added.map_err(unchanged_or_unknown)? {
         return Err(Problem::too_many_webhooks(max));
     }
@@ -211,10 +212,11 @@ pub(crate) async fn list(State(app): State<App>, _: AdminWith<Read>) -> Result<R
     security(("admin" = [])))]
 pub(crate) async fn remove(
     State(app): State<App>,
-    _: AdminWith<WebhooksWrite>,
+    admin: AdminWith<WebhooksWrite>,
     Name(id): Name,
 ) -> Result<StatusCode, Problem> {
-    let removed = app.engine.ledger.remove_webhook(parse(&id)?).await;
+    let (id, ledger) = (parse(&id)?, &app.engine.ledger);
+    let removed = ledger.remove_webhook(id, &admin.name).await;
     found(removed.map_err(unchanged_or_unknown)?)?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -228,10 +230,11 @@ pub(crate) async fn remove(
     security(("admin" = [])))]
 pub(crate) async fn enable(
     State(app): State<App>,
-    _: AdminWith<WebhooksWrite>,
+    admin: AdminWith<WebhooksWrite>,
     Name(id): Name,
 ) -> Result<StatusCode, Problem> {
-    let enabled = app.engine.ledger.enable_webhook(parse(&id)?).await;
+    let (id, ledger) = (parse(&id)?, &app.engine.ledger);
+    let enabled = ledger.enable_webhook(id, &admin.name).await;
     found(enabled.map_err(unchanged_or_unknown)?)?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -245,7 +248,7 @@ pub(crate) async fn enable(
     security(("admin" = [])))]
 pub(crate) async fn test(
     State(app): State<App>,
-    _: AdminWith<WebhooksWrite>,
+    admin: AdminWith<WebhooksWrite>,
     Name(id): Name,
 ) -> Result<Response, Problem> {
     let id = parse(&id)?;
@@ -253,6 +256,8 @@ pub(crate) async fn test(
     let webhook = all.into_iter().find(|webhook| webhook.webhook.id == id);
     let webhook = webhook.ok_or_else(Problem::webhook_not_found)?;
     let sender = app.sender.as_ref().ok_or_else(Problem::internal)?;
+    let noted = app.engine.ledger.note_act(&test_by(id, &admin.name)).await;
+    noted.map_err(unchanged_or_unknown)?;
     let event = CloudEvent::test(format!("test-{}", Uuid::new_v4().simple()));
     let sent = sender.send(&webhook.webhook, &event).await;
     let body = WebhookTest {
@@ -261,6 +266,17 @@ pub(crate) async fn test(
         error: sent.err().map(|error| error.to_string()),
     };
     Ok(axum::Json(body).into_response())
+}
+
+/// The entry of the service journal for a test, which is noted before the event is sent.
+fn test_by(id: Uuid, admin: &str) -> NewAct {
+    NewAct {
+        actor: admin.into(),
+        action: "test_webhook".into(),
+        subject: Some(id.to_string()),
+        before: serde_json::json!({}),
+        after: serde_json::json!({}),
+    }
 }
 
 fn parse(id: &str) -> Result<Uuid, Problem> {

@@ -46,6 +46,7 @@ async fn a_call_needs_its_own_scope() {
                 Scope::OrdersPlace,
             ),
             (Method::GET, "/v1/events".into(), json!(null), Scope::Read),
+            (Method::GET, "/v1/journal".into(), json!(null), Scope::Read),
             (Method::GET, "/v1/webhooks".into(), json!(null), Scope::Read),
             (
                 Method::POST,

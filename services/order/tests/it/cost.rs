@@ -141,7 +141,7 @@ impl Service {
         let engine = runtime.block_on(engine(&redis.url(), &database_url));
         let api = Self::api_of(&engine, limits);
         let item = runtime
-            .block_on(engine.create_item(&item(stock)))
+            .block_on(engine.create_item(&item(stock), "admin"))
             .unwrap()
             .unwrap();
         let tokens = (0..2 * BUYERS)
@@ -419,7 +419,9 @@ fn a_cart_with_a_sold_out_line_calls_no_store() {
     let mut service = Service::selling(3);
     let mut jug = item(5);
     jug.id = ItemId::new("jug").unwrap();
-    let created = service.runtime.block_on(service.engine.create_item(&jug));
+    let created = service
+        .runtime
+        .block_on(service.engine.create_item(&jug, "admin"));
     created.unwrap().unwrap();
     service.stores_asked(3, StatusCode::ACCEPTED);
     service.first = BUYERS;
@@ -500,6 +502,9 @@ fn an_order_calls_redis_by_the_batch_and_the_database_never() {
 fn a_batch_calls_redis_as_one_order_and_allocates_no_more_than_it_may() {
     let mut service = Service::selling(1_000_000);
     service.stores_asked(1, StatusCode::ACCEPTED);
+    // The first batch of an admin is noted in the item's journal.
+    let first = service.batch(1);
+    service.stores_asked_by(first, StatusCode::OK);
     let batch = service.batch(512);
     let (commands, statements) = service.stores_asked_by(batch, StatusCode::OK);
     let scripts = commands.iter().find(|(command, _)| command == "evalsha");

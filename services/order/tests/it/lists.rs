@@ -424,7 +424,13 @@ async fn every_list_begins_without_a_cursor_and_refuses_one_of_no_page_and_a_bad
             env.hold(&item, "ann", key).await;
         }
         let of_item = ["orders", "journal"].map(|list| format!("/v1/items/{item}/{list}"));
-        let admins = ["/v1/items", "/v1/refunds-due", &*of_item[0], &*of_item[1]];
+        let admins = [
+            "/v1/items",
+            "/v1/refunds-due",
+            "/v1/journal",
+            &*of_item[0],
+            &*of_item[1],
+        ];
         let lists = admins.map(|list| (list, true));
         let lists = lists
             .into_iter()

@@ -27,6 +27,7 @@ mod levels;
 mod life;
 mod limits;
 mod lists;
+mod names;
 mod payments;
 mod races;
 mod rates;

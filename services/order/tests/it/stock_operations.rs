@@ -627,7 +627,8 @@ async fn a_bad_change_is_refused_by_the_name_of_the_field_and_changes_nothing() 
         );
         let journal =
             Answer::of(env.admin(Method::GET, &format!("/v1/items/{item}/journal"))).await;
-        assert_eq!(journal.body["data"], json!([]), "nothing was changed");
+        let entries = journal.body["data"].as_array().unwrap();
+        assert_eq!(entries.len(), 1, "only its creation: {entries:?}");
     })
     .await;
 }

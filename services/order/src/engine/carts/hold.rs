@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use domain::{BuyerId, Cart, CartId, CartState, ItemId};
+use domain::{Cart, CartId, CartState, ItemId};
 
-use super::super::{Engine, EngineError, HoldChange};
+use super::super::{Caller, Engine, EngineError, HoldChange};
 
 /// Result of extending the holds of a cart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,21 +27,21 @@ pub enum CartExtended {
 
 impl Engine {
     /// Extends the holds of all lines so that they end so many seconds after the first line took its
-    /// units, and names the checkout session. A hold never gets shorter. `buyer` must be the buyer of the cart (`None`: any buyer).
+    /// units, and names the checkout session. A hold never gets shorter.
     pub async fn extend_cart(
         &self,
         id: CartId,
-        buyer: Option<&BuyerId>,
+        caller: &Caller,
         change: &HoldChange,
     ) -> Result<CartExtended, EngineError> {
-        self.with_timeout(self.extend_cart_or_wait(id, buyer, change))
+        self.with_timeout(self.extend_cart_or_wait(id, caller, change))
             .await
     }
 
     async fn extend_cart_or_wait(
         &self,
         id: CartId,
-        buyer: Option<&BuyerId>,
+        caller: &Caller,
         change: &HoldChange,
     ) -> Result<CartExtended, EngineError> {
         let mut rounds = self.rounds();
@@ -49,7 +49,7 @@ impl Engine {
             .seconds
             .map(|seconds| Duration::from_secs(seconds.into()));
         while rounds.begin().is_some() {
-            let Some(cart) = rounds.end(self.find_cart(id, buyer).await)? else {
+            let Some(cart) = rounds.end(self.find_cart(id, caller.buyer()).await)? else {
                 return Ok(CartExtended::NotFound);
             };
             if let Some(seconds) = change.seconds {
@@ -62,11 +62,13 @@ impl Engine {
                 return Ok(CartExtended::Refused(cart.state));
             }
             let session = self.session_to_name(cart.id.as_uuid(), change).await;
-            let extended = match (rounds.end(session)?, hold) {
-                (Some(session), hold) => self.ledger.name_cart_session(&cart, session, hold).await,
-                (None, Some(hold)) => self.ledger.extend_cart(&cart, hold).await,
-                (None, None) => Ok(Some(cart)),
-            };
+            let session = rounds.end(session)?;
+            if session.is_none() && hold.is_none() {
+                return Ok(CartExtended::Cart(cart));
+            }
+            let admin = caller.admin().map(AsRef::as_ref);
+            let extended = self.ledger.extend_cart_by(&cart, hold, session, admin);
+            let extended = extended.await;
             let extended = extended.map_err(EngineError::of_change);
             // `None`: a concurrent change was faster.
             if let Some(extended) = rounds.end(extended)? {

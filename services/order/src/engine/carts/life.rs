@@ -1,11 +1,13 @@
 //! The life of a cart after it was placed: payment, cancellation, refund, all lines at once.
 
+use std::sync::Arc;
+
 use domain::{BuyerId, Cart, CartId, CartState, OrderState};
 use ledger::{CartStep, NewJournalEntry, Page};
 use serde_json::json;
 
 use super::super::{
-    Engine, EngineError,
+    Caller, Engine, EngineError,
     life::{Payment, unmatched, unmatched_name},
     orders::POLL_PAUSE_MAX,
 };
@@ -200,25 +202,25 @@ impl Engine {
         Ok(())
     }
 
-    /// Cancels all lines of a held cart and releases their units. `buyer` must be its buyer (`None`:
-    /// any buyer).
-    pub async fn cancel_cart(
-        &self,
-        id: CartId,
-        buyer: Option<&BuyerId>,
-    ) -> Result<CartEnded, EngineError> {
-        self.with_timeout(self.end_cart(id, buyer, CartState::Cancelled, |_| true))
+    /// Cancels all lines of a held cart and releases their units.
+    pub async fn cancel_cart(&self, id: CartId, caller: &Caller) -> Result<CartEnded, EngineError> {
+        self.with_timeout(self.end_cart(id, caller, CartState::Cancelled, |_| true))
             .await
     }
 
-    /// Records that an admin has returned the money, and releases the units of all lines if they have any.
-    pub async fn refund_cart(&self, id: CartId) -> Result<CartEnded, EngineError> {
+    /// Records that `admin` has returned the money, and releases the units of all lines if they have any.
+    pub async fn refund_cart(
+        &self,
+        id: CartId,
+        admin: &Arc<str>,
+    ) -> Result<CartEnded, EngineError> {
         let cart = self.with_timeout(self.find_cart(id, None)).await?;
         let cart = cart.filter(|cart| cart.state.may_become(CartState::Refunded));
         if let Some(payment) = cart.and_then(|cart| cart.payment) {
             self.settle_refunds(&payment).await?;
         }
-        self.with_timeout(self.end_cart(id, None, CartState::Refunded, |_| true))
+        let caller = Caller::Admin(Arc::clone(admin));
+        self.with_timeout(self.end_cart(id, &caller, CartState::Refunded, |_| true))
             .await
     }
 
@@ -229,20 +231,20 @@ impl Engine {
         payment: &PaymentId,
     ) -> Result<CartEnded, EngineError> {
         let applies = |cart: &Cart| cart.payment.as_ref() == Some(payment);
-        self.with_timeout(self.end_cart(id, None, CartState::Refunded, applies))
+        self.with_timeout(self.end_cart(id, &Caller::Provider, CartState::Refunded, applies))
             .await
     }
 
     async fn end_cart(
         &self,
         id: CartId,
-        buyer: Option<&BuyerId>,
+        caller: &Caller,
         to: CartState,
         applies: impl Fn(&Cart) -> bool,
     ) -> Result<CartEnded, EngineError> {
         let mut rounds = self.rounds();
         while rounds.begin().is_some() {
-            let Some(cart) = rounds.end(self.find_cart(id, buyer).await)? else {
+            let Some(cart) = rounds.end(self.find_cart(id, caller.buyer()).await)? else {
                 return Ok(CartEnded::NotFound);
             };
             if cart.state == to {
@@ -251,7 +253,11 @@ impl Engine {
             if !cart.state.may_become(to) || !applies(&cart) {
                 return Ok(CartEnded::Refused(cart.state));
             }
-            if let Some(stepped) = rounds.end(self.step_cart(&CartStep::to(&cart, to)).await)? {
+            let step = CartStep {
+                actor: caller.admin().cloned(),
+                ..CartStep::to(&cart, to)
+            };
+            if let Some(stepped) = rounds.end(self.step_cart(&step).await)? {
                 return Ok(CartEnded::Cart(stepped.cart));
             }
         }

@@ -2,7 +2,7 @@
 
 use domain::{BuyerId, CartId, Durability, ItemId, ItemState, OrderId, OrderState, Quantity};
 use jiff::Timestamp;
-use ledger::{JournalEntry, ListedItem};
+use ledger::{Act, JournalEntry, ListedItem};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -390,6 +390,48 @@ impl From<JournalEntry> for JournalRow {
             token: entry.token,
             before: entry.before,
             after: entry.after,
+        }
+    }
+}
+
+/// An entry of the service journal.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ActRow {
+    /// The entry's number, which only rises.
+    id: u64,
+    /// When it was done.
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
+    /// Who did it.
+    actor: String,
+    /// The action, for example `create_webhook`.
+    action: String,
+    /// What it was done to: the id of a webhook.
+    subject: Option<String>,
+    /// The values before.
+    #[schema(value_type = Object)]
+    before: serde_json::Value,
+    /// The values after.
+    #[schema(value_type = Object)]
+    after: serde_json::Value,
+}
+
+impl ActRow {
+    pub(super) const COLUMNS: &[&str] =
+        &["id", "at", "actor", "action", "subject", "before", "after"];
+}
+
+impl From<Act> for ActRow {
+    fn from(entry: Act) -> Self {
+        let Act { id, at, act } = entry;
+        Self {
+            id,
+            at,
+            actor: act.actor,
+            action: act.action,
+            subject: act.subject,
+            before: act.before,
+            after: act.after,
         }
     }
 }

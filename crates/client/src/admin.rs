@@ -6,8 +6,8 @@ use uuid::Uuid;
 use crate::{
     Audit, BuyerOrder, Cart, Client, Error, HoldChange, Item, ItemPatch, ItemState, JournalEntry,
     ListedItem, ListedOrder, NewItem, Order, OrderState, Page, PageRequest, Placed, RefundDue,
-    Request, Response, RetryPolicy, StockChange, StockChanged, Token, attempts::Attempts, batch,
-    list,
+    Request, Response, RetryPolicy, ServiceJournalEntry, StockChange, StockChanged, Token,
+    attempts::Attempts, batch, list,
 };
 
 /// Makes calls as an admin.
@@ -100,6 +100,15 @@ impl Admin {
         page: &PageRequest,
     ) -> Result<Page<JournalEntry>, Error> {
         self.call(&Request::journal(&self.token, item, page), Response::json)
+            .await
+    }
+
+    /// A page of what admins have done that belongs to no item, the latest first.
+    pub async fn service_journal(
+        &self,
+        page: &PageRequest,
+    ) -> Result<Page<ServiceJournalEntry>, Error> {
+        self.call(&Request::service_journal(&self.token, page), Response::json)
             .await
     }
 

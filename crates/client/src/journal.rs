@@ -22,3 +22,22 @@ pub struct JournalEntry {
     /// The changed fields after it.
     pub after: Value,
 }
+
+/// An entry of the service journal: what an admin has done that belongs to no item.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct ServiceJournalEntry {
+    /// The number of the entry. Later entries have higher numbers.
+    pub id: u64,
+    /// When it was done.
+    pub at: Timestamp,
+    /// Who did it.
+    pub actor: String,
+    /// What was done, such as `create_webhook`.
+    pub action: String,
+    /// What it was done to: the id of a webhook.
+    pub subject: Option<String>,
+    /// The values before.
+    pub before: Value,
+    /// The values after.
+    pub after: Value,
+}

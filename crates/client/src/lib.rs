@@ -130,7 +130,7 @@ pub use ended::Ended;
 pub use error::{Error, UnknownCause};
 pub use hold::HoldChange;
 pub use item::{Durability, Item, ItemPatch, ItemState, ItemWave, NewItem, Segment, Wave};
-pub use journal::JournalEntry;
+pub use journal::{JournalEntry, ServiceJournalEntry};
 pub use key::IdempotencyKey;
 pub use list::{Cursor, ListedItem, ListedOrder, Page, PageRequest, RefundDue, RefundReason};
 pub use order::{NewOrder, Order, OrderState, Placed};

@@ -233,6 +233,12 @@ impl Request {
         Self::at(Method::GET, path).bearer(admin)
     }
 
+    /// `GET /v1/journal`: lists what admins have done that belongs to no item, the latest first.
+    pub fn service_journal(admin: &Token, page: &PageRequest) -> Self {
+        let path = format!("/v1/journal{}", page.query(None));
+        Self::new(Method::GET, path).bearer(admin)
+    }
+
     /// `GET /v1/items`: lists all items.
     pub fn list_items(admin: &Token, page: &PageRequest) -> Self {
         let path = format!("/v1/items{}", page.query(None));

@@ -9,6 +9,7 @@
 //! | `orders` | lists, exports, shows, cancels and refunds orders |
 //! | `carts` | places, lists, shows and ends carts |
 //! | `refunds` | lists the money to return, and notes that it was returned |
+//! | `journal` | prints who has done what |
 //! | `events` | prints events as they happen |
 //! | `webhooks` | lists, adds, tests and removes webhooks |
 //! | `table` | prints answers as tables |
@@ -17,6 +18,7 @@ mod apply;
 mod carts;
 mod events;
 mod items;
+mod journal;
 mod orders;
 mod refunds;
 mod service;
@@ -33,6 +35,7 @@ use crate::settings::Layers;
 use carts::CartsCommand;
 use events::EventsCommand;
 use items::ItemsCommand;
+use journal::JournalArguments;
 use orders::OrdersCommand;
 use refunds::RefundsCommand;
 use service::{Service, ServiceArguments};
@@ -49,6 +52,8 @@ pub enum ApiCommand {
     Carts(CartsArguments),
     /// Lists the money that must be returned, and records that it was.
     Refunds(RefundsArguments),
+    /// Prints who has done what to an item, or to what belongs to no item, newest first.
+    Journal(JournalArguments),
     /// Prints the events of a running service.
     Events(EventsArguments),
     /// Lists, adds, tests and removes webhooks of a running service.
@@ -137,6 +142,10 @@ pub async fn run(command: ApiCommand, dir: &Path, layers: &Layers) -> Result<Exi
         }
         ApiCommand::Refunds(RefundsArguments { service, command }) => {
             command.run(&Service::find(&service, dir, layers)?).await?;
+        }
+        ApiCommand::Journal(arguments) => {
+            let service = Service::find(&arguments.service, dir, layers)?;
+            arguments.run(&service).await?;
         }
         ApiCommand::Events(EventsArguments { service, command }) => {
             command.run(&Service::find(&service, dir, layers)?).await?;

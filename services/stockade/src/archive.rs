@@ -6,17 +6,14 @@ use anyhow::{Context, Result, bail};
 use domain::ItemId;
 use reconciler::Archived;
 
-use crate::{item_lock, output::write_out, roles, settings::Settings};
-
-/// The journal's name for who runs the command.
-const ACTOR: &str = "cli";
+use crate::{account, item_lock, output::write_out, roles, settings::Settings};
 
 /// Archives the item and prints what came of it. Exit status 1 if something is still open.
 pub async fn archive(settings: &Settings, item: &ItemId) -> Result<ExitCode> {
     let ledger = roles::connect_ledger(settings).await?;
     let stock = roles::open_stock(settings).await?;
     let lock = item_lock::open(settings).await?;
-    let archived = reconciler::archive_once(stock, ledger, lock, item, ACTOR)
+    let archived = reconciler::archive_once(stock, ledger, lock, item, &account::actor())
         .await?
         .with_context(|| format!("there is no item {item}"))?;
     match archived {

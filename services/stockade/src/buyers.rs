@@ -7,15 +7,14 @@ use clap::Subcommand;
 use domain::BuyerId;
 use ledger::Erased;
 
-use crate::{output::write_out, roles, settings::Settings};
-
-/// The journal's name for who runs the command.
-const ACTOR: &str = "cli";
+use crate::{account, output::write_out, roles, settings::Settings};
 
 /// Erases the names of buyers.
 #[derive(Subcommand)]
 pub enum BuyersCommand {
-    /// Replaces a buyer's name in the orders at archived items by a keyed hash, for good.
+    /// Replaces a buyer's name in the orders at archived items by a random one, for good.
+    ///
+    /// The ids of the orders still follow from the name until a purge deletes them.
     ///
     /// Exit status 0: done; 1: the buyer has held orders, and nothing was changed; 2: an error.
     Erase {
@@ -29,7 +28,7 @@ pub async fn run(settings: &Settings, command: BuyersCommand) -> Result<ExitCode
     let BuyersCommand::Erase { name } = command;
     let buyer = BuyerId::new(name).map_err(|error| anyhow!("NAME: expected {}", error.expected))?;
     let ledger = roles::connect_ledger(settings).await?;
-    match ledger.erase_buyer(&buyer, ACTOR).await? {
+    match ledger.erase_buyer(&buyer, &account::actor()).await? {
         Erased::Done { orders, kept } => {
             write_out(&format!(
                 "erased the name from {orders} orders; {kept} orders keep it until their items are archived\n"

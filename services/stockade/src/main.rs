@@ -1,5 +1,6 @@
 //! The `stockade` binary: the command line, and the roles that a process runs.
 
+mod account;
 mod api;
 mod archive;
 mod audit;

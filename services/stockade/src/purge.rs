@@ -7,10 +7,7 @@ use domain::ItemId;
 use jiff::{SignedDuration, Timestamp};
 use reconciler::Purged;
 
-use crate::{output::write_out, roles, settings::Settings};
-
-/// The journal's name for who runs the command.
-const ACTOR: &str = "cli";
+use crate::{account, output::write_out, roles, settings::Settings};
 
 /// Deletes the orders of the archived item and prints what came of it. Exit status 1 if it cannot be
 /// done yet.
@@ -21,7 +18,7 @@ pub async fn purge(settings: &Settings, item: &ItemId) -> Result<ExitCode> {
     let archived_before = Timestamp::now()
         .checked_sub(retention)
         .unwrap_or(Timestamp::MIN);
-    let purged = reconciler::purge_once(&*ledger, item, archived_before, ACTOR)
+    let purged = reconciler::purge_once(&*ledger, item, archived_before, &account::actor())
         .await?
         .with_context(|| format!("there is no item {item}"))?;
     let (text, status) = match purged {

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use domain::ItemId;
+use ledger::NewJournalEntry;
 use reconciler::{Plan, Step};
 
-use crate::{item_lock, output::write_out, roles, settings::Settings};
+use crate::{account, item_lock, output::write_out, roles, settings::Settings};
 
 /// How far to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,10 +39,12 @@ pub async fn reconcile(
         Extent::Plan if found.steps.is_empty() => Some(found.clone()),
         Extent::Plan => {
             let lock = item_lock::open(settings).await?;
+            ledger.note(&entry(item, "reconcile", &found)).await?;
             reconciler::reconcile_once(stock, ledger, lock, item).await?
         }
         Extent::Rebuild => {
             let lock = item_lock::open(settings).await?;
+            ledger.note(&entry(item, "rebuild", &found)).await?;
             reconciler::rebuild_once(stock, ledger, lock, item).await?
         }
     };
@@ -61,6 +64,19 @@ pub async fn reconcile(
     } else {
         ExitCode::from(1)
     })
+}
+
+/// The journal entry for who has asked for a repair, before it begins. The repair of each segment has an
+/// entry of the reconciler's.
+fn entry(item: &ItemId, action: &str, found: &Plan) -> NewJournalEntry {
+    NewJournalEntry {
+        item: item.clone(),
+        actor: account::actor(),
+        action: action.into(),
+        token: None,
+        before: serde_json::json!({}),
+        after: serde_json::json!({ "steps": found.steps.len() }),
+    }
 }
 
 fn as_json(found: &Plan, left: &Plan, extent: Extent, ok: bool) -> Result<String> {

@@ -186,7 +186,7 @@ async fn open_demo_item(running: &Running) -> Result<()> {
         epoch: 1,
         version: 1,
     };
-    if running.engine.create_item(&demo).await?.is_none() {
+    if running.engine.create_item(&demo, "up").await?.is_none() {
         tracing::warn!("the item `demo` exists with other settings; keeping it");
     }
     Ok(())

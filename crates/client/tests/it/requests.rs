@@ -106,6 +106,11 @@ fn requests(token: &Token) -> Vec<(Request, &'static str, &'static str)> {
             "GET /v1/items/vase/journal",
             "",
         ),
+        (
+            Request::service_journal(token, &client::PageRequest::default().limit(7)),
+            "GET /v1/journal",
+            "",
+        ),
     ]
 }
 

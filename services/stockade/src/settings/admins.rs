@@ -7,7 +7,15 @@ use order::{Admin, Scope, TokenHash};
 use serde::Deserialize;
 
 /// Names of the journal's other actors, which no admin may have.
-const RESERVED: [&str; 5] = ["admin", "cli", "payment", "publisher", "reconciler"];
+const RESERVED: [&str; 7] = [
+    "admin",
+    "cli",
+    "payment",
+    "publisher",
+    "reconciler",
+    "stockade",
+    "up",
+];
 const NAME_MAX: usize = 64;
 
 /// The file.

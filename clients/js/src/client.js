@@ -272,6 +272,16 @@ export class Admin {
     return pages(this.#client, this.#token, itemPath(item, '/orders'), { state });
   }
 
+  /** Who has done what to an item and its orders, the latest first, page by page. */
+  journal(item) {
+    return pages(this.#client, this.#token, itemPath(item, '/journal'));
+  }
+
+  /** What admins have done that belongs to no item, the latest first, page by page. */
+  serviceJournal() {
+    return pages(this.#client, this.#token, '/v1/journal');
+  }
+
   /** All money that must be returned, page by page. */
   refundsDue() {
     return pages(this.#client, this.#token, '/v1/refunds-due');

@@ -171,6 +171,33 @@ export interface RefundDue {
   cart: string | null;
 }
 
+/** Who has done what to an item or its orders. */
+export interface JournalEntry {
+  id: number;
+  at: Date;
+  /** The name of an admin, or `reconciler`, `payment`, `cli:ACCOUNT`, ... */
+  actor: string;
+  /** Such as `create`, `refund`, `cancel`. */
+  action: string;
+  /** The fencing token under which it was done, if there was one. */
+  token: number | null;
+  before: Record<string, unknown>;
+  after: Record<string, unknown>;
+}
+
+/** What an admin has done that belongs to no item, such as a webhook or an erasure. */
+export interface ServiceJournalEntry {
+  id: number;
+  at: Date;
+  actor: string;
+  /** Such as `create_webhook`. */
+  action: string;
+  /** The id of a webhook. */
+  subject: string | null;
+  before: Record<string, unknown>;
+  after: Record<string, unknown>;
+}
+
 export interface Event {
   /** A repeat has the same. It is a cursor too. */
   id: string;
@@ -313,6 +340,8 @@ export class Admin {
   extendHold(order: string, hold: HoldChange): Promise<Order>;
   refund(order: string): Promise<Order>;
   itemOrders(item: string, state?: OrderState): AsyncGenerator<ListedOrder>;
+  journal(item: string): AsyncGenerator<JournalEntry>;
+  serviceJournal(): AsyncGenerator<ServiceJournalEntry>;
   refundsDue(): AsyncGenerator<RefundDue>;
   refundDone(row: string): Promise<RefundDue>;
   placeBatch(item: string, orders: BuyerOrder[]): Promise<BatchResult[]>;

@@ -16,7 +16,7 @@ export const ORDER = {
   expires_at: 'time',
   version: 'number',
 };
-const TIMES = ['created_at', 'expires_at', 'opens_at', 'closes_at', 'reported_at', 'time'];
+const TIMES = ['at', 'created_at', 'expires_at', 'opens_at', 'closes_at', 'reported_at', 'time'];
 
 /**
  * An order to be placed. The same value is always the same order: create it once, and store `key`

@@ -27,10 +27,12 @@ for (const [model, schema] of Object.entries({
   CartPayment: 'NewCartPayment',
   Event: 'CloudEvent',
   Item: 'ItemBody',
+  JournalEntry: 'JournalRow',
   NewItem: 'NewItem',
   Order: 'OrderBody',
   Payment: 'NewPayment',
   RefundDue: 'RefundRow',
+  ServiceJournalEntry: 'ActRow',
 })) {
   test(`the type ${model} has the fields of ${schema}`, () => {
     const [, body] = types.match(new RegExp(`interface ${model} \\{\n([^]*?)\n\\}`));

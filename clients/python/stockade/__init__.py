@@ -21,7 +21,19 @@ from .batcher import OrderBatcher
 from .carts import Cart, CartLine, CartPayment, NewCart, PlacedCart
 from .client import Admin, Buyer, Client, PaymentProvider
 from .errors import Contract, Error, InvalidInput, NoLongerHeld, OutcomeUnknown, Problem, Refused
-from .models import Event, EventPage, Item, ListedOrder, NewOrder, Order, Payment, Placed, RefundDue
+from .models import (
+    Event,
+    EventPage,
+    Item,
+    JournalEntry,
+    ListedOrder,
+    NewOrder,
+    Order,
+    Payment,
+    Placed,
+    RefundDue,
+    ServiceJournalEntry,
+)
 from .retry import RetryPolicy
 from .signatures import InvalidSignature, Webhook, mint_buyer, sign_payment
 
@@ -40,6 +52,7 @@ __all__ = [
     "InvalidInput",
     "InvalidSignature",
     "Item",
+    "JournalEntry",
     "ListedOrder",
     "NewCart",
     "NewOrder",
@@ -55,6 +68,7 @@ __all__ = [
     "RefundDue",
     "Refused",
     "RetryPolicy",
+    "ServiceJournalEntry",
     "Webhook",
     "mint_buyer",
     "sign_payment",

@@ -19,12 +19,14 @@ from .models import (
     Event,
     EventPage,
     Item,
+    JournalEntry,
     ListedOrder,
     NewOrder,
     Order,
     Payment,
     Placed,
     RefundDue,
+    ServiceJournalEntry,
     read,
     read_placed,
 )
@@ -306,6 +308,14 @@ class Admin:
         """All recorded orders of an item, those in one state or all, page by page."""
         path = _item_path(item, "/orders")
         return _pages(self._client, path, self._token, ListedOrder, state=state)
+
+    def journal(self, item: str) -> Iterator[JournalEntry]:
+        """Who has done what to an item and its orders, the latest first, page by page."""
+        return _pages(self._client, _item_path(item, "/journal"), self._token, JournalEntry)
+
+    def service_journal(self) -> Iterator[ServiceJournalEntry]:
+        """What admins have done that belongs to no item, the latest first, page by page."""
+        return _pages(self._client, "/v1/journal", self._token, ServiceJournalEntry)
 
     def refunds_due(self) -> Iterator[RefundDue]:
         """All money that must be returned, page by page."""

@@ -201,6 +201,37 @@ class RefundDue:
 
 
 @dataclass(frozen=True)
+class JournalEntry:
+    """An entry of an item's journal: who has done what to the item or its orders."""
+
+    id: int
+    at: datetime
+    #: The name of an admin, or `reconciler`, `payment`, `cli:ACCOUNT`, ...
+    actor: str
+    #: Such as `create`, `refund`, `cancel`.
+    action: str
+    before: dict[str, Any]
+    after: dict[str, Any]
+    #: The fencing token under which it was done, if there was one.
+    token: int | None = None
+
+
+@dataclass(frozen=True)
+class ServiceJournalEntry:
+    """What an admin has done that belongs to no item, such as a webhook or an erasure."""
+
+    id: int
+    at: datetime
+    actor: str
+    #: Such as `create_webhook`.
+    action: str
+    before: dict[str, Any]
+    after: dict[str, Any]
+    #: The id of a webhook.
+    subject: str | None = None
+
+
+@dataclass(frozen=True)
 class Event:
     """An event: what happened to the orders of an item, or to the item. See docs/events.md."""
 

@@ -5,7 +5,19 @@ import unittest
 from dataclasses import MISSING, fields
 from pathlib import Path
 
-from stockade import Cart, CartLine, CartPayment, Event, Item, ListedOrder, Order, Payment, RefundDue
+from stockade import (
+    Cart,
+    CartLine,
+    CartPayment,
+    Event,
+    Item,
+    JournalEntry,
+    ListedOrder,
+    Order,
+    Payment,
+    RefundDue,
+    ServiceJournalEntry,
+)
 
 DESCRIPTION = Path(__file__).parents[3] / "docs" / "openapi.json"
 #: The schema of each model.
@@ -15,10 +27,12 @@ MODELS = {
     CartPayment: "NewCartPayment",
     Event: "CloudEvent",
     Item: "ItemBody",
+    JournalEntry: "JournalRow",
     ListedOrder: "OrderRow",
     Order: "OrderBody",
     Payment: "NewPayment",
     RefundDue: "RefundRow",
+    ServiceJournalEntry: "ActRow",
 }
 
 

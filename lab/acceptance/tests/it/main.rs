@@ -10,6 +10,7 @@ mod clients;
 mod commands;
 mod crashes;
 mod encrypted;
+mod erasure;
 mod events;
 mod identity;
 mod item_locks;

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 
+pub use self::drill::{documented, path};
 use self::{
     drill::{Drill, Placed},
     stock::StockServers,

@@ -159,7 +159,8 @@ impl BuyerId {
     }
 
     /// A hash that is the same in every process and every release. It determines the buyer's home
-    /// segment, and the position of the buyer's orders in the ledger's index.
+    /// segment, and the position of the buyer's orders in the ledger's index. It has no key: a list
+    /// of names leads back from a hash.
     pub fn stable_hash(&self) -> u64 {
         xxhash_rust::xxh3::xxh3_64(self.0.as_bytes())
     }

@@ -39,7 +39,6 @@ use axum::{
     routing::{delete, get, patch, post, put},
 };
 use http::StatusCode;
-use metrics_exporter_prometheus::PrometheusHandle;
 use utoipa::OpenApi;
 use utoipa_swagger_ui::SwaggerUi;
 
@@ -49,7 +48,7 @@ use crate::{
         lists::cursor::Cursors, orders::OrderMetrics, outage::Outage, problem::Problem,
         public_view::PublicViews,
     },
-    metrics::Page,
+    metrics::{Exporter, Page},
     rate::BuyerRates,
 };
 
@@ -111,7 +110,7 @@ pub fn router(
     engine: Arc<Engine>,
     credentials: Arc<Credentials>,
     payments: PaymentKeys,
-    metrics: Option<PrometheusHandle>,
+    metrics: Option<Exporter>,
     limits: &Limits,
 ) -> Api {
     let app = App::new(engine, credentials, payments, metrics, limits);
@@ -138,7 +137,7 @@ impl App {
         engine: Arc<Engine>,
         credentials: Arc<Credentials>,
         payments: PaymentKeys,
-        metrics: Option<PrometheusHandle>,
+        metrics: Option<Exporter>,
         limits: &Limits,
     ) -> Self {
         Self(Arc::new(Shared {
@@ -231,11 +230,7 @@ fn with_problems<S: Clone + Send + Sync + 'static>(routes: Router<S>) -> Router<
 }
 
 /// Routes for operators: liveness, readiness and metrics, and with `api_docs` the pages of the API.
-pub fn operators_router(
-    engine: Arc<Engine>,
-    metrics: Option<PrometheusHandle>,
-    api_docs: bool,
-) -> Router {
+pub fn operators_router(engine: Arc<Engine>, metrics: Option<Exporter>, api_docs: bool) -> Router {
     let mut pages = Router::new()
         .route("/healthz", get(meta::healthz))
         .route("/readyz", get(meta::readyz))

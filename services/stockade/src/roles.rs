@@ -304,7 +304,7 @@ impl Running {
         &mut self,
         settings: &Settings,
         credentials: Arc<Credentials>,
-        metrics: Option<metrics_exporter_prometheus::PrometheusHandle>,
+        metrics: Option<order::metrics::Exporter>,
     ) -> Result<()> {
         let listener = listen(settings.listen, "STOCKADE_LISTEN")?;
         self.address = Some(listener.local_addr()?);
@@ -347,7 +347,7 @@ impl Running {
         settings: &Settings,
         (variable, address): (&str, SocketAddr),
         credentials: Option<Arc<Credentials>>,
-        metrics: Option<metrics_exporter_prometheus::PrometheusHandle>,
+        metrics: Option<order::metrics::Exporter>,
     ) -> Result<()> {
         // A few requests a minute need no thread.
         let limits = Limits {

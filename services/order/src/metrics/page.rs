@@ -9,11 +9,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use metrics_exporter_prometheus::PrometheusHandle;
 use metrics_process::Collector;
 use tokio::sync::Mutex;
 
-use super::without_ended;
+use super::Exporter;
 
 /// How long a rendering is served after it was made.
 const FRESH_FOR: Duration = Duration::from_secs(1);
@@ -32,10 +31,10 @@ struct Rendering {
 }
 
 impl Page {
-    pub(crate) fn new(handle: PrometheusHandle) -> Self {
+    pub(crate) fn new(exporter: Exporter) -> Self {
         Self::of(FRESH_FOR, move || {
             Collector::default().collect();
-            without_ended(&handle.render())
+            exporter.render()
         })
     }
 

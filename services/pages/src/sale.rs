@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     Form, Router,
-    extract::{Path, Query, State},
+    extract::{FromRequest, Path, Query, Request, State},
     response::{IntoResponse, Redirect, Response},
     routing::{get, post},
 };
@@ -175,12 +175,17 @@ async fn buy(
     State(sale): State<Sale>,
     Path(item): Path<String>,
     headers: HeaderMap,
-    Form(form): Form<OrderForm>,
+    request: Request,
 ) -> Result<Response, Missing> {
+    // Before the body: a form that is refused by its headers is not read.
     if !origin::is_own(&headers) {
         let text = "The order was not sent by this page.";
         return Ok(failure(StatusCode::FORBIDDEN, text, ("/", "To the sale")));
     }
+    let Form(form) = match Form::<OrderForm>::from_request(request, &sale).await {
+        Ok(form) => form,
+        Err(refused) => return Ok(refused.into_response()),
+    };
     let view = sale.level(&item).await?;
     let buyer = visitor(&headers)
         .or_else(new_visitor)

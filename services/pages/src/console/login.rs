@@ -7,7 +7,7 @@ use std::{
 
 use axum::{
     Extension, Form,
-    extract::State,
+    extract::{FromRequest, Request, State},
     response::{IntoResponse, Redirect, Response},
 };
 use http::{HeaderMap, StatusCode, header};
@@ -58,14 +58,19 @@ pub(super) async fn login(
     State(console): State<Console>,
     client: Option<Extension<ClientAddress>>,
     headers: HeaderMap,
-    Form(login): Form<Login>,
+    request: Request,
 ) -> Response {
+    // Before the body: a form that is refused by its headers is not read.
     if !origin::is_own(&headers) {
         return form(
             StatusCode::FORBIDDEN,
             Some("The form did not come from this page. Try again."),
         );
     }
+    let Form(login) = match Form::<Login>::from_request(request, &console).await {
+        Ok(login) => login,
+        Err(refused) => return refused.into_response(),
+    };
     // Callers that no server names count as one.
     let unnamed = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
     let address = client.map_or(unnamed, |Extension(client)| client.0);
@@ -109,12 +114,16 @@ pub(super) struct Logout {
 pub(super) async fn logout(
     State(console): State<Console>,
     headers: HeaderMap,
-    Form(logout): Form<Logout>,
+    request: Request,
 ) -> Response {
     if !origin::is_own(&headers) {
         return foreign_form();
     }
     if let Some(session) = session(&console, &headers) {
+        let Form(logout) = match Form::<Logout>::from_request(request, &console).await {
+            Ok(logout) => logout,
+            Err(refused) => return refused.into_response(),
+        };
         if !is_sent_by(&session, &headers, &logout.secret) {
             return foreign_form();
         }

@@ -52,6 +52,10 @@ up_pid='' folder=''
 start() {
   folder=$(mktemp -d "${TMPDIR:-/tmp}/stockade-load.XXXXXX")
   : >"$folder/up.log"
+  if [ "$LOAD" = hostile ]; then
+    # Crowds reach the bound of connections, and all have one address here. Attackers have many.
+    export STOCKADE_CONNECTIONS_MAX=${STOCKADE_CONNECTIONS_MAX:-2048} STOCKADE_BODIES_PER_PEER_MAX=${STOCKADE_BODIES_PER_PEER_MAX:-10000}
+  fi
   # Never on the user's servers: the ledger is removed with the folder, but the stock would stay there.
   env -u REDIS_URL -u LOCK_URLS -u DATABASE_URL "$PROGRAMS/stockade" up --dir "$folder" --listen 127.0.0.1:0 >>"$folder/up.log" 2>&1 &
   up_pid=$!

@@ -63,10 +63,16 @@ pub struct Options {
     /// the scenario and the time.
     #[arg(long, value_name = "ID")]
     item: Option<String>,
-    /// Number of hostile clients beside the virtual users: silent connections, unread answers, huge
-    /// signatures, quantities above the limit, storms of returns.
+    /// Number of hostile clients beside the virtual users: silent connections, half bodies, answers that
+    /// are read in drips or not at all, huge signatures, quantities above the limit, storms of returns.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000))]
     pub hostile: u32,
+    /// The one kind of attack, instead of all: `half bodies`, for example.
+    #[arg(long, value_name = "NAME")]
+    pub attack: Option<String>,
+    /// Connections that the hostile clients keep open together: as many as the service admits.
+    #[arg(long, value_name = "N", default_value_t = CONNECTIONS, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub hostile_connections: u32,
     /// Servers fail during the run. Then an outcome that is unknown at first is no error if a repeat
     /// resolves it, a refusal is not final, and the audit may take longer to be at rest.
     #[arg(long)]
@@ -156,6 +162,8 @@ impl Options {
             durability,
             item: None,
             hostile: 0,
+            attack: None,
+            hostile_connections: CONNECTIONS,
             outages: false,
             seed: 1,
             json: None,
@@ -179,6 +187,9 @@ pub fn new_name(scenario: &str) -> String {
         Timestamp::now().strftime("%Y%m%d-%H%M%S-%3f")
     )
 }
+
+/// The bound of connections that `scripts/load.sh hostile` gives its service.
+pub const CONNECTIONS: u32 = 2048;
 
 /// When the service acknowledges an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]

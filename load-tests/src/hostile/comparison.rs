@@ -1,4 +1,5 @@
-//! The same rush without and with hostile clients, alternately: what they cost the buyers.
+//! The same rush without hostile clients and beside each kind of attack, alternately: what each costs the
+//! buyers.
 
 use std::{fs, path::Path, path::PathBuf};
 
@@ -7,6 +8,9 @@ use clap::Args;
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use serde_json::Value;
 use tokio::process::Command;
+
+use super::chosen;
+use crate::options::CONNECTIONS;
 
 /// The options of the comparison.
 #[derive(Debug, Clone, Args)]
@@ -24,8 +28,14 @@ pub struct ComparisonOptions {
     #[arg(long, value_name = "N", default_value_t = 30_000)]
     stock: u64,
     /// Number of rushes of each kind.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
+    /// A kind of attack; several times for several. Default: each of them.
+    #[arg(long, value_name = "NAME")]
+    attack: Vec<String>,
+    /// Connections of an attack that is a crowd: as many as the service admits.
+    #[arg(long, value_name = "N", default_value_t = CONNECTIONS, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    connections: u32,
     /// Number of hostile clients.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     hostile: u32,
@@ -45,20 +55,44 @@ struct Rush {
 /// Compares, and prints a table. Returns whether every verdict is good and the buyers kept enough.
 pub async fn compare(options: &ComparisonOptions) -> Result<bool> {
     // The program warms up first: connections, plans of the ledger, the clock of the processor.
-    rush(options, 0).await?;
-    let (mut alone, mut beside) = (Vec::new(), Vec::new());
+    rush(options, None).await?;
+    let mut alone = Vec::new();
+    let mut attacks = attacks(&options.attack)?;
     for _ in 0..options.rounds {
-        alone.push(rush(options, 0).await?);
-        beside.push(rush(options, options.hostile).await?);
+        alone.push(rush(options, None).await?);
+        for (attack, beside) in &mut attacks {
+            beside.push(rush(options, Some(attack)).await?);
+        }
     }
-    let kept = median(&beside, |rush| rush.answers_per_second)
-        / median(&alone, |rush| rush.answers_per_second);
-    print(options, &alone, &beside, kept);
-    let is_good = alone.iter().chain(&beside).all(|rush| rush.is_good);
-    Ok(is_good && kept >= options.keep)
+    print(options, &alone, &attacks);
+    let beside = attacks.iter().flat_map(|(_, beside)| beside);
+    let is_good = alone.iter().chain(beside).all(|rush| rush.is_good);
+    let kept = |(_, beside): &(_, Vec<Rush>)| kept(&alone, beside) >= options.keep;
+    Ok(is_good && attacks.iter().all(kept))
 }
 
-async fn rush(options: &ComparisonOptions, hostile: u32) -> Result<Rush> {
+/// The kinds of attack, each without a rush beside it yet.
+fn attacks(names: &[String]) -> Result<Vec<(&'static str, Vec<Rush>)>> {
+    let mut attacks = Vec::new();
+    let names = names.iter().map(|name| Some(name.as_str()));
+    let mut names: Vec<_> = names.collect();
+    if names.is_empty() {
+        names.push(None);
+    }
+    for name in names {
+        let chosen = chosen(name)?.into_iter();
+        attacks.extend(chosen.map(|attack| (attack.name, Vec::new())));
+    }
+    Ok(attacks)
+}
+
+/// The share of their rate that buyers keep.
+fn kept(alone: &[Rush], beside: &[Rush]) -> f64 {
+    let rate = |rushes| median(rushes, |rush| rush.answers_per_second);
+    rate(beside) / rate(alone)
+}
+
+async fn rush(options: &ComparisonOptions, attack: Option<&str>) -> Result<Rush> {
     let folder = std::env::temp_dir().join(format!("stockade-hostile-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     let (json, report) = (folder.join("verdict.json"), folder.join("report.html"));
@@ -66,7 +100,7 @@ async fn rush(options: &ComparisonOptions, hostile: u32) -> Result<Rush> {
     command
         .args(["rush", "--requests", &options.requests.to_string()])
         .args(["--stock", &options.stock.to_string()])
-        .args(["--hostile", &hostile.to_string()])
+        .args(["--hostile-connections", &options.connections.to_string()])
         .arg("--dir")
         .arg(&options.dir)
         .arg("--json")
@@ -74,6 +108,10 @@ async fn rush(options: &ComparisonOptions, hostile: u32) -> Result<Rush> {
         .arg("--report")
         .arg(&report)
         .kill_on_drop(true);
+    if let Some(attack) = attack {
+        let clients = options.hostile.to_string();
+        command.args(["--hostile", &clients, "--attack", attack]);
+    }
     if let Some(host) = &options.host {
         command.args(["--host", host]);
     }
@@ -90,7 +128,8 @@ async fn rush(options: &ComparisonOptions, hostile: u32) -> Result<Rush> {
         held: verdict["held"].as_u64().unwrap_or_default(),
     };
     eprintln!(
-        "{hostile} hostile clients: {:.0} answers/s, p99 {:.1} ms, {}",
+        "{}: {:.0} answers/s, p99 {:.1} ms, {}",
+        attack.unwrap_or("alone"),
         rush.answers_per_second,
         rush.latency_ms_p99,
         if rush.is_good {
@@ -114,20 +153,25 @@ fn median(rushes: &[Rush], value: impl Fn(&Rush) -> f64) -> f64 {
 }
 
 #[expect(clippy::print_stdout, reason = "the table goes to standard output")]
-fn print(options: &ComparisonOptions, alone: &[Rush], beside: &[Rush], kept: f64) {
+fn print(options: &ComparisonOptions, alone: &[Rush], attacks: &[(&str, Vec<Rush>)]) {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
-    table.set_header(["", "answers/s", "p99 ms", "orders held", "good verdicts"]);
-    for (name, rushes) in [
-        ("alone".to_owned(), alone),
-        (
-            format!("beside {} hostile clients", options.hostile),
-            beside,
-        ),
-    ] {
+    table.set_header([
+        "",
+        "answers/s",
+        "kept",
+        "p99 ms",
+        "orders held",
+        "good verdicts",
+    ]);
+    let beside = attacks
+        .iter()
+        .map(|(attack, beside)| (*attack, &beside[..]));
+    for (name, rushes) in [("alone", alone)].into_iter().chain(beside) {
         table.add_row([
-            name,
+            name.to_owned(),
             format!("{:.0}", median(rushes, |rush| rush.answers_per_second)),
+            format!("{:.0} %", kept(alone, rushes) * 100.0),
             format!("{:.1}", median(rushes, |rush| rush.latency_ms_p99)),
             rushes.iter().map(|rush| rush.held).sum::<u64>().to_string(),
             format!(
@@ -139,15 +183,25 @@ fn print(options: &ComparisonOptions, alone: &[Rush], beside: &[Rush], kept: f64
     }
     println!("{table}");
     println!(
-        "buyers kept {:.0} % of their rate; at least {:.0} % is demanded",
-        kept * 100.0,
+        "{} hostile clients, crowds of {} connections; at least {:.0} % of the rate must be kept",
+        options.hostile,
+        options.connections,
         options.keep * 100.0
     );
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Rush, median};
+    use super::{Rush, attacks, median};
+
+    #[test]
+    fn each_attack_has_a_row_unless_some_are_named() {
+        let all = attacks(&[]).unwrap();
+        assert!(all.iter().any(|(name, _)| *name == "half bodies"));
+        let named = attacks(&["slow readers".to_owned()]).unwrap();
+        assert!(named.len() == 1 && named[0].0 == "slow readers");
+        assert!(attacks(&["none".to_owned()]).is_err());
+    }
 
     #[test]
     fn the_median_is_the_middle_of_all_rounds() {

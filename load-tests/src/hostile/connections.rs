@@ -1,47 +1,108 @@
 //! Attacks with connections alone.
 
-use std::sync::Arc;
-
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use super::{Field, pace};
+use futures::future::{BoxFuture, join_all};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpSocket, TcpStream, lookup_host},
+    sync::Mutex,
+    time::{MissedTickBehavior, interval, sleep},
+};
+use uuid::Uuid;
 
-/// Silent connections that a client keeps open concurrently.
-const CONNECTIONS: usize = 8;
+use super::{CLOSED, Field, pace};
+
+/// Time between two connections that a client of a crowd opens.
+const OPENING_PACE: Duration = Duration::from_millis(20);
+/// Bytes that a slow reader takes at once, and the time between: a fraction of what a service may demand.
+const DRIP_BYTES: usize = 8;
+const DRIP_PACE: Duration = Duration::from_millis(200);
+/// Space for answers on the side of a slow reader.
+const DRIP_BUFFER: u32 = 4096;
+/// Large answers that a slow reader asks for: more than the buffers between the two programs.
+const DRIP_REQUESTS: usize = 40;
 const REQUESTS_AT_ONCE: usize = 20;
 /// Requests that a client sends before it stops, on one connection. Their answers are larger than
 /// the buffers between the two programs.
 const UNREAD_REQUESTS: usize = 20_000;
 
-/// Opens connections and sends half of a request on each. The service closes them.
-pub(super) async fn stay_silent(field: Arc<Field>) {
-    let connections = (0..CONNECTIONS).map(|_| async {
-        let mut pace = pace();
+/// What became of a connection.
+type Held = BoxFuture<'static, io::Result<&'static str>>;
+
+/// Keeps connections open, and opens another one for each that the service closes.
+async fn crowd(field: Arc<Field>, attack: &'static str, hold: fn(Arc<Field>) -> Held) {
+    let mut opening = interval(OPENING_PACE);
+    opening.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let opening = Mutex::new(opening);
+    let connections = (0..field.connections_each).map(|_| async {
         loop {
-            pace.tick().await;
-            let closed = hold_silently(&field).await;
-            field.note(
-                "silent connections",
-                if closed.is_ok() {
-                    "closed by the service"
-                } else {
-                    "connection refused"
-                },
-            );
+            opening.lock().await.tick().await;
+            field.open.fetch_add(1, Ordering::Relaxed);
+            let ended = hold(Arc::clone(&field)).await;
+            field.open.fetch_sub(1, Ordering::Relaxed);
+            field.note(attack, ended.unwrap_or("connection refused"));
         }
     });
-    let _: Vec<()> = futures::future::join_all(connections).await;
+    let _: Vec<()> = join_all(connections).await;
 }
 
-async fn hold_silently(field: &Field) -> std::io::Result<()> {
-    let mut connection = connect(field).await?;
-    connection.write_all(b"GET /healthz HT").await?;
-    let mut rest = Vec::new();
-    let _ = connection.read_to_end(&mut rest).await;
-    Ok(())
+/// Opens connections and sends half of a head on each.
+pub(super) async fn stay_silent(field: Arc<Field>) {
+    let hold = |field| -> Held { Box::pin(hold(field, b"GET /healthz HT".to_vec())) };
+    crowd(field, "silent connections", hold).await;
+}
+
+/// Opens connections and sends a head and half a body on each: a report of a payment, which only its
+/// body can refute.
+pub(super) async fn send_half_bodies(field: Arc<Field>) {
+    let hold = |field| -> Held {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let half = format!(
+            "POST /v1/orders/{}/payment HTTP/1.1\r\nhost: shop\r\nstockade-signature: t={},v1={}\r\ncontent-length: 200\r\n\r\n{{\"payment\":",
+            Uuid::new_v4(),
+            now.unwrap_or_default().as_secs(),
+            "0".repeat(64)
+        );
+        Box::pin(hold(field, half.into_bytes()))
+    };
+    crowd(field, "half bodies", hold).await;
+}
+
+/// Sends these bytes, and waits for what the service does.
+async fn hold(field: Arc<Field>, bytes: Vec<u8>) -> io::Result<&'static str> {
+    let mut connection = connect(&field).await?;
+    connection.write_all(&bytes).await?;
+    let mut answer = Vec::new();
+    let _ = connection.read_to_end(&mut answer).await;
+    Ok(if answer.starts_with(b"HTTP/1.1 408") {
+        "408"
+    } else if answer.is_empty() {
+        CLOSED
+    } else {
+        "another answer"
+    })
+}
+
+/// Opens connections, asks for large answers on each, and takes a few bytes of them now and then.
+pub(super) async fn read_in_drips(field: Arc<Field>) {
+    let hold = |field| -> Held { Box::pin(drip(field)) };
+    crowd(field, "slow readers", hold).await;
+}
+
+async fn drip(field: Arc<Field>) -> io::Result<&'static str> {
+    let mut connection = connect_with(&field, Some(DRIP_BUFFER)).await?;
+    let requests = "GET /docs/problems HTTP/1.1\r\nhost: shop\r\n\r\n".repeat(DRIP_REQUESTS);
+    connection.write_all(requests.as_bytes()).await?;
+    let mut space = [0; DRIP_BYTES];
+    while connection.read(&mut space).await.is_ok_and(|read| read > 0) {
+        sleep(DRIP_PACE).await;
+    }
+    Ok(CLOSED)
 }
 
 /// Sends requests, and reads none of the answers. The service closes the connection.
@@ -74,12 +135,27 @@ async fn fill(field: &Field) -> std::io::Result<()> {
     Ok(())
 }
 
-async fn connect(field: &Field) -> std::io::Result<TcpStream> {
-    let address = field.host.trim_start_matches("http://");
-    let address = address.split('/').next().unwrap_or_default();
-    if address.contains(':') {
-        TcpStream::connect(address).await
+async fn connect(field: &Field) -> io::Result<TcpStream> {
+    connect_with(field, None).await
+}
+
+/// A connection with so much space for answers.
+async fn connect_with(field: &Field, space: Option<u32>) -> io::Result<TcpStream> {
+    let host = field.host.trim_start_matches("http://");
+    let host = host.split('/').next().unwrap_or_default();
+    let mut addresses = if host.contains(':') {
+        lookup_host(host).await?.collect::<Vec<_>>()
     } else {
-        TcpStream::connect((address, 80)).await
+        lookup_host((host, 80)).await?.collect()
+    };
+    let address = addresses.pop().ok_or(io::ErrorKind::NotFound)?;
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
+    if let Some(space) = space {
+        socket.set_recv_buffer_size(space)?;
     }
+    socket.connect(address).await
 }

@@ -232,9 +232,14 @@ fn unhex(text: &str) -> Option<[u8; TAG_BYTES]> {
 
 #[cfg(test)]
 mod tests {
-    use std::{cell::Cell, time::Duration};
+    use std::{cell::Cell, convert::Infallible, time::Duration};
 
-    use super::PaymentKey;
+    use axum::body::Body;
+    use bytes::Bytes;
+    use futures::{FutureExt, stream};
+    use http::Request;
+
+    use super::{PaymentKey, PaymentKeys, Signer};
 
     thread_local! {
         /// The tags that this thread has computed.
@@ -335,6 +340,50 @@ mod tests {
         }
         let (why, tags) = refused(&format!("t={}{tag}", NOW - 1000));
         assert!(why.starts_with("t differs") && tags == 0, "{why}");
+    }
+
+    /// The code of the refusal. `None`: the signer waits for the body, which never comes.
+    fn refusal_without_body(signer: &Signer<'_>, values: &[&str]) -> Option<String> {
+        let never = stream::pending::<Result<Bytes, Infallible>>();
+        let mut request = Request::new(Body::from_stream(never));
+        for value in values {
+            let value = value.parse().unwrap();
+            request.headers_mut().append(signer.header, value);
+        }
+        let read = signer.read(request, 100).now_or_never()?;
+        let problem = serde_json::to_value(read.unwrap_err()).unwrap();
+        Some(problem["code"].as_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn what_the_headers_refuse_is_refused_before_the_body() {
+        let key = PaymentKey::new(b"a secret of the shop", Duration::from_secs(300));
+        let keys = PaymentKeys {
+            provider: Some(key.clone()),
+            stripe: vec![key.clone()],
+        };
+        let now = key.sign(b"{}");
+        let (old, none) = (key.sign_at(NOW, b"{}"), PaymentKeys::default());
+        for (signer, without) in [
+            (keys.provider(), none.provider()),
+            (keys.stripe(), none.stripe()),
+        ] {
+            let refused = |values: &[&str]| refusal_without_body(&signer, values);
+            let invalid = Some("invalid_signature".to_owned());
+            for values in [
+                &[][..],
+                &[""],
+                &["t=1"],
+                &["v1=00"],
+                &[&*old],
+                &[&*now, &*now],
+            ] {
+                assert_eq!(refused(values), invalid, "{values:?}");
+            }
+            assert_eq!(refused(&[&now]), None, "only the body can tell");
+            let refused = refusal_without_body(&without, &[&now]);
+            assert_eq!(refused.as_deref(), Some("payments_not_configured"));
+        }
     }
 
     /// Computed with `openssl dgst -sha256 -hmac Jefe`.

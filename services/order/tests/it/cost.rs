@@ -48,7 +48,7 @@ type Answers = Pin<Box<dyn Future<Output = Vec<Response<Body>>>>>;
 
 const BUYERS: usize = 128;
 
-fn runtime() -> Runtime {
+pub fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -58,7 +58,7 @@ fn runtime() -> Runtime {
 /// The sold-out cache is valid for the whole test, and nothing times out: refreshes and repeats would
 /// be counted, and depend on the clock. The subscriptions have begun: their commands would be counted
 /// too.
-async fn engine(redis_url: &str, database_url: &str) -> Arc<Engine> {
+pub async fn engine(redis_url: &str, database_url: &str) -> Arc<Engine> {
     let pool = PoolSettings {
         acquire_timeout: Some(timeout()),
         ..PoolSettings::new(4)

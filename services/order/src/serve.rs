@@ -1,18 +1,22 @@
 //! Serves HTTP within limits, and drains requests at shutdown.
 
 mod apart;
+mod arriving;
 mod connection;
 mod connections;
+mod reader;
 mod requests;
 mod threads;
 
 use std::{
+    future::poll_fn,
     io,
     net::{IpAddr, SocketAddr},
     num::NonZero,
     panic::AssertUnwindSafe,
-    pin::pin,
+    pin::{Pin, pin},
     sync::Arc,
+    task::Poll,
     time::{Duration, Instant},
 };
 
@@ -37,8 +41,9 @@ use crate::{
     rate::{PeerRates, RateLimits},
     timer::{SharedTimer, Timer},
 };
+use arriving::Arriving;
 use connection::{Served, Tracked};
-use connections::{Bounds, Busy, Connections, Patience};
+use connections::{Bounds, Busy, Connection, Connections, Patience};
 use requests::Requests;
 use threads::Threads;
 
@@ -61,8 +66,14 @@ pub struct Limits {
     pub park_after: Duration,
     /// How long a request may take from its head to its response.
     pub request_timeout: Duration,
+    /// How long the body of a request may take to arrive, besides the time of [`Self::body_rate_min`].
+    pub body_timeout: Duration,
+    /// Bytes of a body that must come each second after that. 0: the request's time-out alone holds.
+    pub body_rate_min: u64,
     /// How long a client may take to read what was sent to it, before its connection is closed.
     pub write_timeout: Duration,
+    /// Bytes that give a client a second of that time back. 0: any byte gives back all of it.
+    pub write_rate_min: u64,
     /// How long requests that are under way may take at shutdown.
     pub drain_timeout: Duration,
     /// Maximum number of open connections. `None`: as many as there are descriptors, less those that
@@ -70,6 +81,8 @@ pub struct Limits {
     pub connections: Option<usize>,
     /// Maximum number of open connections of one peer.
     pub connections_per_peer: Option<usize>,
+    /// Maximum number of requests of one peer whose body is awaited. A trusted proxy has none.
+    pub bodies_per_peer: Option<usize>,
     /// How many requests are admitted of each client.
     pub rates: RateLimits,
     /// Which addresses webhooks may have.
@@ -96,10 +109,16 @@ impl Default for Limits {
             // A connection that has a request each second keeps them.
             park_after: Duration::from_secs(1),
             request_timeout: Duration::from_secs(10),
+            // As other servers have it, and less than the slowest mobile network.
+            body_timeout: Duration::from_secs(5),
+            body_rate_min: 500,
             write_timeout: Duration::from_secs(10),
+            write_rate_min: 500,
             drain_timeout: Duration::from_secs(10),
             connections: None,
             connections_per_peer: None,
+            // More than a proxy that is not listed has in a rush, if half of its buyers are on slow networks.
+            bodies_per_peer: Some(1000),
             rates: RateLimits::default(),
             webhook_targets: TargetPolicy::default(),
             webhook_authority: None,
@@ -121,6 +140,9 @@ impl Limits {
             idle: self.idle_timeout,
             write: self.write_timeout,
             park: self.park_after,
+            body: self.body_timeout,
+            body_rate: self.body_rate_min,
+            write_rate: self.write_rate_min,
         }
     }
 
@@ -130,6 +152,8 @@ impl Limits {
         Bounds {
             total: self.connections.unwrap_or(all).max(CONNECTIONS_MIN),
             per_peer: self.connections_per_peer.unwrap_or(usize::MAX),
+            bodies_per_peer: self.bodies_per_peer.unwrap_or(usize::MAX),
+            proxies: self.rates.trusted_proxies.clone(),
         }
     }
 }
@@ -149,6 +173,10 @@ fn descriptors() -> u64 {
 /// same moment: a client that finds the queue full retries after a second, or is reset.
 const BACKLOG: u32 = 16_384;
 
+/// Bytes that the kernel keeps of what a client has not read. Responses are small, and a crowd that
+/// does not read must not fill the memory: left alone, the kernel takes up to 4 MB for each.
+const SEND_BUFFER: u32 = 64 * 1024;
+
 /// Pause after an error of the listener, so that connections can end.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -161,6 +189,8 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     }?;
     // As listeners usually do: connections of the previous process may still be in TIME_WAIT.
     socket.set_reuseaddr(true)?;
+    // Connections inherit it.
+    socket.set_send_buffer_size(SEND_BUFFER)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
@@ -177,6 +207,7 @@ pub async fn serve(
 ) {
     let connections = Connections::new(limits.bounds());
     let (serving, http) = (TaskTracker::new(), Arc::new(http(limits)));
+    let patience = Arc::new(limits.patience());
     let threads = start_threads(limits.threads);
     let handler = Arc::new(Handler {
         apart: (!threads.is_empty()).then(Handle::current),
@@ -196,11 +227,11 @@ pub async fn serve(
                 }
             }
         };
-        // Otherwise it is closed: every connection has a request under way.
+        // Otherwise it is closed: every connection has a whole request under way.
         if let Some(admitted) = connections.admit(peer.ip()) {
             let served = Served {
                 admitted,
-                patience: limits.patience(),
+                patience: Arc::clone(&patience),
                 http: Arc::clone(&http),
             };
             let handler = Arc::clone(&handler);
@@ -249,8 +280,8 @@ async fn connect(stream: TcpStream, served: Served, handler: Arc<Handler>, peer:
         let (handler, admitted) = (Arc::clone(&handler), Arc::clone(&admitted));
         async move {
             let busy = admitted.busy(!request.body().is_end_stream());
-            let timer = &admitted.connection.timer;
-            busy_while_written(handler.answer(request, peer, timer).await, busy)
+            let connection = &admitted.connection;
+            busy_while_written(handler.answer(request, peer, connection).await, busy)
         }
     };
     served.run(stream, answer).await;
@@ -307,12 +338,12 @@ impl Handler {
         &self,
         request: Request<Tracked>,
         peer: IpAddr,
-        timer: &SharedTimer,
+        connection: &Connection,
     ) -> Response<Answer> {
         let started = Instant::now();
         let route = self.requests.route(request.uri().path());
         let id = RequestId::of(request.headers());
-        let response = id.name(pin!(self.respond(request, peer, timer))).await;
+        let response = id.name(pin!(self.respond(request, peer, connection))).await;
         self.requests
             .record(route, response.status(), started.elapsed());
         response
@@ -322,7 +353,7 @@ impl Handler {
         &self,
         mut request: Request<Tracked>,
         peer: IpAddr,
-        timer: &SharedTimer,
+        connection: &Connection,
     ) -> Response<Answer> {
         let (path, headers) = (request.uri().path(), request.headers());
         if let Err(too_many) = self.rates.admit(peer, path, headers) {
@@ -341,10 +372,14 @@ impl Handler {
         if let Some(bucket) = bucket.flatten() {
             request.extensions_mut().insert(bucket);
         }
+        let (timer, body) = (&connection.timer, &connection.body);
         let answer = AssertUnwindSafe(self.answer_somewhere(request, timer)).catch_unwind();
-        match timer.within(timeout, pin!(answer)).await {
-            Some(Ok(answer)) => answer,
-            Some(Err(_panic)) => refused(Problem::internal()),
+        let answer = pin!(answer);
+        let answer = pin!(unless_late(body, answer));
+        match timer.within(timeout, answer).await {
+            Some(Some(Ok(answer))) => answer,
+            Some(Some(Err(_panic))) => refused(Problem::internal()),
+            Some(None) => refused(Problem::slow_request()),
             None if request_id::is_reading() => refused(Problem::slow_request()),
             None => refused(Problem::timed_out()),
         }
@@ -364,6 +399,16 @@ impl Handler {
     }
 }
 
+/// The result of `work`. `None`: the body that it waits for comes too slowly.
+async fn unless_late<W: Future>(body: &Arriving, mut work: Pin<&mut W>) -> Option<W::Output> {
+    poll_fn(|context| match work.as_mut().poll(context) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending if body.is_late() => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
+}
+
 fn refused(problem: Problem) -> Response<Answer> {
     problem.into_response().map(Answer::Any)
 }
@@ -381,8 +426,12 @@ mod tests {
 
     #[test]
     fn a_connection_that_streams_does_not_make_room() {
-        let (total, per_peer) = (1, 1);
-        let table = Connections::new(Bounds { total, per_peer });
+        let table = Connections::new(Bounds {
+            total: 1,
+            per_peer: 1,
+            bodies_per_peer: 1,
+            proxies: Vec::new(),
+        });
         let peer = [10, 0, 0, 1].into();
         let streaming = table.admit(peer).unwrap();
         let rows = stream::repeat(Ok::<_, Infallible>(Bytes::from_static(b"row")));

@@ -469,10 +469,14 @@ fn limits(settings: &Settings) -> Limits {
         request_timeout: settings
             .request_timeout
             .max(settings.order_timeout * 2 + Duration::from_secs(5)),
+        body_timeout: settings.body_timeout,
+        body_rate_min: settings.body_rate_min,
         write_timeout: settings.write_timeout,
+        write_rate_min: settings.write_rate_min,
         drain_timeout: settings.drain_timeout,
         connections: settings.connections_max,
         connections_per_peer: settings.connections_per_peer_max,
+        bodies_per_peer: Some(settings.bodies_per_peer_max),
         rates: settings.rates.clone(),
         webhook_targets: targets(settings),
         webhook_authority: authority(settings),

@@ -116,7 +116,8 @@ pub const CATALOGUE: &[Metric] = &[
     // What do clients meet?
     metric("http_server_request_duration_seconds", Histogram, "every", &["http_route", "http_response_status_code"], "duration of a request, by the pattern of its route"),
     metric("stockade_connections", Gauge, "order", &[], "open connections of clients"),
-    metric("stockade_connections_refused_total", Counter, "order", &["bound"], "connections closed, or not accepted, at a bound: `total`, `per_peer` or `descriptors`"),
+    metric("stockade_connections_refused_total", Counter, "order", &["bound"], "connections closed, or not accepted, at a bound: `total`, `per_peer`, `bodies_per_peer` or `descriptors`"),
+    metric("stockade_slow_clients_total", Counter, "order", &["of"], "requests refused because their `body` came too slowly, and connections closed because their `response` was read too slowly"),
     metric("stockade_requests_limited_total", Counter, "order", &["limit"], "requests answered with 429, above the rate of a `buyer` or a `peer`"),
     metric("stockade_console_logins_total", Counter, "order", &["outcome"], "requests to log in to the console: `accepted`, `refused`, or `throttled`, with 429 and without a look at the token"),
 

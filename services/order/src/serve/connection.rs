@@ -38,7 +38,7 @@ const FIRST_BYTES: usize = 64;
 /// A connection, and what serves it.
 pub(super) struct Served {
     pub admitted: Arc<Admitted>,
-    pub patience: Patience,
+    pub patience: Arc<Patience>,
     pub http: Arc<http1::Builder>,
 }
 
@@ -54,6 +54,7 @@ impl Served {
             stream,
             first: Bytes::new(),
             admitted: Arc::clone(&self.admitted),
+            patience: Arc::clone(&self.patience),
         };
         loop {
             let connection = &self.admitted.connection;
@@ -104,17 +105,31 @@ impl Served {
             Ending::Drained => Pin::new(&mut *serving).graceful_shutdown(),
             Ending::Closed => return Poll::Ready(false),
         }
-        if let Poll::Ready(result) = Pin::new(serving).poll(context) {
-            if let Err(error) = result {
-                tracing::trace!(%error, "connection ended early");
+        loop {
+            if let Poll::Ready(result) = Pin::new(&mut *serving).poll(context) {
+                if let Err(error) = result {
+                    tracing::trace!(%error, "connection ended early");
+                }
+                return Poll::Ready(false);
             }
-            return Poll::Ready(false);
-        }
-        match self.admitted.limit(&self.patience) {
-            None => Poll::Pending,
-            Some(Limit::Park(until)) => self.poll_until(until, context).map(|()| true),
-            Some(Limit::Write(until) | Limit::Head(until) | Limit::Idle(until)) => {
-                self.poll_until(until, context).map(|()| false)
+            self.admitted.count_body();
+            match self.admitted.limit(&self.patience) {
+                None => return Poll::Pending,
+                Some(Limit::Park(until)) => return self.poll_until(until, context).map(|()| true),
+                Some(Limit::Body(until)) => {
+                    ready!(self.poll_until(until, context));
+                    // Polled again, the request is answered with its refusal.
+                    self.admitted.connection.body.late();
+                    show_slow("body");
+                }
+                Some(Limit::Write(until)) => {
+                    ready!(self.poll_until(until, context));
+                    show_slow("response");
+                    return Poll::Ready(false);
+                }
+                Some(Limit::Head(until) | Limit::Idle(until)) => {
+                    return self.poll_until(until, context).map(|()| false);
+                }
             }
         }
     }
@@ -138,6 +153,10 @@ impl Served {
         let timer = &self.admitted.connection.timer;
         timer.poll_until(until.into(), context)
     }
+}
+
+fn show_slow(of: &'static str) {
+    metrics::counter!("stockade_slow_clients_total", "of" => of).increment(1);
 }
 
 /// In a function of its own, so that the parts take no room in the connection's task.
@@ -176,6 +195,7 @@ struct Watched<S> {
     /// Bytes that were read before, and come first.
     first: Bytes,
     admitted: Arc<Admitted>,
+    patience: Arc<Patience>,
 }
 
 impl<S: AsyncRead + Unpin> Watched<S> {
@@ -218,9 +238,16 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
 }
 
 impl<S> Watched<S> {
-    fn watch<T>(&self, written: Poll<T>) -> Poll<T> {
-        self.admitted.blocked(written.is_pending());
+    fn watch<T>(&self, written: Poll<T>, bytes: impl FnOnce(&T) -> usize) -> Poll<T> {
+        match &written {
+            Poll::Pending => self.admitted.blocked(),
+            Poll::Ready(result) => self.admitted.took(bytes(result), &self.patience),
+        }
         written
+    }
+
+    fn watch_write(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        self.watch(written, |written| *written.as_ref().unwrap_or(&0))
     }
 }
 
@@ -231,7 +258,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.watch(written)
+        self.watch_write(written)
     }
 
     fn poll_write_vectored(
@@ -240,7 +267,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
-        self.watch(written)
+        self.watch_write(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -249,16 +276,16 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        self.watch(flushed)
+        self.watch(flushed, |_| 0)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let ended = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.watch(ended)
+        self.watch(ended, |_| 0)
     }
 }
 
-/// The body of a request. It notes when it has been read to its end.
+/// The body of a request. It notes how far it has come.
 pub(super) struct Tracked {
     body: Incoming,
     connection: Arc<Connection>,
@@ -279,9 +306,14 @@ impl Body for Tracked {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        // Before the connection is woken to read: it notes then whether something is missing.
+        self.connection.body.wanted();
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         if frame.is_none() || self.body.is_end_stream() {
             self.connection.body_ended();
+        } else if let Some(Ok(frame)) = &frame {
+            let bytes = frame.data_ref().map_or(0, Bytes::len);
+            self.connection.body.came(bytes);
         }
         Poll::Ready(frame)
     }
@@ -292,5 +324,14 @@ impl Body for Tracked {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+impl Drop for Tracked {
+    fn drop(&mut self) {
+        if !self.body.is_end_stream() {
+            // The request waits for no more of it, and is under work.
+            self.connection.body.ended();
+        }
     }
 }

@@ -1,12 +1,12 @@
-//! The open connections of a listener. There is an upper bound, and at the bound the connection that
-//! has been silent for longest makes room.
+//! The open connections of a listener. There is an upper bound, and at the bound a connection that waits
+//! for its client makes room: one that is silent, whose body has not come whole, or that is not read.
 //!
 //! A client that opens connections and sends nothing would otherwise use up the descriptors of the
 //! process, which are those of Redis and the ledger too. Refusing new connections would not help: the
-//! silent ones would keep all others out. A connection without a single request goes first.
+//! silent ones would keep all others out. [`Rank`] says which goes first.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -17,23 +17,31 @@ use std::{
 };
 
 use futures::task::AtomicWaker;
+use ipnet::IpNet;
 
+use super::{arriving::Arriving, reader::Reader};
 use crate::timer::SharedTimer;
 
 /// Value of [`Connection::silent_since_ms`] while a request is under way.
 const BUSY: u64 = u64::MAX;
-/// Value of [`Connection::blocked_since_ms`] while the client reads what is sent to it.
-const FREE: u64 = u64::MAX;
 /// Value of [`Connection::received_since_ms`] while nothing has come.
 const NOTHING: u64 = u64::MAX;
+/// A body of the size that the API reads has come by then, and a response has been taken.
+const SLOW_AFTER: Duration = Duration::from_secs(1);
+/// A flood that replaces all connections costs so many searches.
+const SEARCHES: usize = 64;
 
 /// Upper bounds of open connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bounds {
     /// Connections of all peers.
     pub total: usize,
     /// Connections of one peer.
     pub per_peer: usize,
+    /// Connections of one peer that wait for the body of a request.
+    pub bodies_per_peer: usize,
+    /// Peers whose bodies have no bound of their own, because they are those of many clients.
+    pub proxies: Vec<IpNet>,
 }
 
 /// The open connections.
@@ -48,6 +56,37 @@ struct Open {
     next: u64,
     connections: HashMap<u64, Arc<Connection>>,
     per_peer: HashMap<IpAddr, usize>,
+    /// Connections of each peer that wait for a body: since when, and their number.
+    bodies: HashMap<IpAddr, BTreeSet<(u64, u64)>>,
+    /// Connections that the last search found to make room, the first one last, and since when.
+    next_to_go: Vec<(u64, u64)>,
+}
+
+/// Which connection makes room: the lowest rank goes first, and of one rank the oldest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// It was found silent, and has not had a request.
+    Silent,
+    /// Its client has not sent a body, or not taken a response, for longer than [`SLOW_AFTER`].
+    Slow,
+    /// The body of its first request is arriving, or its client has not taken a response yet.
+    Arriving,
+    /// It was not read yet. In a flood, connections come faster than they are read, and the oldest of
+    /// them would be a buyer's.
+    Unread,
+    /// It has had a request, and waits for the next one.
+    Idle,
+    /// It has had a request, and the body of the next one is arriving.
+    ArrivingNext,
+    /// Its request has not begun to read its body, which may be whole.
+    Queued,
+}
+
+impl Rank {
+    /// Whether a connection of this rank has never had a request, or keeps one waiting.
+    fn is_strangers(self) -> bool {
+        self <= Self::Arriving
+    }
 }
 
 /// One connection, as it is shared by its task and the table.
@@ -55,8 +94,6 @@ pub(super) struct Connection {
     peer: IpAddr,
     /// Milliseconds after the listener began, or [`BUSY`].
     silent_since_ms: AtomicU64,
-    /// Since when the client has not taken what was sent to it, or [`FREE`].
-    blocked_since_ms: AtomicU64,
     has_served: AtomicBool,
     /// A read has found nothing. Before, a request may lie unread in the socket.
     has_waited: AtomicBool,
@@ -65,6 +102,11 @@ pub(super) struct Connection {
     received_since_ms: AtomicU64,
     /// The body of the last request has not been read to its end.
     is_in_body: AtomicBool,
+    /// Since when the connection is one of [`Open::bodies`], or [`NOTHING`].
+    counted_since_ms: AtomicU64,
+    /// The body of the request that is under way.
+    pub body: Arriving,
+    reader: Reader,
     /// How the connection has to end.
     ending: AtomicU8,
     /// The connection's task.
@@ -90,6 +132,8 @@ pub(super) enum Ending {
 pub(super) enum Limit {
     /// The client must take what was sent to it until then.
     Write(Instant),
+    /// The request must have more of its body until then.
+    Body(Instant),
     /// The request whose first bytes have come must have a complete head until then.
     Head(Instant),
     /// The next request must have begun until then.
@@ -114,24 +158,26 @@ impl Connections {
         })
     }
 
-    /// Adds a connection, for which a silent one may be closed. `None`: the bound is reached, and every
-    /// connection has a request under way.
+    /// Adds a connection, for which one that waits for its client may be closed. `None`: the bound is
+    /// reached, and every connection has a whole request under way.
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<Arc<Admitted>> {
         let mut open = self.open();
         if open.per_peer.get(&peer).copied().unwrap_or(0) >= self.bounds.per_peer {
-            open.close_silent("per_peer", Some(peer))?;
+            open.make_room("per_peer", Some(peer), self.now_ms())?;
         }
         if open.connections.len() >= self.bounds.total {
-            open.close_silent("total", None)?;
+            open.make_room("total", None, self.now_ms())?;
         }
         let connection = Arc::new(Connection {
             peer,
             silent_since_ms: AtomicU64::new(self.now_ms()),
-            blocked_since_ms: AtomicU64::new(FREE),
             has_served: AtomicBool::new(false),
             has_waited: AtomicBool::new(false),
             received_since_ms: AtomicU64::new(NOTHING),
             is_in_body: AtomicBool::new(false),
+            counted_since_ms: AtomicU64::new(NOTHING),
+            body: Arriving::default(),
+            reader: Reader::default(),
             ending: AtomicU8::new(Ending::Open as u8),
             task: AtomicWaker::new(),
             timer: SharedTimer::default(),
@@ -144,10 +190,11 @@ impl Connections {
         }))
     }
 
-    /// Closes the connection that has been silent for longest, because the process has no descriptor
-    /// left. Returns whether there was one.
+    /// Closes a connection that waits for its client, because the process has no descriptor left. Returns
+    /// whether there was one.
     pub(super) fn make_room(&self) -> bool {
-        self.open().close_silent("descriptors", None).is_some()
+        let now = self.now_ms();
+        self.open().make_room("descriptors", None, now).is_some()
     }
 
     /// Ends every connection after the request that is under way.
@@ -159,6 +206,12 @@ impl Connections {
 
     fn now_ms(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(BUSY - 1)
+    }
+
+    /// Whether the bodies of this peer are bounded.
+    fn bounds_bodies_of(&self, peer: IpAddr) -> bool {
+        let peer = peer.to_canonical();
+        !self.bounds.proxies.iter().any(|net| net.contains(&peer))
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -179,33 +232,75 @@ impl Open {
         let Some(connection) = self.connections.remove(&number) else {
             return;
         };
-        if let Some(count) = self.per_peer.get_mut(&connection.peer) {
-            *count -= 1;
-            if *count == 0 {
-                self.per_peer.remove(&connection.peer);
-            }
-        }
+        decrement(&mut self.per_peer, connection.peer);
+        let counted = connection.counted_since_ms.swap(NOTHING, Ordering::Relaxed);
+        self.remove_body(connection.peer, (counted, number));
         self.show();
     }
 
-    /// Closes the longest silent connection, of this peer or of all. The search is linear: only a
-    /// flood needs it.
-    fn close_silent(&mut self, bound: &'static str, peer: Option<IpAddr>) -> Option<()> {
-        let found = self
-            .connections
-            .iter()
-            .filter(|(_, connection)| peer.is_none_or(|peer| peer == connection.peer))
-            .map(|(number, connection)| (connection.rank(), *number))
-            .filter(|((_, _, since), _)| *since != BUSY)
-            .min();
-        metrics::counter!("stockade_connections_refused_total", "bound" => bound).increment(1);
-        let (_, number) = found?;
+    fn remove_body(&mut self, peer: IpAddr, body: (u64, u64)) {
+        if let Some(bodies) = self.bodies.get_mut(&peer) {
+            bodies.remove(&body);
+            if bodies.is_empty() {
+                self.bodies.remove(&peer);
+            }
+        }
+    }
+
+    /// Closes the connection of the lowest rank, of this peer or of all.
+    fn make_room(&mut self, bound: &'static str, peer: Option<IpAddr>, now_ms: u64) -> Option<()> {
+        show_refused(bound);
+        let number = match peer {
+            Some(_) => self.ranked(peer, now_ms).min()?.2,
+            None => self.next_to_go(now_ms)?,
+        };
+        self.close(number);
+        Some(())
+    }
+
+    /// The connection of the lowest rank.
+    ///
+    /// The search is linear, and a flood of connections must not cost one for each. So it finds a share
+    /// of all of them, if they belong to no buyer, and the next searches take these.
+    fn next_to_go(&mut self, now_ms: u64) -> Option<u64> {
+        while let Some((since, number)) = self.next_to_go.pop() {
+            let rank = self.connections.get(&number);
+            let rank = rank.and_then(|connection| connection.rank(now_ms));
+            if rank.is_some_and(|(rank, still)| rank.is_strangers() && still == since) {
+                return Some(number);
+            }
+        }
+        let mut ranked: Vec<_> = self.ranked(None, now_ms).collect();
+        let share = (ranked.len() / SEARCHES).max(1);
+        if ranked.len() > share {
+            ranked.select_nth_unstable(share);
+            ranked.truncate(share);
+        }
+        ranked.sort_unstable();
+        let (.., first) = ranked.first().copied()?;
+        let others = ranked.drain(1..).filter(|(rank, ..)| rank.is_strangers());
+        self.next_to_go = others.map(|(_, since, number)| (since, number)).collect();
+        self.next_to_go.reverse();
+        Some(first)
+    }
+
+    /// The connections of this peer, or all, that may make room: rank, since when, number.
+    fn ranked(&self, peer: Option<IpAddr>, now_ms: u64) -> impl Iterator<Item = (Rank, u64, u64)> {
+        let connections = self.connections.iter();
+        let of_peer = connections
+            .filter(move |(_, connection)| peer.is_none_or(|peer| peer == connection.peer));
+        of_peer.filter_map(move |(number, connection)| {
+            let (rank, since) = connection.rank(now_ms)?;
+            Some((rank, since, *number))
+        })
+    }
+
+    /// Closes and removes it, so that the next search does not find it again.
+    fn close(&mut self, number: u64) {
         if let Some(connection) = self.connections.get(&number) {
             connection.end(Ending::Closed);
         }
-        // At once, so that the next search does not find it again.
         self.remove(number);
-        Some(())
     }
 
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
@@ -214,23 +309,58 @@ impl Open {
     }
 }
 
+fn show_refused(bound: &'static str) {
+    metrics::counter!("stockade_connections_refused_total", "bound" => bound).increment(1);
+}
+
+fn decrement(counts: &mut HashMap<IpAddr, usize>, peer: IpAddr) {
+    if let Some(count) = counts.get_mut(&peer) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&peer);
+        }
+    }
+}
+
 impl Connection {
-    /// The lowest rank makes room first. In a flood, connections come faster than they are read: one
-    /// that has not been read yet is no silent one, and the oldest of them would be a buyer's.
-    ///
+    /// The rank, and since when the connection has had it. `None`: it makes no room, because a whole
+    /// request is under way.
+    fn rank(&self, now_ms: u64) -> Option<(Rank, u64)> {
+        let has_served = self.has_served.load(Ordering::Relaxed);
+        let (since, rank) = if let Some(since) = self.reader.blocked_since_ms() {
+            (since, Rank::Arriving)
+        } else if self.body.is_awaited() {
+            let rank = match has_served {
+                true => Rank::ArrivingNext,
+                false => Rank::Arriving,
+            };
+            (self.body.since_ms(), rank)
+        } else if self.body.is_open() {
+            return Some((Rank::Queued, self.body.since_ms()));
+        } else {
+            return self.silent_rank(has_served);
+        };
+        let is_slow = Duration::from_millis(now_ms.saturating_sub(since)) > SLOW_AFTER;
+        Some((if is_slow { Rank::Slow } else { rank }, since))
+    }
+
     /// A connection whose next head is arriving is silent since its first byte, however long it was idle
     /// before. The limit of a head ends one that never goes on.
-    fn rank(&self) -> (bool, bool, u64) {
+    fn silent_rank(&self, has_served: bool) -> Option<(Rank, u64)> {
         let silent = self.silent_since_ms.load(Ordering::Relaxed);
+        if silent == BUSY {
+            return None;
+        }
         let since = match self.received_since_ms.load(Ordering::Relaxed) {
             NOTHING => silent,
             received => silent.max(received),
         };
-        (
-            self.has_served.load(Ordering::Relaxed),
-            !self.has_waited.load(Ordering::Relaxed),
-            since,
-        )
+        let rank = match (has_served, self.has_waited.load(Ordering::Relaxed)) {
+            (true, _) => Rank::Idle,
+            (false, true) => Rank::Silent,
+            (false, false) => Rank::Unread,
+        };
+        Some((rank, since))
     }
 
     fn end(&self, ending: Ending) {
@@ -254,10 +384,12 @@ impl Connection {
         if !self.has_waited.load(Ordering::Relaxed) {
             self.has_waited.store(true, Ordering::Relaxed);
         }
+        self.body.waited();
     }
 
     /// Notes that the body of the request has been read to its end.
     pub(super) fn body_ended(&self) {
+        self.body.ended();
         self.is_in_body.store(false, Ordering::Relaxed);
         // What came was the body, and not the beginning of another request.
         self.received_since_ms.store(NOTHING, Ordering::Relaxed);
@@ -286,6 +418,11 @@ pub(super) struct Patience {
     pub idle: Duration,
     pub write: Duration,
     pub park: Duration,
+    /// What any body may take, besides the time of its bytes at the minimum rate.
+    pub body: Duration,
+    /// Minimum rates in bytes per second: of a body, and of a client that reads. 0: none.
+    pub body_rate: u64,
+    pub write_rate: u64,
 }
 
 impl Admitted {
@@ -298,6 +435,9 @@ impl Admitted {
             .received_since_ms
             .store(NOTHING, Ordering::Relaxed);
         connection.is_in_body.store(has_body, Ordering::Relaxed);
+        if has_body {
+            connection.body.begin(self.table.now_ms());
+        }
         Busy(Arc::clone(self))
     }
 
@@ -314,34 +454,78 @@ impl Admitted {
         }
     }
 
-    /// Notes whether the client takes what is sent to it.
-    pub(super) fn blocked(&self, is_blocked: bool) {
-        let (connection, free) = (&self.connection, FREE);
-        let since = connection.blocked_since_ms.load(Ordering::Relaxed);
-        if is_blocked == (since != free) {
-            return;
+    /// Notes that a write waits for the client.
+    pub(super) fn blocked(&self) {
+        if self.connection.reader.blocked(|| self.table.now_ms()) {
+            self.is_not_silent();
         }
+    }
+
+    /// Notes that the client has made room for so many bytes.
+    pub(super) fn took(&self, bytes: usize, patience: &Patience) {
+        let now = || self.table.now_ms();
+        let reader = &self.connection.reader;
+        if reader.took(bytes, patience.write_rate, now) {
+            self.is_not_silent();
+        }
+    }
+
+    /// The time that a client took to read a response is not its silence.
+    fn is_not_silent(&self) {
         let now = self.table.now_ms();
-        let since = if is_blocked { now } else { free };
-        connection.blocked_since_ms.store(since, Ordering::Relaxed);
-        // The time that the client took to read a response is not its silence.
-        let _ = connection.silent_since_ms.fetch_update(
+        let _ = self.connection.silent_since_ms.fetch_update(
             Ordering::Relaxed,
             Ordering::Relaxed,
             |silent| (silent != BUSY).then_some(now),
         );
     }
 
+    /// Counts the body that the connection waits for, or no longer waits for. At the peer's bound, the
+    /// one that it has waited for longest makes room.
+    pub(super) fn count_body(&self) {
+        let connection = &self.connection;
+        let body = &connection.body;
+        let since = if body.is_awaited() {
+            body.since_ms()
+        } else {
+            NOTHING
+        };
+        let counted = connection.counted_since_ms.load(Ordering::Relaxed);
+        if since == counted || !self.table.bounds_bodies_of(connection.peer) {
+            return;
+        }
+        let (mut open, peer) = (self.table.open(), connection.peer);
+        // One that has made room was removed, and is counted no more.
+        if !open.connections.contains_key(&self.number) {
+            return;
+        }
+        open.remove_body(peer, (counted, self.number));
+        connection.counted_since_ms.store(since, Ordering::Relaxed);
+        if since == NOTHING {
+            return;
+        }
+        let bodies = open.bodies.entry(peer).or_default();
+        bodies.insert((since, self.number));
+        if bodies.len() <= self.table.bounds.bodies_per_peer {
+            return;
+        }
+        if let Some((_, oldest)) = bodies.first().copied() {
+            show_refused("bodies_per_peer");
+            open.close(oldest);
+        }
+    }
+
     /// The next limit. `None`: a request is under way, which has its own.
     pub(super) fn limit(&self, patience: &Patience) -> Option<Limit> {
         let connection = &self.connection;
-        let blocked = connection.blocked_since_ms.load(Ordering::Relaxed);
-        if blocked != FREE {
+        if let Some(blocked) = connection.reader.blocked_since_ms() {
             return Some(Limit::Write(self.after(blocked, patience.write)));
         }
         let silent = connection.silent_since_ms.load(Ordering::Relaxed);
         if silent == BUSY {
-            return None;
+            let body = &connection.body;
+            let time = body.time(patience.body, patience.body_rate)?;
+            return Some(Limit::Body(self.after(body.since_ms(), time)));
         }
         if let Some(since) = self.head_since(silent) {
             return Some(Limit::Head(self.after(since, patience.head)));
@@ -405,14 +589,27 @@ mod tests {
         time::{Duration, Instant},
     };
 
-    use super::{Admitted, Bounds, Connections, Ending, Limit, Patience};
+    use super::{
+        Admitted, Bounds, Busy, Connections, Ending, Limit, Patience,
+        Rank::{Arriving, ArrivingNext, Idle, Queued, Silent, Slow, Unread},
+        SLOW_AFTER,
+    };
 
     fn peer(n: u8) -> IpAddr {
         IpAddr::from([10, 0, 0, n])
     }
 
     fn table(total: usize, per_peer: usize) -> Arc<Connections> {
-        Connections::new(Bounds { total, per_peer })
+        table_of(total, per_peer, usize::MAX)
+    }
+
+    fn table_of(total: usize, per_peer: usize, bodies_per_peer: usize) -> Arc<Connections> {
+        Connections::new(Bounds {
+            total,
+            per_peer,
+            bodies_per_peer,
+            proxies: vec!["10.0.0.9/32".parse().unwrap()],
+        })
     }
 
     fn is_closed(admitted: &Arc<Admitted>) -> bool {
@@ -480,6 +677,143 @@ mod tests {
         assert!(is_closed(&first) && !is_closed(&second));
     }
 
+    /// A request under way that waits for its body.
+    fn with_half_a_body(admitted: &Arc<Admitted>) -> Busy {
+        let busy = admitted.busy(true);
+        admitted.connection.body.wanted();
+        admitted.connection.waited();
+        admitted.count_body();
+        busy
+    }
+
+    #[test]
+    fn a_request_that_waits_for_its_body_makes_room_and_a_whole_one_does_not() {
+        let table = table(3, 9);
+        let open = one_after_the_other(&table, 0..3);
+        let _busy: Vec<_> = open.iter().map(with_half_a_body).collect();
+        open[0].connection.body_ended();
+        let _more = (table.admit(peer(3)).unwrap(), table.admit(peer(4)).unwrap());
+        let closed: Vec<_> = open.iter().map(is_closed).collect();
+        assert_eq!(closed, [false, true, true]);
+    }
+
+    #[test]
+    fn a_request_that_gives_up_its_body_is_under_work_and_one_that_has_not_begun_goes_last() {
+        let table = table(2, 9);
+        let open = one_after_the_other(&table, 0..2);
+        let _busy: Vec<_> = open.iter().map(|admitted| admitted.busy(true)).collect();
+        open[0].connection.body.ended();
+        assert_eq!(open[0].connection.rank(0), None);
+        assert_eq!(open[1].connection.rank(0).unwrap().0, Queued);
+        assert!(table.admit(peer(2)).is_some() && is_closed(&open[1]));
+    }
+
+    #[test]
+    fn a_flood_replaces_the_oldest_of_its_own_connections_and_searches_seldom() {
+        let table = table(640, 9999);
+        let admit = |n| {
+            let admitted = table.admit(peer(n)).unwrap();
+            admitted.connection.waited();
+            admitted
+        };
+        let flood: Vec<_> = (0..640).map(|_| admit(1)).collect();
+        pause();
+        let mut more = vec![admit(1)];
+        let found = table.open().next_to_go.len();
+        assert!(found > 5, "{found}");
+        // It was silent when it was found, and has had a request since.
+        let honest = &flood[3];
+        drop(honest.busy(false));
+        more.extend((0..30).map(|_| admit(1)));
+        assert!(!is_closed(honest));
+        assert_eq!(flood.iter().filter(|open| is_closed(open)).count(), 31);
+        assert!(!more.iter().any(is_closed));
+    }
+
+    #[test]
+    fn who_makes_room_first_is_told_by_what_the_connection_waits_for() {
+        let table = table(9, 9);
+        let open = one_after_the_other(&table, 0..7);
+        let [silent, slow, blocked, arriving, unread, idle, next] = &open[..] else {
+            unreachable!("there are seven")
+        };
+        silent.connection.waited();
+        for served in [idle, next] {
+            drop(served.busy(false));
+        }
+        let _busy = [slow, arriving, next].map(with_half_a_body);
+        blocked.blocked();
+        // Whatever time has passed, none has then.
+        let now = 0;
+        let late = table.now_ms() + u64::try_from(2 * SLOW_AFTER.as_millis()).unwrap();
+        let rank = |admitted: &Arc<Admitted>, now| admitted.connection.rank(now).unwrap().0;
+        let ranks = [
+            rank(silent, late),
+            rank(slow, late),
+            rank(blocked, now),
+            rank(arriving, now),
+            rank(unread, late),
+            rank(idle, late),
+            rank(next, now),
+        ];
+        let expected = [Silent, Slow, Arriving, Arriving, Unread, Idle, ArrivingNext];
+        assert_eq!(ranks, expected);
+        assert!(ranks.is_sorted());
+        assert_eq!(rank(blocked, late), Slow);
+        assert_eq!(rank(next, late), Slow);
+    }
+
+    #[test]
+    fn a_peer_with_many_bodies_loses_the_oldest_and_a_proxy_does_not() {
+        let table = table_of(99, 99, 2);
+        let other = table.admit(peer(1)).unwrap();
+        let _other = with_half_a_body(&other);
+        for (n, kept) in [(2, 2), (9, 5)] {
+            let mut bodies = Vec::new();
+            for _ in 0..5 {
+                pause();
+                let admitted = table.admit(peer(n)).unwrap();
+                bodies.push((with_half_a_body(&admitted), admitted));
+            }
+            let closed: Vec<_> = bodies.iter().map(|(_, body)| is_closed(body)).collect();
+            assert!(closed.is_sorted_by(|a, b| a >= b), "{closed:?}");
+            assert_eq!(closed.iter().filter(|closed| !**closed).count(), kept);
+        }
+        assert!(!is_closed(&other));
+    }
+
+    #[test]
+    fn a_body_that_has_come_is_counted_no_more() {
+        let table = table_of(9, 9, 1);
+        for _ in 0..3 {
+            let admitted = table.admit(peer(1)).unwrap();
+            let busy = with_half_a_body(&admitted);
+            assert_eq!(table.open().bodies[&peer(1)].len(), 1);
+            admitted.connection.body_ended();
+            admitted.count_body();
+            assert!(table.open().bodies.is_empty());
+            let _next = (busy, with_half_a_body(&admitted));
+            assert!(!is_closed(&admitted));
+        }
+        // What is dropped with its body leaves nothing, either.
+        assert!(table.open().bodies.is_empty());
+    }
+
+    #[test]
+    fn a_body_has_the_time_of_its_bytes_at_the_minimum_rate() {
+        let admitted = table(9, 9).admit(peer(1)).unwrap();
+        let _busy = with_half_a_body(&admitted);
+        let limit = || match admitted.limit(&PATIENCE) {
+            Some(Limit::Body(until)) => Some(until),
+            _ => None,
+        };
+        let first = limit().unwrap();
+        admitted.connection.body.came(1000);
+        assert_eq!(limit().unwrap() - first, Duration::from_secs(2));
+        admitted.connection.body_ended();
+        assert_eq!(limit(), None);
+    }
+
     #[test]
     fn a_peer_at_its_bound_loses_connections_of_its_own() {
         let table = table(9, 2);
@@ -505,6 +839,9 @@ mod tests {
         idle: Duration::from_secs(75),
         write: Duration::from_secs(10),
         park: Duration::from_secs(1),
+        body: Duration::from_secs(5),
+        body_rate: 500,
+        write_rate: 500,
     };
 
     #[test]
@@ -611,19 +948,19 @@ mod tests {
         let admitted = table(9, 9).admit(peer(1)).unwrap();
         let silent = admitted.idle_limit(&PATIENCE);
         pause();
-        admitted.blocked(true);
+        admitted.blocked();
         let limit = admitted.limit(&PATIENCE);
         pause();
-        admitted.blocked(true);
+        admitted.blocked();
         assert!(matches!(limit, Some(Limit::Write(_))));
         assert_eq!(admitted.limit(&PATIENCE), limit, "it goes on");
-        admitted.blocked(false);
+        admitted.took(1000, &PATIENCE);
         assert!(matches!(admitted.limit(&PATIENCE), Some(Limit::Park(_))));
         assert!(admitted.idle_limit(&PATIENCE) > silent);
         let busy = admitted.busy(false);
-        admitted.blocked(true);
+        admitted.blocked();
         assert!(matches!(admitted.limit(&PATIENCE), Some(Limit::Write(_))));
-        admitted.blocked(false);
+        admitted.took(1000, &PATIENCE);
         assert_eq!(admitted.limit(&PATIENCE), None);
         drop(busy);
     }

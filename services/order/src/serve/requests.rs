@@ -18,9 +18,9 @@ use crate::http::route_patterns;
 const OTHER: &str = "other";
 
 /// Statuses that have a handle. The API answers with no other.
-const STATUSES: [u16; 20] = [
-    200, 201, 202, 204, 304, 307, 400, 401, 403, 404, 405, 409, 412, 413, 415, 422, 428, 429, 500,
-    503,
+const STATUSES: [u16; 21] = [
+    200, 201, 202, 204, 304, 307, 400, 401, 403, 404, 405, 408, 409, 412, 413, 415, 422, 428, 429,
+    500, 503,
 ];
 
 /// The routes, and the durations of their requests.

@@ -107,6 +107,7 @@ pub fn patient() -> Limits {
         head_timeout: timeout(),
         idle_timeout: timeout(),
         request_timeout: timeout(),
+        body_timeout: timeout(),
         write_timeout: timeout(),
         // A connection that is not drained is a fault, and not only slow.
         drain_timeout: 2 * timeout(),

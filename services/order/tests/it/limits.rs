@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::env::{Answer, Options, open, patient};
 
-fn within(limits: Limits) -> Options {
+pub fn within(limits: Limits) -> Options {
     Options {
         limits,
         ..Options::default()
@@ -153,14 +153,14 @@ fn crowded(connections: usize) -> Options {
     })
 }
 
-async fn connect(url: &str) -> TcpStream {
+pub async fn connect(url: &str) -> TcpStream {
     TcpStream::connect(url.trim_start_matches("http://"))
         .await
         .unwrap()
 }
 
 /// Whether the server has closed the connection.
-fn is_closed(stream: &TcpStream) -> bool {
+pub fn is_closed(stream: &TcpStream) -> bool {
     match stream.try_read(&mut [0]) {
         Ok(read) => read == 0,
         Err(error) => error.kind() != ErrorKind::WouldBlock,

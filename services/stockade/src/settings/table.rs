@@ -245,6 +245,24 @@ pub(super) const SETTINGS: &[Setting] = &[
         "milliseconds that a client may take to read what was sent to it, before its connection is closed",
     ),
     setting(
+        "write_rate_min",
+        "STOCKADE_WRITE_RATE_MIN",
+        "500",
+        "bytes that give a client which reads slowly a second of that time back; 0: each byte gives back all of it",
+    ),
+    setting(
+        "body_timeout_ms",
+        "STOCKADE_BODY_TIMEOUT_MS",
+        "5000",
+        "milliseconds that the body of a request may take to arrive, besides the time of its bytes at STOCKADE_BODY_RATE_MIN; after that the answer is 408",
+    ),
+    setting(
+        "body_rate_min",
+        "STOCKADE_BODY_RATE_MIN",
+        "500",
+        "bytes per second at which a body must arrive after STOCKADE_BODY_TIMEOUT_MS; 0: only STOCKADE_REQUEST_TIMEOUT_MS holds",
+    ),
+    setting(
         "http_threads",
         "STOCKADE_HTTP_THREADS",
         "0",
@@ -253,12 +271,18 @@ pub(super) const SETTINGS: &[Setting] = &[
     unset(
         "connections_max",
         "STOCKADE_CONNECTIONS_MAX",
-        "largest number of open connections; at the bound the one that has been silent for longest is closed. Unset: the descriptor limit less 128",
+        "largest number of open connections; at the bound one that waits for its client is closed: a silent one, or one whose body has not come. Unset: the descriptor limit less 128",
     ),
     unset(
         "connections_per_peer_max",
         "STOCKADE_CONNECTIONS_PER_PEER_MAX",
         "the same for each client address. Leave it unset behind a proxy, whose connections all have one address",
+    ),
+    setting(
+        "bodies_per_peer_max",
+        "STOCKADE_BODIES_PER_PEER_MAX",
+        "1000",
+        "largest number of requests of one client address whose body has not come whole; the oldest makes room. Proxies of STOCKADE_TRUSTED_PROXIES have no such bound",
     ),
     unset(
         "rate_per_buyer",

@@ -2,7 +2,8 @@
 //!
 //! The tests are the models: `tests/it/stock` has reservations, spillovers and their rounds, proofs of
 //! `sold_out`, limits, transfers, recovery, the home check, carts, and two designs that are not built
-//! (resharding and a recorder that records from memory); `tests/it/lock` has the ballot of the Redlock.
+//! (resharding and a recorder that records from memory); `tests/it/payment` has a payment, its refunds and the
+//! list of money that is due; `tests/it/lock` has the ballot of the Redlock.
 //! A change of a protocol goes into its model first, and each rule is left out once: the checker must
 //! then find the violation.
 //!

@@ -8,4 +8,5 @@
 
 mod check;
 mod lock;
+mod payment;
 mod stock;

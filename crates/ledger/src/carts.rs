@@ -15,6 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::{
     Actors, LedgerError, Transition, events,
     life::transition,
+    refunds,
     transaction::{Outcome, end_as},
 };
 
@@ -42,6 +43,9 @@ pub struct CartStep {
     pub is_settled: bool,
     /// The admin who makes the step, for the journal of each line's item. `None`: no admin does.
     pub actor: Option<Arc<str>>,
+    /// An admin has returned the money of the cart: its payment pays nothing more, and the refunds of it
+    /// that are known to have failed are settled.
+    pub returns_money: bool,
 }
 
 impl CartStep {
@@ -54,6 +58,7 @@ impl CartStep {
             refusal: None,
             is_settled: false,
             actor: None,
+            returns_money: false,
         }
     }
 
@@ -108,7 +113,7 @@ pub(crate) trait Statements: transition::Statements {
 
 /// Makes the step in the transaction.
 pub(crate) async fn step(
-    mut transaction: impl Statements,
+    mut transaction: impl Statements + refunds::Statements,
     step: &CartStep,
 ) -> Result<Option<SteppedCart>, LedgerError> {
     let stepped = apply(&mut transaction, step).await;
@@ -116,7 +121,7 @@ pub(crate) async fn step(
 }
 
 async fn apply(
-    transaction: &mut impl Statements,
+    transaction: &mut (impl Statements + refunds::Statements),
     step: &CartStep,
 ) -> Result<Outcome<Option<SteppedCart>>, LedgerError> {
     let id = step.cart.id;
@@ -131,6 +136,9 @@ async fn apply(
     };
     if !is_current || !step.is_allowed() || !bind(transaction, step).await? {
         return Ok(Outcome::Unchanged(None));
+    }
+    if let Some(payment) = step.cart.payment.as_ref().filter(|_| step.returns_money) {
+        refunds::spend(transaction, payment).await?;
     }
     let is_settled = step.is_settled && version == step.cart.version;
     let lines = transaction.lines_of(id).await?;
@@ -174,9 +182,8 @@ async fn bind(transaction: &mut impl Statements, step: &CartStep) -> Result<bool
         return Ok(true);
     };
     let payer = OrderId::from(step.cart.id.as_uuid());
-    let others = transaction
-        .bind_payments(&[(payment.as_str(), payer)].into())
-        .await?;
+    let wanted = [(payment.as_str(), payer)].into();
+    let others = transition::bind(transaction, &wanted).await?;
     Ok(others.is_empty())
 }
 

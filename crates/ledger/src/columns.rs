@@ -15,6 +15,7 @@ use crate::{
     Webhook,
     convert::{json, parsed, quantity, timestamp, unreadable, unsigned, waves},
     events::order_ids,
+    life::transition::BoundPayment,
     purge::PurgeState,
     refunds::{Due, KnownRefund, PaymentRow},
     repair::memory::RememberedOrder,
@@ -767,7 +768,7 @@ impl TryFrom<PaymentColumns> for PaymentRow {
             unsigned("due_amount", amount).map(|amount| Due { refund, amount })
         });
         Ok(Self {
-            payer: row.order_id,
+            payer: Some(row.order_id).filter(|payer| !payer.is_nil()),
             returned_at: returned_at.transpose()?,
             due: due.transpose()?,
             is_settled: row.is_settled,
@@ -1020,6 +1021,11 @@ from_row!(ActColumns {
     subject,
     before,
     after
+});
+from_row!(BoundPayment {
+    id,
+    order_id,
+    is_returned
 });
 from_row!(PaymentColumns {
     order_id,

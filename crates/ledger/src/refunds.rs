@@ -9,10 +9,12 @@
 //!   times. A full return counts against the failures before it. A repeat of an old report has its old
 //!   time, and so does not hide a failure that came after it.
 //!
-//! Each transaction locks the payment first, and no segment after it.
+//! Each transaction locks the payment before any segment, and acts on it by the one rule
+//! ([`Money::after`]).
 
 mod done;
 mod owed;
+mod rule;
 
 use async_trait::async_trait;
 use domain::{CartId, ItemId, OrderId, OrderState, PaymentId};
@@ -28,12 +30,13 @@ use crate::{
 pub use owed::RefundState;
 use owed::{advanced, latest_open, owed};
 pub(crate) use {
-    done::{note_refund_done, settle_refunds},
+    done::{note_refund_done, return_order, spend},
     owed::KnownRefund,
+    rule::{Act, Money, Ruling},
 };
 
-/// How long a failed refund is kept of whose payment nothing is known: providers repeat a report for
-/// some days.
+/// How long a return or a failed refund is kept of whose payment nothing is known: providers repeat a
+/// report for some days.
 const UNCLAIMED_FOR: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// A report of the provider that all money of a payment was returned.
@@ -42,7 +45,7 @@ pub struct PaymentReturn {
     /// The payment.
     pub payment: PaymentId,
     /// The order or the cart that the report names, if any. It counts only for a payment of which
-    /// nothing else is known.
+    /// nothing else is known, and only if it exists.
     pub payer: Option<Uuid>,
     /// When it was returned, by the provider's clock. `None`: the report has no time, so it does not
     /// count against a refund that failed.
@@ -92,7 +95,8 @@ pub struct Payer {
 pub enum ReturnedPayment {
     /// The payment was reported for this.
     Of(Payer),
-    /// Nothing is known of the payment, and the report names nothing that exists.
+    /// Nothing is known of the payment, and the report names nothing that exists. It is remembered: the
+    /// payment pays nothing if it is reported later.
     Unknown,
 }
 
@@ -113,7 +117,9 @@ pub enum NotedRefund {
 /// A payment as its row has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PaymentRow {
-    pub payer: Uuid,
+    /// What has it, or what it was reported for. `None`: it was returned before anything was known of
+    /// it.
+    pub payer: Option<Uuid>,
     pub returned_at: Option<Timestamp>,
     pub due: Option<Due>,
     /// A purge has deleted the order or cart that the payment has paid.
@@ -139,14 +145,22 @@ pub(crate) trait Statements: Transact {
     ) -> Result<Option<PaymentRow>, LedgerError>;
 
     /// Marks the payment as returned, at the later of this time and the one that it has. A payment
-    /// without a row gets one for `payer`. Returns the payer of the row. It waits for a transaction
+    /// without a row or a payer gets `payer`. Returns the payer of the row. It waits for a transaction
     /// that binds the payment, and one that comes later finds the mark.
     async fn mark_returned(
         &mut self,
         payment: &PaymentId,
-        payer: Uuid,
+        payer: Option<Uuid>,
         at: Timestamp,
-    ) -> Result<Uuid, LedgerError>;
+    ) -> Result<Option<Uuid>, LedgerError>;
+
+    /// Notes that the payment was returned and has no payer, and deletes some such payments that were
+    /// noted before `before`: nothing else of them has come.
+    async fn mark_return_unclaimed(
+        &mut self,
+        payment: &PaymentId,
+        before: Timestamp,
+    ) -> Result<(), LedgerError>;
 
     /// Writes what is due. Not called without a row.
     async fn write_due(
@@ -176,8 +190,8 @@ pub(crate) trait Statements: Transact {
     /// `before`: nothing else of their payments has come.
     async fn mark_unclaimed(&mut self, refund: &str, before: Timestamp) -> Result<(), LedgerError>;
 
-    /// Takes that mark from the refunds of the payment.
-    async fn claim_refunds(&mut self, payment: &PaymentId) -> Result<(), LedgerError>;
+    /// Takes these marks from the payment and its refunds: what it was reported for is known.
+    async fn claim(&mut self, payment: &PaymentId) -> Result<(), LedgerError>;
 
     /// Adds the entry with its event, unless the item has one under the name `once`.
     async fn note_once(&mut self, entry: &NewJournalEntry, once: &str)
@@ -205,21 +219,27 @@ async fn apply_return(
 ) -> Result<Outcome<ReturnedPayment>, LedgerError> {
     let payment = &returned.payment;
     let row = transaction.lock_payment(payment).await?;
-    let Some(named) = find_payer(transaction, payment, row.as_ref(), returned.payer).await? else {
-        return Ok(Outcome::Unchanged(ReturnedPayment::Unknown));
-    };
+    let named = find_payer(transaction, payment, row.as_ref(), returned.payer).await?;
     let at = returned.at.unwrap_or(Timestamp::UNIX_EPOCH);
     // The row comes before the look at the payer: a step that binds the payment has ended by then.
     let bound = transaction.mark_returned(payment, named, at).await?;
-    let Some(payer) = payer_of(transaction, bound, payment).await? else {
-        return Ok(Outcome::Unchanged(ReturnedPayment::Unknown));
+    let payer = match bound {
+        Some(bound) => payer_of(transaction, bound, payment).await?,
+        None => {
+            let before = Timestamp::now() - UNCLAIMED_FOR;
+            transaction.mark_return_unclaimed(payment, before).await?;
+            None
+        }
     };
-    transaction.claim_refunds(payment).await?;
-    let was_returned = row.as_ref().is_some_and(|row| row.returned_at.is_some());
-    if !payer.is_paid && !was_returned {
-        let once = format!("{PAYMENT_REFUNDED} {payment}");
-        let entry = entry(&payer, PAYMENT_REFUNDED, json!({ "payment": payment }));
-        transaction.note_once(&entry, &once).await?;
+    let Some(payer) = payer else {
+        return Ok(Outcome::Done(ReturnedPayment::Unknown));
+    };
+    transaction.claim(payment).await?;
+    // Of an unclaimed return nothing is noted yet: an entry belongs to an item.
+    let claimed = row.as_ref().filter(|row| row.payer.is_some());
+    let was_returned = claimed.is_some_and(|row| row.returned_at.is_some());
+    if !was_returned {
+        note_returned(transaction, payment, &payer).await?;
     }
     let row = PaymentRow {
         payer: bound,
@@ -229,6 +249,21 @@ async fn apply_return(
     };
     update_due(transaction, payment, &row, &payer, None).await?;
     Ok(Outcome::Done(ReturnedPayment::Of(payer)))
+}
+
+/// Notes that a payment was returned that has paid nothing, once.
+async fn note_returned(
+    transaction: &mut impl Statements,
+    payment: &PaymentId,
+    payer: &Payer,
+) -> Result<(), LedgerError> {
+    if payer.is_paid {
+        return Ok(());
+    }
+    // Not the bare id: the note about a row has the row's number there, and an id may be a number.
+    let once = format!("{PAYMENT_REFUNDED} payment {payment}");
+    let entry = entry(payer, PAYMENT_REFUNDED, json!({ "payment": payment }));
+    transaction.note_once(&entry, &once).await.map(drop)
 }
 
 /// Notes the refund in the transaction.
@@ -261,7 +296,13 @@ async fn apply_refund(
         return Ok(Outcome::Unchanged(NotedRefund::Of { payer, is_due }));
     };
     transaction.write_refund(payment, &refund).await?;
-    transaction.claim_refunds(payment).await?;
+    if row.as_ref().is_some_and(|row| row.payer.is_none()) {
+        // It was returned before anything was known of it.
+        let at = Timestamp::UNIX_EPOCH;
+        transaction.mark_returned(payment, named, at).await?;
+        note_returned(transaction, payment, &payer).await?;
+    }
+    transaction.claim(payment).await?;
     let currency = report.currency.as_deref();
     // Without a row nothing has taken the payment, and it was not returned: it is due anyway.
     let due = match row {
@@ -295,19 +336,24 @@ async fn keep_unclaimed(
 }
 
 /// What the payment was reported for: what it has paid, what the journal has it for, or what the
-/// report itself names.
+/// report itself names, if that exists.
 async fn find_payer(
     transaction: &mut impl Statements,
     payment: &PaymentId,
     row: Option<&PaymentRow>,
     named: Option<Uuid>,
 ) -> Result<Option<Uuid>, LedgerError> {
-    if let Some(row) = row {
-        return Ok(Some(row.payer));
+    if let Some(payer) = row.and_then(|row| row.payer) {
+        return Ok(Some(payer));
     }
     let unmatched = transaction.unmatched(payment).await?;
     let unmatched = unmatched.and_then(|noted| id_in(&noted.entry.before, "order"));
-    Ok(unmatched.or(named))
+    match unmatched.or(named) {
+        Some(id) if unmatched.is_some() || transaction.payer(id, payment).await?.is_some() => {
+            Ok(Some(id))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// The order or the cart with this id. A purge deletes it, but not the journal: a payment that it could
@@ -389,7 +435,7 @@ async fn note_closed(
 
 /// The name under which the journal has that the money of a failed refund was returned by another one.
 fn closed_name(refund: &str) -> String {
-    format!("{PAYMENT_REFUNDED} {refund}")
+    format!("{PAYMENT_REFUNDED} refund {refund}")
 }
 
 /// Notes that the refund has failed, once. Its event tells that money is due, so a failure because of

@@ -1,7 +1,9 @@
 //! What became of the money of a payment.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
-use domain::PaymentId;
+use domain::{Order, PaymentId};
 
 use crate::{LedgerError, NotedRefund, PaymentReturn, RefundReport, ReturnedPayment};
 
@@ -9,7 +11,7 @@ use crate::{LedgerError, NotedRefund, PaymentReturn, RefundReport, ReturnedPayme
 #[async_trait]
 pub trait Refunds: Send + Sync + 'static {
     /// Notes that all money of a payment was returned. From then on it pays nothing, whatever is
-    /// reported of it later. An order or a cart that it has paid is left as it is: moving it to
+    /// reported of it later, also if nothing is known of it yet. An order or a cart that it has paid is left as it is: moving it to
     /// `refunded` is a transition of its own.
     async fn note_return(&self, returned: &PaymentReturn) -> Result<ReturnedPayment, LedgerError>;
 
@@ -18,13 +20,20 @@ pub trait Refunds: Send + Sync + 'static {
     async fn note_refund(&self, report: &RefundReport) -> Result<NotedRefund, LedgerError>;
 
     /// Notes that an admin has returned the money that the journal entry `entry` tells of. Returns
-    /// whether it was due, or was returned before. `false`: no such money is due.
+    /// whether it was due, or was noted before. `false`: no such money is due, because something has taken
+    /// the payment, or it was returned otherwise.
     async fn note_refund_done(&self, entry: u64, actor: &str) -> Result<bool, LedgerError>;
 
-    /// Notes that an admin returns the money of the order or cart that the payment has paid: the refunds
-    /// of it that are known to have failed are settled. To be called before it becomes `refunded`. A
-    /// refund that fails later makes the money due again.
-    async fn settle_refunds(&self, payment: &PaymentId) -> Result<(), LedgerError>;
+    /// Moves a paid order to `refunded` because the admin `actor` has returned its money, if the order still has
+    /// this version. In the same transaction its payment is returned, and pays nothing more, and the
+    /// refunds of it that are known to have failed are settled. A refund that fails later makes the money
+    /// due again. `None`: a concurrent change came first, or it is the line of a cart, which
+    /// [`Carts::step_cart`](crate::Carts::step_cart) returns as a whole.
+    async fn return_order(
+        &self,
+        order: &Order,
+        actor: &Arc<str>,
+    ) -> Result<Option<Order>, LedgerError>;
 
     /// Whether the money of the payment was returned, so that it can pay nothing.
     async fn is_returned(&self, payment: &PaymentId) -> Result<bool, LedgerError>;

@@ -13,6 +13,7 @@ use crate::{
     Actors, LedgerError, NewJournalEntry, PendingReturn, Transition,
     changes::item,
     events::{self, NewEvent},
+    refunds::{Act, Money, Ruling},
     statements,
     transaction::end,
 };
@@ -28,12 +29,12 @@ pub(crate) trait Statements: statements::Statements + item::Statements {
         keys: &BTreeSet<SegmentKey>,
     ) -> Result<HashSet<SegmentKey>, LedgerError>;
 
-    /// Notes the order of each payment, unless another order has the payment or its money was
-    /// returned. Returns the orders that do not get their payment.
+    /// Notes the order of each payment that has none, locks the rows of all of them, and returns these.
+    /// A payment without a row is unbound, and gets one.
     async fn bind_payments(
         &mut self,
         payments: &BTreeMap<&str, OrderId>,
-    ) -> Result<HashSet<OrderId>, LedgerError>;
+    ) -> Result<Vec<BoundPayment>, LedgerError>;
 
     /// Updates each order that still has the version of its step. Returns those that it updated.
     /// Steps name distinct orders and are sorted by id. Recording reacquisitions locks orders in
@@ -59,6 +60,29 @@ pub(crate) trait Statements: statements::Statements + item::Statements {
         moved: &BTreeMap<SegmentKey, Moved>,
         events: &[NewEvent],
     ) -> Result<(), LedgerError>;
+}
+
+/// The row of a payment that a step wants to take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BoundPayment {
+    pub id: String,
+    pub order_id: Uuid,
+    pub is_returned: bool,
+}
+
+/// Binds each payment to its order by the one rule. Returns the orders that do not get their payment:
+/// something else has it, or it was returned.
+pub(crate) async fn bind(
+    transaction: &mut impl Statements,
+    payments: &BTreeMap<&str, OrderId>,
+) -> Result<HashSet<OrderId>, LedgerError> {
+    let rows = transaction.bind_payments(payments).await?;
+    let refused = rows.iter().filter_map(|row| {
+        let order = *payments.get(row.id.as_str())?;
+        let money = Money::of(Some(row.order_id), row.is_returned, false);
+        (money.after(Act::Pay(order.as_uuid())) == Ruling::Refuse).then_some(order)
+    });
+    Ok(refused.collect())
 }
 
 /// Changes of a row's counters.
@@ -192,7 +216,7 @@ async fn with_own_payment<'a>(
         None => true,
     });
     if !payments.is_empty() && SafetyCheck::PaymentOnce.is_enabled() {
-        let without = transaction.bind_payments(&payments).await?;
+        let without = bind(transaction, &payments).await?;
         steps.retain(|step| !without.contains(&step.order.id));
     }
     Ok(steps)

@@ -21,7 +21,7 @@ use crate::{
     events::{EventRows, NewEvent},
     life::{
         extension,
-        transition::{self, Moved, Statements},
+        transition::{self, BoundPayment, Moved, Statements},
     },
 };
 
@@ -226,22 +226,18 @@ impl Statements for Transaction {
     async fn bind_payments(
         &mut self,
         payments: &BTreeMap<&str, OrderId>,
-    ) -> Result<HashSet<OrderId>, LedgerError> {
-        // A payment that the order has already is locked and updated to what it is. So a return that
-        // is noted at the same time comes before this or after it, and each sees what the other did.
-        let others = sqlx::query_scalar::<_, Uuid>(
-            "WITH wanted AS (SELECT * FROM UNNEST($1::text[], $2::uuid[]) AS wanted (payment, order_id)), \
-                  bound AS (INSERT INTO payments (id, order_id) SELECT payment, order_id FROM wanted ORDER BY payment COLLATE \"C\" \
-                            ON CONFLICT (id) DO UPDATE SET order_id = excluded.order_id \
-                                WHERE payments.order_id = excluded.order_id AND payments.returned_at IS NULL RETURNING id) \
-             SELECT wanted.order_id FROM wanted WHERE NOT EXISTS (SELECT FROM bound WHERE bound.id = payment)",
+    ) -> Result<Vec<BoundPayment>, LedgerError> {
+        // A payment that has a row is locked and updated to what it is. So a return that is noted at the
+        // same time comes before this or after it, and each sees what the other did.
+        let bound = sqlx::query_as::<_, BoundPayment>(
+            "INSERT INTO payments (id, order_id) SELECT payment, order_id \
+                 FROM UNNEST($1::text[], $2::uuid[]) AS wanted (payment, order_id) ORDER BY payment COLLATE \"C\" \
+             ON CONFLICT (id) DO UPDATE SET order_id = payments.order_id RETURNING id, order_id, returned_at IS NOT NULL AS is_returned",
         );
-        let others = others
+        let bound = bound
             .bind(column(payments, |(payment, _)| payment.to_string()))
-            .bind(column(payments, |(_, order)| order.as_uuid()))
-            .fetch_all(&mut **self)
-            .await?;
-        Ok(others.into_iter().map(OrderId::from).collect())
+            .bind(column(payments, |(_, order)| order.as_uuid()));
+        Ok(bound.fetch_all(&mut **self).await?)
     }
 
     async fn step(&mut self, steps: &[&Transition]) -> Result<HashSet<OrderId>, LedgerError> {

@@ -1,7 +1,9 @@
 //! What became of the money of payments, on PostgreSQL.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
-use domain::{ItemId, PaymentId};
+use domain::{ItemId, Order, PaymentId};
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -28,8 +30,12 @@ impl Refunds for PostgresLedger {
         refunds::note_refund_done(self.pool.begin().await?, entry, actor).await
     }
 
-    async fn settle_refunds(&self, payment: &PaymentId) -> Result<(), LedgerError> {
-        refunds::settle_refunds(self.pool.begin().await?, payment).await
+    async fn return_order(
+        &self,
+        order: &Order,
+        actor: &Arc<str>,
+    ) -> Result<Option<Order>, LedgerError> {
+        refunds::return_order(self.pool.begin().await?, order, actor).await
     }
 
     async fn is_returned(&self, payment: &PaymentId) -> Result<bool, LedgerError> {
@@ -67,18 +73,42 @@ impl Statements for Transaction {
     async fn mark_returned(
         &mut self,
         payment: &PaymentId,
-        payer: Uuid,
+        payer: Option<Uuid>,
         at: Timestamp,
-    ) -> Result<Uuid, LedgerError> {
+    ) -> Result<Option<Uuid>, LedgerError> {
         let bound = sqlx::query_scalar::<_, Uuid>(
             "INSERT INTO payments (id, order_id, returned_at) VALUES ($1, $2, to_timestamp($3::double precision / 1000)) \
-             ON CONFLICT (id) DO UPDATE SET returned_at = greatest(payments.returned_at, excluded.returned_at) RETURNING order_id",
+             ON CONFLICT (id) DO UPDATE SET returned_at = greatest(payments.returned_at, excluded.returned_at), \
+                 order_id = CASE payments.order_id WHEN '00000000-0000-0000-0000-000000000000' THEN excluded.order_id ELSE payments.order_id END \
+             RETURNING order_id",
         );
         let bound = bound
             .bind(payment.as_str())
-            .bind(payer)
+            .bind(payer.unwrap_or(Uuid::nil()))
             .bind(at.as_millisecond());
-        Ok(bound.fetch_one(&mut **self).await?)
+        let bound = bound.fetch_one(&mut **self).await?;
+        Ok(Some(bound).filter(|payer| !payer.is_nil()))
+    }
+
+    async fn mark_return_unclaimed(
+        &mut self,
+        payment: &PaymentId,
+        before: Timestamp,
+    ) -> Result<(), LedgerError> {
+        sqlx::query("INSERT INTO unclaimed_returns (payment, since) VALUES ($1, now()) ON CONFLICT (payment) DO NOTHING")
+            .bind(payment.as_str())
+            .execute(&mut **self)
+            .await?;
+        sqlx::query(
+            "WITH forgotten AS (DELETE FROM unclaimed_returns WHERE payment = ANY(ARRAY( \
+                 SELECT payment FROM unclaimed_returns WHERE since < to_timestamp($1::double precision / 1000) \
+                 ORDER BY since LIMIT 100 FOR UPDATE SKIP LOCKED)) RETURNING payment) \
+             DELETE FROM payments WHERE id IN (SELECT payment FROM forgotten) AND order_id = '00000000-0000-0000-0000-000000000000'",
+        )
+        .bind(before.as_millisecond())
+        .execute(&mut **self)
+        .await?;
+        Ok(())
     }
 
     async fn write_due(
@@ -171,11 +201,16 @@ impl Statements for Transaction {
         Ok(())
     }
 
-    async fn claim_refunds(&mut self, payment: &PaymentId) -> Result<(), LedgerError> {
-        sqlx::query("UPDATE refunds SET unclaimed_at = NULL WHERE payment = $1 AND unclaimed_at IS NOT NULL")
-            .bind(payment.as_str())
-            .execute(&mut **self)
-            .await?;
+    async fn claim(&mut self, payment: &PaymentId) -> Result<(), LedgerError> {
+        for statement in [
+            "UPDATE refunds SET unclaimed_at = NULL WHERE payment = $1 AND unclaimed_at IS NOT NULL",
+            "DELETE FROM unclaimed_returns WHERE payment = $1",
+        ] {
+            sqlx::query(statement)
+                .bind(payment.as_str())
+                .execute(&mut **self)
+                .await?;
+        }
         Ok(())
     }
 

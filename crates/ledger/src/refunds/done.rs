@@ -1,13 +1,18 @@
 //! What an admin notes as returned: a row of the list of money that is due.
 
-use domain::PaymentId;
+use std::sync::Arc;
+
+use domain::{Order, OrderState, PaymentId};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::{KnownRefund, PaymentRow, Statements, closed_name, id_in, note_closed, payer_of};
+use super::{
+    Act, KnownRefund, Money, PaymentRow, Ruling, Statements, id_in, note_closed, payer_of,
+};
 use crate::{
-    JournalEntry, LedgerError, NewJournalEntry,
+    JournalEntry, LedgerError, NewJournalEntry, Transition,
     events::{PAYMENT_REFUNDED, REFUND_FAILED, UNMATCHED_PAYMENT},
+    life::{Actors, transition},
     transaction::{Outcome, end_as},
 };
 
@@ -59,7 +64,6 @@ async fn apply_refund_done(
             transaction.note_once(&done, &once).await?;
             Ok(Outcome::Done(true))
         }
-        Settled::Before => Ok(Outcome::Unchanged(true)),
         Settled::No => Ok(Outcome::Unchanged(false)),
     }
 }
@@ -68,9 +72,8 @@ async fn apply_refund_done(
 enum Settled {
     /// It was due until now.
     Now,
-    /// It was returned before.
-    Before,
-    /// It is not due: something has taken the payment, or another refund has failed since.
+    /// It is not due any more: something has taken the payment, it was returned otherwise, or another
+    /// refund has failed or succeeded since.
     No,
 }
 
@@ -80,34 +83,50 @@ async fn settle_unmatched(
     row: Option<PaymentRow>,
     entry: &NewJournalEntry,
 ) -> Result<Settled, LedgerError> {
-    if row.as_ref().is_some_and(|row| row.returned_at.is_some()) {
-        return Ok(Settled::Before);
-    }
     let [order, cart] = ["order", "cart"].map(|name| id_in(&entry.before, name));
     let Some(order) = order else {
         return Ok(Settled::No);
     };
-    if let Some(row) = row
-        && (row.is_settled || is_paid(transaction, row.payer, payment).await?)
-    {
-        // If it has paid something else, that is refunded by a call of its own.
-        let has_paid_this = row.payer == order || Some(row.payer) == cart;
-        return Ok(if has_paid_this {
-            Settled::No
-        } else {
-            Settled::Now
-        });
+    let act = Act::Done([Some(order), cart]);
+    match money(transaction, payment, row.as_ref()).await?.after(act) {
+        // It has paid something else, which is refunded by a call of its own.
+        Ruling::Stay => return Ok(Settled::Now),
+        Ruling::Refuse | Ruling::Bind => return Ok(Settled::No),
+        Ruling::Spend => {}
     }
     // This is our time and not the provider's, so no failure counts as an earlier one by it. Those that
     // are known are settled, and one that is reported later is due.
     let at = Timestamp::UNIX_EPOCH;
-    let bound = transaction.mark_returned(payment, order, at).await?;
+    let bound = transaction.mark_returned(payment, Some(order), at).await?;
     settle_failures(transaction, payment).await?;
-    // A step may have taken the payment while this waited for it. Then all of this is rolled back.
-    Ok(match is_paid(transaction, bound, payment).await? {
-        true => Settled::No,
-        false => Settled::Now,
+    // A step may have bound a payment without a row while this waited for it. The rule decides again,
+    // and a refusal rolls all of this back.
+    let has_paid = match bound {
+        Some(payer) => is_paid(transaction, payer, payment).await?,
+        None => false,
+    };
+    Ok(match Money::of(bound, false, has_paid).after(act) {
+        Ruling::Spend => Settled::Now,
+        Ruling::Stay | Ruling::Refuse | Ruling::Bind => Settled::No,
     })
+}
+
+/// What became of the payment, as its locked row says.
+async fn money(
+    transaction: &mut impl Statements,
+    payment: &PaymentId,
+    row: Option<&PaymentRow>,
+) -> Result<Money, LedgerError> {
+    let Some(row) = row else {
+        return Ok(Money::Unbound);
+    };
+    let has_paid = match row.payer {
+        // A purge has deleted what it has paid.
+        Some(_) if row.is_settled => true,
+        Some(payer) => is_paid(transaction, payer, payment).await?,
+        None => false,
+    };
+    Ok(Money::of(row.payer, row.returned_at.is_some(), has_paid))
 }
 
 async fn is_paid(
@@ -128,11 +147,7 @@ async fn settle_failed(
     let refund = entry.after["refund"].as_str().unwrap_or_default();
     let due = row.and_then(|row| row.due);
     if due.is_none_or(|due| due.refund != refund) {
-        let closed = closed_name(refund);
-        return Ok(match transaction.is_noted(&entry.item, &closed).await? {
-            true => Settled::Before,
-            false => Settled::No,
-        });
+        return Ok(Settled::No);
     }
     settle_failures(transaction, payment).await?;
     Ok(Settled::Now)
@@ -155,27 +170,61 @@ async fn settle_failures(
     transaction.write_due(payment, None).await
 }
 
-/// Notes in the transaction that an admin returns the money of what the payment has paid.
-pub(crate) async fn settle_refunds(
-    mut transaction: impl Statements,
-    payment: &PaymentId,
-) -> Result<(), LedgerError> {
-    let settled = apply_settle_refunds(&mut transaction, payment).await;
-    end_as(transaction, settled).await
+/// Moves the order to `refunded` in the transaction because an admin has returned its money, and spends
+/// its payment.
+pub(crate) async fn return_order(
+    mut transaction: impl Statements + transition::Statements,
+    order: &Order,
+    actor: &Arc<str>,
+) -> Result<Option<Order>, LedgerError> {
+    let returned = apply_return_order(&mut transaction, order, actor).await;
+    end_as(transaction, returned).await
 }
 
-async fn apply_settle_refunds(
+async fn apply_return_order(
+    transaction: &mut (impl Statements + transition::Statements),
+    order: &Order,
+    actor: &Arc<str>,
+) -> Result<Outcome<Option<Order>>, LedgerError> {
+    if order.cart.is_some() || !order.state.may_become(OrderState::Refunded) {
+        return Ok(Outcome::Unchanged(None));
+    }
+    if let Some(payment) = &order.payment {
+        spend(transaction, payment).await?;
+    }
+    let actors = Actors::from([(order.id, Arc::clone(actor))]);
+    let step = Transition {
+        order: order.clone(),
+        to: OrderState::Refunded,
+        payment: None,
+    };
+    let mut moved = transition::make(transaction, vec![&step], &actors, Vec::new()).await?;
+    Ok(match moved.remove(&order.id) {
+        Some(refunded) => Outcome::Done(Some(refunded)),
+        None => Outcome::Unchanged(None),
+    })
+}
+
+/// Notes that an admin returns the money of what the payment has paid, and of the refunds of it that are
+/// known to have failed. A refund that fails later makes the money due again. Before the lock of any
+/// segment.
+pub(crate) async fn spend(
     transaction: &mut impl Statements,
     payment: &PaymentId,
-) -> Result<Outcome<()>, LedgerError> {
+) -> Result<(), LedgerError> {
     let Some(row) = transaction.lock_payment(payment).await? else {
-        return Ok(Outcome::Unchanged(()));
+        return Ok(());
     };
+    let money = money(transaction, payment, Some(&row)).await?;
+    if money.after(Act::Return) == Ruling::Spend {
+        let at = Timestamp::UNIX_EPOCH;
+        transaction.mark_returned(payment, row.payer, at).await?;
+    }
     settle_failures(transaction, payment).await?;
-    if let Some(due) = &row.due
-        && let Some(payer) = payer_of(transaction, row.payer, payment).await?
+    if let (Some(due), Some(payer)) = (&row.due, row.payer)
+        && let Some(payer) = payer_of(transaction, payer, payment).await?
     {
         note_closed(transaction, payment, &payer, due).await?;
     }
-    Ok(Outcome::Done(()))
+    Ok(())
 }

@@ -17,7 +17,7 @@ use crate::{
     events::{NewEvent, Statements as _},
     life::{
         extension,
-        transition::{self, Moved, Statements},
+        transition::{self, BoundPayment, Moved, Statements},
     },
 };
 
@@ -208,7 +208,7 @@ impl Statements for Transaction {
     async fn bind_payments(
         &mut self,
         payments: &BTreeMap<&str, OrderId>,
-    ) -> Result<HashSet<OrderId>, LedgerError> {
+    ) -> Result<Vec<BoundPayment>, LedgerError> {
         let rows = json(&column(payments, |(payment, order)| {
             (*payment, hex(order.as_uuid()))
         }))?;
@@ -219,12 +219,11 @@ impl Statements for Transaction {
         .bind(&rows)
         .execute(&mut **self)
         .await?;
-        let others = sqlx::query_scalar::<_, Uuid>(
-            "SELECT unhex(value ->> 1) FROM json_each(?) \
-             JOIN payments ON payments.id = value ->> 0 WHERE payments.order_id <> unhex(value ->> 1) OR payments.returned_at IS NOT NULL",
+        let bound = sqlx::query_as::<_, BoundPayment>(
+            "SELECT payments.id, payments.order_id, payments.returned_at IS NOT NULL AS is_returned \
+             FROM json_each(?) JOIN payments ON payments.id = value ->> 0",
         );
-        let others = others.bind(&rows).fetch_all(&mut **self).await?;
-        Ok(others.into_iter().map(OrderId::from).collect())
+        Ok(bound.bind(&rows).fetch_all(&mut **self).await?)
     }
 
     async fn step(&mut self, steps: &[&Transition]) -> Result<HashSet<OrderId>, LedgerError> {

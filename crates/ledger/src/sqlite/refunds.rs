@@ -1,8 +1,10 @@
 //! What became of the money of payments, on SQLite. The transaction holds the write lock from its
 //! beginning, so each statement sees what the one before it has left.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
-use domain::{ItemId, PaymentId};
+use domain::{ItemId, Order, PaymentId};
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -29,8 +31,12 @@ impl Refunds for SqliteLedger {
         refunds::note_refund_done(self.write().await?, entry, actor).await
     }
 
-    async fn settle_refunds(&self, payment: &PaymentId) -> Result<(), LedgerError> {
-        refunds::settle_refunds(self.write().await?, payment).await
+    async fn return_order(
+        &self,
+        order: &Order,
+        actor: &Arc<str>,
+    ) -> Result<Option<Order>, LedgerError> {
+        refunds::return_order(self.write().await?, order, actor).await
     }
 
     async fn is_returned(&self, payment: &PaymentId) -> Result<bool, LedgerError> {
@@ -61,19 +67,45 @@ impl Statements for Transaction {
     async fn mark_returned(
         &mut self,
         payment: &PaymentId,
-        payer: Uuid,
+        payer: Option<Uuid>,
         at: Timestamp,
-    ) -> Result<Uuid, LedgerError> {
+    ) -> Result<Option<Uuid>, LedgerError> {
         let bound = sqlx::query_scalar::<_, Uuid>(
             "INSERT INTO payments (id, order_id, returned_at) VALUES (?, ?, ?) \
-             ON CONFLICT (id) DO UPDATE SET returned_at = max(coalesce(returned_at, excluded.returned_at), excluded.returned_at) \
+             ON CONFLICT (id) DO UPDATE SET returned_at = max(coalesce(returned_at, excluded.returned_at), excluded.returned_at), \
+                 order_id = CASE order_id WHEN zeroblob(16) THEN excluded.order_id ELSE order_id END \
              RETURNING order_id",
         );
         let bound = bound
             .bind(payment.as_str())
-            .bind(payer)
+            .bind(payer.unwrap_or(Uuid::nil()))
             .bind(at.as_millisecond());
-        Ok(bound.fetch_one(&mut **self).await?)
+        let bound = bound.fetch_one(&mut **self).await?;
+        Ok(Some(bound).filter(|payer| !payer.is_nil()))
+    }
+
+    async fn mark_return_unclaimed(
+        &mut self,
+        payment: &PaymentId,
+        before: Timestamp,
+    ) -> Result<(), LedgerError> {
+        sqlx::query("INSERT INTO unclaimed_returns (payment, since) VALUES (?, ?) ON CONFLICT (payment) DO NOTHING")
+            .bind(payment.as_str())
+            .bind(Timestamp::now().as_millisecond())
+            .execute(&mut **self)
+            .await?;
+        let forgotten = sqlx::query_scalar::<_, String>(
+            "DELETE FROM unclaimed_returns WHERE payment IN ( \
+                 SELECT payment FROM unclaimed_returns WHERE since < ? ORDER BY since LIMIT 100) RETURNING payment",
+        );
+        let forgotten = forgotten.bind(before.as_millisecond());
+        for payment in forgotten.fetch_all(&mut **self).await? {
+            sqlx::query("DELETE FROM payments WHERE id = ? AND order_id = zeroblob(16)")
+                .bind(payment)
+                .execute(&mut **self)
+                .await?;
+        }
+        Ok(())
     }
 
     async fn write_due(
@@ -162,13 +194,16 @@ impl Statements for Transaction {
         Ok(())
     }
 
-    async fn claim_refunds(&mut self, payment: &PaymentId) -> Result<(), LedgerError> {
-        sqlx::query(
+    async fn claim(&mut self, payment: &PaymentId) -> Result<(), LedgerError> {
+        for statement in [
             "UPDATE refunds SET unclaimed_at = NULL WHERE payment = ? AND unclaimed_at IS NOT NULL",
-        )
-        .bind(payment.as_str())
-        .execute(&mut **self)
-        .await?;
+            "DELETE FROM unclaimed_returns WHERE payment = ?",
+        ] {
+            sqlx::query(statement)
+                .bind(payment.as_str())
+                .execute(&mut **self)
+                .await?;
+        }
         Ok(())
     }
 

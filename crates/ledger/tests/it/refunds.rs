@@ -7,7 +7,7 @@ use ledger::{
     ReturnedPayment, Transition,
 };
 use serde_json::json;
-use testkit::on_both_databases;
+use testkit::{Backend, on_both_databases};
 use uuid::Uuid;
 
 use crate::env::{TestEnv, happen, order, order_id, segment, step, take};
@@ -23,7 +23,12 @@ on_both_databases!(crate::env::run:
     failed_parts_of_a_return_are_all_due,
     a_refund_that_fails_after_an_admin_has_returned_the_payment_is_due,
     what_an_admin_returns_settles_the_failures_before_it,
-    a_refund_of_another_shop_is_unknown_until_its_payment_is_known,
+    what_an_admin_has_returned_pays_nothing_else,
+    a_row_that_an_admin_notes_beside_its_acceptance_is_noted_or_accepted,
+    a_row_that_has_left_the_list_cannot_be_noted,
+    a_return_that_comes_before_all_else_is_remembered,
+    a_payment_whose_id_is_a_number_hides_no_row,
+    a_payment_that_paid_a_purged_order_is_not_due,
 );
 
 fn at(second: i64) -> Timestamp {
@@ -394,14 +399,29 @@ async fn a_refund_that_fails_after_an_admin_has_returned_the_payment_is_due(env:
 async fn what_an_admin_returns_settles_the_failures_before_it(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = held(env, &*ledger, 1).await;
-    ledger.settle_refunds(&payment("pi_1")).await.unwrap();
-    pay(&*ledger, &item, 0, "pi_1").await.unwrap();
+    let paid = pay(&*ledger, &item, 0, "pi_1").await.unwrap();
     let first = refund("re_1", "pi_1", RefundState::Failed, 5, [10, 20]);
     ledger.note_refund(&first).await.unwrap();
-    for _ in 0..2 {
-        ledger.settle_refunds(&payment("pi_1")).await.unwrap();
-    }
-    step(&*ledger, order_id(&item, 0), OrderState::Refunded).await;
+    // A concurrent step came first: nothing of it remains.
+    let stale = Order {
+        version: paid.version - 1,
+        ..paid.clone()
+    };
+    assert_eq!(
+        ledger.return_order(&stale, &"eve".into()).await.unwrap(),
+        None
+    );
+    assert!(!ledger.is_returned(&payment("pi_1")).await.unwrap());
+    let returned = ledger
+        .return_order(&paid, &"eve".into())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(returned.state, OrderState::Refunded);
+    assert_eq!(
+        ledger.return_order(&returned, &"eve".into()).await.unwrap(),
+        None
+    );
     ledger.note_refund(&first).await.unwrap();
     assert_eq!(due(&*ledger).await, []);
     let later = refund("re_2", "pi_1", RefundState::Failed, 5, [30, 40]);
@@ -409,11 +429,87 @@ async fn what_an_admin_returns_settles_the_failures_before_it(env: &TestEnv) {
     assert_eq!(due(&*ledger).await, [failed("pi_1", "re_2", 5)]);
 }
 
-async fn a_refund_of_another_shop_is_unknown_until_its_payment_is_known(env: &TestEnv) {
+/// Its report for another order is refused, and asks for no money: that was returned with the order.
+async fn what_an_admin_has_returned_pays_nothing_else(env: &TestEnv) {
     let ledger = env.ledger().await;
-    let item = held(env, &*ledger, 1).await;
-    let foreign = refund("re_1", "pi_1", RefundState::Failed, 5, [10, 50]);
-    let noted = ledger.note_refund(&foreign).await.unwrap();
+    let item = held(env, &*ledger, 2).await;
+    let paid = pay(&*ledger, &item, 0, "pi_1").await.unwrap();
+    unmatched(&*ledger, &item, 1, "pi_1").await;
+    let row = ledger.list_payments_due(None, 1).await.unwrap().rows[0].id;
+    ledger
+        .return_order(&paid, &"eve".into())
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(ledger.is_returned(&payment("pi_1")).await.unwrap());
+    assert_eq!(due(&*ledger).await, []);
+    assert!(!ledger.note_refund_done(row, "eve").await.unwrap());
+    assert_eq!(pay(&*ledger, &item, 1, "pi_1").await, None);
+}
+
+async fn a_row_that_an_admin_notes_beside_its_acceptance_is_noted_or_accepted(env: &TestEnv) {
+    const ROUNDS: usize = 20;
+    let ledger = env.ledger().await;
+    let item = held(env, &*ledger, ROUNDS).await;
+    for n in 0..ROUNDS {
+        let of = format!("pi_{n}");
+        unmatched(&*ledger, &item, n, &of).await;
+        let row = ledger.list_payments_due(None, 1).await.unwrap().rows[0].id;
+        let (paid, noted) = tokio::join!(
+            pay(&*ledger, &item, n, &of),
+            ledger.note_refund_done(row, "eve")
+        );
+        let noted = noted.unwrap();
+        assert_ne!(paid.is_some(), noted, "{n}");
+        assert_eq!(
+            ledger.is_returned(&payment(&of)).await.unwrap(),
+            noted,
+            "{n}"
+        );
+        assert_eq!(due(&*ledger).await, [], "{n}");
+    }
+}
+
+async fn a_row_that_has_left_the_list_cannot_be_noted(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = held(env, &*ledger, 3).await;
+    let last = async || ledger.list_payments_due(None, 9).await.unwrap().rows;
+    // The provider has returned it.
+    unmatched(&*ledger, &item, 0, "pi_1").await;
+    let row = last().await[0].id;
+    ledger.note_return(&returned("pi_1", 10)).await.unwrap();
+    assert!(!ledger.note_refund_done(row, "eve").await.unwrap());
+    // It was noted for another order.
+    unmatched(&*ledger, &item, 1, "pi_2").await;
+    unmatched(&*ledger, &item, 2, "pi_2").await;
+    let rows = last().await;
+    let [first, second] = [&rows[0], &rows[1]].map(|row| row.id);
+    assert!(ledger.note_refund_done(first, "eve").await.unwrap());
+    assert_eq!(due(&*ledger).await, []);
+    assert!(!ledger.note_refund_done(second, "eve").await.unwrap());
+    assert!(
+        ledger.note_refund_done(first, "eve").await.unwrap(),
+        "a repeat"
+    );
+    // A later refund has succeeded.
+    pay(&*ledger, &item, 0, "pi_3").await.unwrap();
+    ledger.note_return(&returned("pi_3", 10)).await.unwrap();
+    step(&*ledger, order_id(&item, 0), OrderState::Refunded).await;
+    let fails = refund("re_3", "pi_3", RefundState::Failed, 5, [10, 20]);
+    ledger.note_refund(&fails).await.unwrap();
+    let row = last().await[0].id;
+    let again = refund("re_4", "pi_3", RefundState::Succeeded, 5, [30, 30]);
+    ledger.note_refund(&again).await.unwrap();
+    assert_eq!(due(&*ledger).await, []);
+    assert!(!ledger.note_refund_done(row, "eve").await.unwrap());
+}
+
+/// The provider names nothing, or something that does not exist.
+async fn a_return_that_comes_before_all_else_is_remembered(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = held(env, &*ledger, 2).await;
+    let fails = refund("re_1", "pi_1", RefundState::Failed, 5, [10, 50]);
+    let noted = ledger.note_refund(&fails).await.unwrap();
     assert_eq!(noted, NotedRefund::Unknown);
     let unknown = PaymentReturn {
         payer: Some(Uuid::from_u128(7)),
@@ -423,14 +519,76 @@ async fn a_refund_of_another_shop_is_unknown_until_its_payment_is_known(env: &Te
         let noted = ledger.note_return(&report).await.unwrap();
         assert_eq!(noted, ReturnedPayment::Unknown);
     }
-    assert!(
-        pay(&*ledger, &item, 0, "pi_1").await.is_some(),
-        "no return was kept"
-    );
-    // It was not of another shop: its failure had come first.
-    ledger.note_return(&returned("pi_1", 10)).await.unwrap();
-    step(&*ledger, order_id(&item, 0), OrderState::Refunded).await;
-    assert_eq!(due(&*ledger).await, [failed("pi_1", "re_1", 5)]);
+    assert!(ledger.is_returned(&payment("pi_1")).await.unwrap());
+    assert_eq!(pay(&*ledger, &item, 0, "pi_1").await, None);
+    assert_eq!(due(&*ledger).await, [], "nothing says whose it is");
+    // A report says it. The refund had failed after the return.
+    let named = PaymentReturn {
+        payer: Some(order_id(&item, 0).as_uuid()),
+        at: None,
+        ..returned("pi_1", 10)
+    };
+    for _ in 0..2 {
+        let noted = ledger.note_return(&named).await.unwrap();
+        assert!(matches!(noted, ReturnedPayment::Of(_)), "{noted:?}");
+        assert_eq!(due(&*ledger).await, [failed("pi_1", "re_1", 5)]);
+    }
+    let journal = ledger.list_journal(&item.id, None, 9).await.unwrap();
+    let noted = journal.rows.iter().map(|row| &*row.entry.action);
+    let noted: Vec<_> = noted.collect();
+    assert_eq!(noted, ["refund_failed", "payment_refunded"]);
     ledger.note_return(&returned("pi_1", 60)).await.unwrap();
     assert_eq!(due(&*ledger).await, []);
+    // The report of a failed refund says it as well.
+    ledger.note_return(&returned("pi_2", 10)).await.unwrap();
+    let fails = RefundReport {
+        payer: Some(order_id(&item, 1).as_uuid()),
+        ..refund("re_2", "pi_2", RefundState::Failed, 5, [10, 50])
+    };
+    ledger.note_refund(&fails).await.unwrap();
+    assert_eq!(due(&*ledger).await, [failed("pi_2", "re_2", 5)]);
+    assert_eq!(pay(&*ledger, &item, 1, "pi_2").await, None);
+}
+
+/// The number of a row is no id of a payment.
+async fn a_payment_whose_id_is_a_number_hides_no_row(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = held(env, &*ledger, 2).await;
+    unmatched(&*ledger, &item, 0, "pi_1").await;
+    let row = ledger.list_payments_due(None, 1).await.unwrap().rows[0].id;
+    let back = PaymentReturn {
+        payer: Some(order_id(&item, 1).as_uuid()),
+        ..returned(&row.to_string(), 10)
+    };
+    let noted = ledger.note_return(&back).await.unwrap();
+    assert!(matches!(noted, ReturnedPayment::Of(_)), "{noted:?}");
+    assert_eq!(due(&*ledger).await, [("pi_1".into(), None, None)]);
+    assert!(ledger.note_refund_done(row, "eve").await.unwrap());
+    assert!(ledger.is_returned(&payment("pi_1")).await.unwrap());
+}
+
+/// A release before this one has deleted orders, and has not marked their payments.
+async fn a_payment_that_paid_a_purged_order_is_not_due(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = held(env, &*ledger, 2).await;
+    unmatched(&*ledger, &item, 0, "pi_1").await;
+    pay(&*ledger, &item, 0, "pi_1").await.unwrap();
+    step(&*ledger, order_id(&item, 0), OrderState::Refunded).await;
+    unmatched(&*ledger, &item, 1, "pi_2").await;
+    step(&*ledger, order_id(&item, 1), OrderState::Cancelled).await;
+    env.sql("DELETE FROM orders").await.unwrap();
+    let rows = ledger.list_payments_due(None, 9).await.unwrap().rows;
+    assert_eq!(rows.len(), 2, "what the migration mends");
+    let mended = match env.backend {
+        Backend::Sqlite => include_str!(
+            "../../../../migrations/sqlite/20261126003001_settle_payments_of_purged_orders.sql"
+        ),
+        Backend::Postgres => include_str!(
+            "../../../../migrations/postgres/20261126003001_settle_payments_of_purged_orders.sql"
+        ),
+    };
+    env.sql(mended).await.unwrap();
+    assert_eq!(due(&*ledger).await, [("pi_2".into(), None, None)]);
+    assert!(!ledger.note_refund_done(rows[0].id, "eve").await.unwrap());
+    assert!(ledger.note_refund_done(rows[1].id, "eve").await.unwrap());
 }

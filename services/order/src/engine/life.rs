@@ -96,7 +96,7 @@ impl Engine {
             | Paid::OtherOrder
             | Paid::OtherAmount { .. }
             | Paid::OtherCurrency { .. }
-                if self.ledger.is_returned(&payment.id).await? =>
+                if self.was_returned(&payment.id, id.first().as_uuid()).await? =>
             {
                 Ok(Paid::Returned)
             }
@@ -190,7 +190,7 @@ impl Engine {
 
     /// Why the payment can pay no order any more, or not this one. `None`: it may pay this one.
     async fn spent(&self, payment: &Payment, order: &Order) -> Result<Option<Paid>, EngineError> {
-        if self.ledger.is_returned(&payment.id).await? {
+        if self.is_returned(&payment.id, order.id.as_uuid()).await? {
             return Ok(Some(Paid::Returned));
         }
         let paid = self.ledger.paid_order(&payment.id).await?;
@@ -396,12 +396,17 @@ impl Engine {
         };
         let stepped = self.transitions.make(transition, admin).await?;
         if stepped.is_some() {
-            metrics::counter!("stockade_transitions_total", "to" => to.as_str()).increment(1);
-            if order.state.units() != domain::Units::None && to.units() == domain::Units::None {
-                self.return_units_or_defer(order).await;
-            }
+            self.stepped(order, to).await;
         }
         Ok(stepped)
+    }
+
+    /// Counts a transition that was made, and returns the units if the new state has none.
+    pub(super) async fn stepped(&self, order: &Order, to: OrderState) {
+        metrics::counter!("stockade_transitions_total", "to" => to.as_str()).increment(1);
+        if order.state.units() != domain::Units::None && to.units() == domain::Units::None {
+            self.return_units_or_defer(order).await;
+        }
     }
 
     /// Returns the units of the order. After a failure the ledger has a pending return, which a

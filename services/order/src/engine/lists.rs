@@ -183,7 +183,8 @@ impl Engine {
     ) -> Result<RefundDone, EngineError> {
         Ok(match self.refund_due_order(id, actor).await? {
             Ended::Order(order) => {
-                let price = self.price_of(&order.item).await?;
+                let price = self.price_of(&order.item).await;
+                let price = price.map_err(EngineError::after_change)?;
                 RefundDone::Done(RefundDue::Order(ListedOrder {
                     amount: price.amount(order.quantity),
                     currency: price.currency.to_string(),

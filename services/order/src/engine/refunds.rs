@@ -49,39 +49,81 @@ pub enum MoneyReturned {
 impl Engine {
     /// Records that `admin` has returned the money, and releases the units of the order if it has any.
     pub async fn refund(&self, id: OrderId, admin: &Arc<str>) -> Result<Ended, EngineError> {
-        self.settle_refunds_of(id, is_paid_for).await?;
-        let caller = Caller::Admin(Arc::clone(admin));
-        self.refund_if(id, &caller, |_| true).await
+        self.with_timeout(self.return_order(id, admin, is_paid_for))
+            .await
     }
 
-    /// What an admin returns includes the money of refunds that have failed before. This comes before
-    /// the step to `refunded`: the request can be repeated until that is made, and a repeat after it
-    /// must not settle a refund that has failed since.
-    async fn settle_refunds_of(
+    /// The step to `refunded` also spends the payment, and settles the refunds of it that are known to have
+    /// failed: what an admin returns includes their money. It is one transaction, so a repeat does not
+    /// settle a refund that has failed since.
+    async fn return_order(
         &self,
         id: OrderId,
+        admin: &Arc<str>,
         applies: impl Fn(&Order) -> bool,
-    ) -> Result<(), EngineError> {
-        let until = Instant::now() + self.settings.order_timeout;
-        let recorded = self.with_timeout(self.recorded_order(id, until)).await?;
-        let order = recorded.filter(|order| order.cart.is_none() && applies(order));
-        match order.and_then(|order| order.payment) {
-            Some(payment) => self.settle_refunds(&payment).await,
-            None => Ok(()),
+    ) -> Result<Ended, EngineError> {
+        let mut rounds = self.rounds();
+        while let Some(until) = rounds.begin() {
+            let Some(order) = rounds.end(self.recorded_order(id, until).await)? else {
+                return Ok(Ended::NotFound);
+            };
+            if let Some(cart) = order.cart {
+                return Ok(Ended::InCart(cart));
+            }
+            if order.state == OrderState::Refunded {
+                return Ok(Ended::Order(order));
+            }
+            if !applies(&order) {
+                return Ok(Ended::Refused(order.state));
+            }
+            let returned = self.ledger.return_order(&order, admin).await;
+            let returned = rounds.end(returned.map_err(EngineError::of_change))?;
+            if let Some(returned) = returned {
+                self.stepped(&order, OrderState::Refunded).await;
+                return Ok(Ended::Order(returned));
+            }
         }
+        Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
     }
 
-    /// Settles the refunds of the payment that are known to have failed.
-    pub(super) async fn settle_refunds(&self, payment: &PaymentId) -> Result<(), EngineError> {
-        let settled = self.ledger.settle_refunds(payment).await;
-        settled.map_err(EngineError::of_change)
+    /// [`Engine::is_returned`] once the answer is known: the report may be in the journal by then.
+    pub(super) async fn was_returned(
+        &self,
+        payment: &PaymentId,
+        payer: Uuid,
+    ) -> Result<bool, EngineError> {
+        let returned = self.is_returned(payment, payer).await;
+        returned.map_err(EngineError::after_change)
+    }
+
+    /// Whether the money of a payment that is reported for this order or cart was returned. A return that
+    /// came before anything was known of the payment belongs to `payer` from now on, with the refunds of it
+    /// that have failed: their money is due.
+    pub(super) async fn is_returned(
+        &self,
+        payment: &PaymentId,
+        payer: Uuid,
+    ) -> Result<bool, EngineError> {
+        if !self.ledger.is_returned(payment).await? {
+            return Ok(false);
+        }
+        let returned = PaymentReturn {
+            payment: payment.clone(),
+            payer: Some(payer),
+            at: None,
+        };
+        self.note_return(&returned).await.map(|_| true)
     }
 
     /// The same as the provider reports it, if this payment has paid the order. Another payment of its buyer may have been
     /// returned because the order was paid already.
     async fn refund_payment(&self, id: OrderId, payment: &PaymentId) -> Result<Ended, EngineError> {
-        let is_own = |order: &Order| order.payment.as_ref() == Some(payment);
-        self.refund_if(id, &Caller::Provider, is_own).await
+        let target = |order: &Order| {
+            let applies = is_paid_for(order) && order.payment.as_ref() == Some(payment);
+            applies.then_some(OrderState::Refunded)
+        };
+        let ended = self.end(id, &Caller::Provider, OrderState::Refunded, target);
+        self.with_timeout(ended).await
     }
 
     /// The same for an admin, if the order is `refund_due`: its payment found no units.
@@ -90,22 +132,8 @@ impl Engine {
         id: OrderId,
         admin: &Arc<str>,
     ) -> Result<Ended, EngineError> {
-        let caller = Caller::Admin(Arc::clone(admin));
-        self.settle_refunds_of(id, |order| order.state == OrderState::RefundDue)
-            .await?;
-        self.refund_if(id, &caller, |order| order.state == OrderState::RefundDue)
-            .await
-    }
-
-    async fn refund_if(
-        &self,
-        id: OrderId,
-        caller: &Caller,
-        applies: impl Fn(&Order) -> bool,
-    ) -> Result<Ended, EngineError> {
-        let target =
-            |order: &Order| (is_paid_for(order) && applies(order)).then_some(OrderState::Refunded);
-        self.with_timeout(self.end(id, caller, OrderState::Refunded, target))
+        let is_due = |order: &Order| order.state == OrderState::RefundDue;
+        self.with_timeout(self.return_order(id, admin, is_due))
             .await
     }
 

@@ -238,11 +238,19 @@ async fn a_payment_is_due_back_in_its_own_currency_unless_its_order_accepted_it_
         env.refund(&order).await.is_now("refunded");
         assert_eq!(due().await, [dollars()], "returned with its order");
 
-        // One payment for two orders: only the provider knows which of them it was for.
         let other = env.hold(&item, "bob", "k").await;
-        let used = env.pay_amount(&other, "pay-2", 1999).await;
+        let spent = env.pay_amount(&other, "pay-2", 1999).await;
+        spent.is(409, "payment_returned");
+        assert_eq!(due().await, [dollars()], "it was returned once");
+
+        // One payment for two orders: only the provider knows which of them it was for.
+        let paid = env.hold(&item, "dan", "k").await;
+        env.pay_amount(&paid, "pay-4", 1999)
+            .await
+            .is_now("confirmed");
+        let used = env.pay_amount(&other, "pay-4", 1999).await;
         used.is(409, "payment_already_used");
-        assert_eq!(due().await, [dollars(), json!(["pay-2", 1999, "EUR"])]);
+        assert_eq!(due().await, [dollars(), json!(["pay-4", 1999, "EUR"])]);
 
         // The same for a cart, also of a payment that was reported for one of its lines first.
         let cart = env.held_cart("ann", "c", &[(&item, 1)]).await;

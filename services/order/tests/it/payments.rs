@@ -393,7 +393,7 @@ async fn a_payment_pays_one_order_only() {
             env.refund(&orders[winner]).await.is_now("refunded");
             let third = &orders[(winner + 2) % 4];
             let again = env.pay(third, "pay-1").await;
-            again.is(409, "payment_already_used");
+            again.is(409, "payment_returned");
             assert_eq!(env.units(&item).await, [6, 2, 1]);
         },
     )

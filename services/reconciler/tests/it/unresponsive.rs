@@ -738,8 +738,12 @@ impl Refunds for UnresponsiveLedger {
         self.ledger.note_refund(report).await
     }
 
-    async fn settle_refunds(&self, payment: &PaymentId) -> Result<(), LedgerError> {
-        self.ledger.settle_refunds(payment).await
+    async fn return_order(
+        &self,
+        order: &Order,
+        actor: &Arc<str>,
+    ) -> Result<Option<Order>, LedgerError> {
+        self.ledger.return_order(order, actor).await
     }
 
     async fn note_refund_done(&self, entry: u64, actor: &str) -> Result<bool, LedgerError> {

@@ -91,7 +91,7 @@ impl Engine {
             | CartPaid::OtherOrder
             | CartPaid::OtherAmount { .. }
             | CartPaid::OtherCurrency { .. }
-                if self.ledger.is_returned(&payment.id).await? =>
+                if self.was_returned(&payment.id, id.as_uuid()).await? =>
             {
                 Ok(CartPaid::Returned)
             }
@@ -156,7 +156,7 @@ impl Engine {
         cart: &Cart,
         payment: &Payment,
     ) -> Result<Option<CartPaid>, EngineError> {
-        if self.ledger.is_returned(&payment.id).await? {
+        if self.is_returned(&payment.id, cart.id.as_uuid()).await? {
             return Ok(Some(CartPaid::Returned));
         }
         let payer = self.ledger.paid_order(&payment.id).await?;
@@ -214,11 +214,6 @@ impl Engine {
         id: CartId,
         admin: &Arc<str>,
     ) -> Result<CartEnded, EngineError> {
-        let cart = self.with_timeout(self.find_cart(id, None)).await?;
-        let cart = cart.filter(|cart| cart.state.may_become(CartState::Refunded));
-        if let Some(payment) = cart.and_then(|cart| cart.payment) {
-            self.settle_refunds(&payment).await?;
-        }
         let caller = Caller::Admin(Arc::clone(admin));
         self.with_timeout(self.end_cart(id, &caller, CartState::Refunded, |_| true))
             .await
@@ -242,6 +237,7 @@ impl Engine {
         to: CartState,
         applies: impl Fn(&Cart) -> bool,
     ) -> Result<CartEnded, EngineError> {
+        let admin = caller.admin();
         let mut rounds = self.rounds();
         while rounds.begin().is_some() {
             let Some(cart) = rounds.end(self.find_cart(id, caller.buyer()).await)? else {
@@ -254,7 +250,8 @@ impl Engine {
                 return Ok(CartEnded::Refused(cart.state));
             }
             let step = CartStep {
-                actor: caller.admin().cloned(),
+                actor: admin.cloned(),
+                returns_money: to == CartState::Refunded && admin.is_some(),
                 ..CartStep::to(&cart, to)
             };
             if let Some(stepped) = rounds.end(self.step_cart(&step).await)? {

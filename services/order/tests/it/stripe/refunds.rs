@@ -333,6 +333,104 @@ async fn a_payment_that_was_returned_confirms_nothing() {
     .await;
 }
 
+/// An admin returns the money of an order and of a cart. Each payment is reported again for the other one.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_admin_has_returned_confirms_nothing_else() {
+    on_both_ledgers(Options::default(), async |env| {
+        let (item, order) = env.ordered().await;
+        let cart = env.held_cart("ann", "c", &[(&item, 1)]).await;
+        env.pay_amount(&order, "pi_1", 1999)
+            .await
+            .is_now("confirmed");
+        env.pay_cart(&cart, "pi_2", Some(1999))
+            .await
+            .is_now("confirmed");
+        for path in [
+            format!("/v1/orders/{order}/refund"),
+            format!("/v1/carts/{cart}/refund"),
+        ] {
+            for _ in 0..2 {
+                let returned = Answer::of(env.admin(Method::POST, &path)).await;
+                assert_eq!(returned.status, 200, "{returned:?}");
+            }
+        }
+        let other_order = env.hold(&item, "bob", "k").await;
+        let other_cart = env.held_cart("bob", "c", &[(&item, 1)]).await;
+        for payment in ["pi_1", "pi_2"] {
+            env.pay_amount(&other_order, payment, 1999)
+                .await
+                .is(409, "payment_returned");
+            env.pay_cart(&other_cart, payment, Some(1999))
+                .await
+                .is(409, "payment_returned");
+        }
+        assert_eq!(env.due_back().await, Vec::<Value>::new());
+        assert_eq!(env.state_of(&other_order).await, "held");
+    })
+    .await;
+}
+
+/// The first report of a payment is that all of it was returned, and it names nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_return_that_names_nothing_and_comes_first_is_remembered() {
+    on_both_ledgers(Options::default(), async |env| {
+        let (item, order) = env.ordered().await;
+        let mut back = charge(&order, "pi_1", true);
+        back["metadata"] = json!({});
+        is(
+            &env.stripe_at(100, "charge.refunded", &back).await,
+            "ignored",
+        );
+        let fails = refund("re_1", "pi_1", "failed", 100);
+        is(
+            &env.stripe_at(200, "refund.failed", &fails).await,
+            "ignored",
+        );
+        assert_eq!(env.due_back().await, Vec::<Value>::new());
+        for _ in 0..2 {
+            env.pay_amount(&order, "pi_1", 1999)
+                .await
+                .is(409, "payment_returned");
+            // The report says whose it is, and the refund had failed.
+            assert_eq!(env.due_back().await, [failed("pi_1")]);
+        }
+        assert_eq!(env.state_of(&order).await, "held");
+        env.events_of(&item, "payment.refunded", 1).await;
+        env.events_of(&item, "payment.refund_failed", 1).await;
+    })
+    .await;
+}
+
+/// Each row was listed, and something else has taken it off the list since.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_has_left_the_list_cannot_be_noted() {
+    on_both_ledgers(Options::default(), async |env| {
+        let (item, order) = env.ordered().await;
+        for payment in ["pi_1", "pi_2"] {
+            env.pay_amount(&order, payment, 1)
+                .await
+                .is(422, "amount_mismatch");
+        }
+        let rows = env.rows_due().await;
+        env.pay_amount(&order, "pi_1", 1999)
+            .await
+            .is_now("confirmed");
+        let back = charge(&order, "pi_2", true);
+        is(
+            &env.stripe("charge.refunded", &back).await,
+            "payment_refunded",
+        );
+        assert_eq!(env.due_back().await, Vec::<Value>::new());
+        for row in &rows {
+            env.note_done(row).await.is(404, "refund_not_found");
+        }
+        assert_eq!(env.state_of(&order).await, "confirmed");
+        // The one of the provider alone.
+        assert_eq!(env.journal(&item, "payment_refunded").await.len(), 1);
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_refund_of_a_cart_fails_like_that_of_an_order() {
     on_both_ledgers(Options::default(), async |env| {

@@ -3,13 +3,17 @@
 //! The judge compares this history with the ledger.
 
 mod carts;
+mod payments;
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use client::{Durability, OrderState};
 use uuid::Uuid;
 
-pub use self::carts::{CartHistory, CartPlacement, is_paid};
+pub use self::{
+    carts::{CartHistory, CartPlacement, is_paid},
+    payments::{Answer, Note, PaymentHistory, Report},
+};
 
 /// What clients were promised in a round.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +22,8 @@ pub struct Histories {
     pub orders: Vec<OrderHistory>,
     /// Every cart.
     pub carts: Vec<CartHistory>,
+    /// Every payment of the item that has a price.
+    pub payments: Vec<PaymentHistory>,
 }
 
 /// An item that the workload buys.

@@ -3,6 +3,7 @@
 mod carts;
 mod events;
 mod history;
+mod payments;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -10,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-pub use self::events::judge_events;
+pub use self::{events::judge_events, payments::judge_payments};
 
 use anyhow::Result;
 use client::{Audit, CartState, NewOrder};

@@ -39,6 +39,7 @@ struct Sums {
     faults: usize,
     acknowledged: usize,
     carts: usize,
+    payments: usize,
     half_sold: usize,
     lost: usize,
     lost_by_level: usize,
@@ -70,6 +71,7 @@ struct RoundSummary {
     story: String,
     acknowledged: usize,
     carts: usize,
+    payments: usize,
     events: usize,
     deliveries: usize,
     heal_seconds: Option<f64>,
@@ -161,6 +163,7 @@ impl Report {
             sums.faults += 1;
             sums.acknowledged += verdict.acknowledged;
             sums.carts += verdict.carts;
+            sums.payments += verdict.payments;
             sums.half_sold += verdict.half_sold;
             sums.lost += verdict.lost;
             sums.lost_by_level += verdict.lost_by_level;
@@ -189,6 +192,7 @@ impl RoundSummary {
             story: report.description.clone(),
             acknowledged: report.verdict.acknowledged,
             carts: report.verdict.carts,
+            payments: report.verdict.payments,
             events: report.verdict.events,
             deliveries: report.verdict.deliveries,
             heal_seconds: report.verdict.healed_after.as_ref().map(seconds),

@@ -14,16 +14,19 @@ use crate::{
     heal,
     history::SaleItem,
     inject::{inject, restart_killed_master},
-    judge::{Judge, judge_events},
+    judge::{Judge, judge_events, judge_payments},
     monitor::OversellMonitor,
     plan::{Batch, Plan, Round},
     report::{Report, RoundReport},
     verdict::Verdict,
-    workload::Workload,
+    workload::{PRICE, Workload},
 };
 
 /// Time for which the workload continues after the service has recovered.
 const WORKLOAD_TAIL: Duration = Duration::from_millis(300);
+/// The item that has a price, and its units.
+const PRICED: &str = "priced";
+const PRICED_STOCK: u64 = 100_000;
 const FAULT_START_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Limit for subscribers to get the events that they have missed. A publisher whose clock was four
 /// minutes ahead has leased its webhooks until then.
@@ -110,6 +113,7 @@ async fn run_rounds(
             .findings
             .extend(ended.map(|process| format!("{process} has exited")));
         items.extend(sale_items.iter().map(|item| item.id.clone()));
+        items.push(round.item(PRICED));
         progress(&line(round, &description, &verdict, started.elapsed()));
         if !verdict.is_good() {
             progress(&violation(env, &verdict));
@@ -138,7 +142,8 @@ async fn run_round(
     round: &Round,
 ) -> Result<(Vec<Arc<SaleItem>>, String, Verdict)> {
     let items = create_items(env, round).await?;
-    let workload = Workload::start(&env.api, &items, round)?;
+    let priced = create_priced_item(env, round).await?;
+    let workload = Workload::start(&env.api, &items, &priced, round)?;
     let monitor = OversellMonitor::start(env.ledger_view.clone(), &items);
     wait_for_acknowledgements(&workload, round.after).await;
     let pids = env.pids();
@@ -175,6 +180,7 @@ async fn run_round(
         quiet_within: round.health.quiet_within,
     };
     judge.judge(&mut verdict).await;
+    judge_payments(&api, &priced, &histories.payments, &mut verdict).await;
     judge_events(env, &items, &mut verdict).await;
     if round.fault.is_refusal() {
         let restarted = env.restarted_since(&pids).into_iter();
@@ -195,6 +201,22 @@ async fn wait_for_acknowledgements(workload: &Workload, acknowledgements: usize)
     while workload.acknowledged() < acknowledgements && Instant::now() < deadline {
         sleep(FAULT_START_POLL_INTERVAL).await;
     }
+}
+
+/// Creates an item that has a price, and more units than are paid for in a round.
+async fn create_priced_item(env: &TestEnv, round: &Round) -> Result<String> {
+    let api = env.api.retrying_for(testbed::timeout())?;
+    let id = round.item(PRICED);
+    let new = NewItem {
+        price: Some(PRICE),
+        currency: Some("EUR".into()),
+        segments: Some(2),
+        hold_seconds: Some(2),
+        ..NewItem::new(&id, PRICED_STOCK)
+    };
+    let created = api.admin.create_item(&new).await;
+    created.with_context(|| format!("creating the item {id}"))?;
+    Ok(id)
 }
 
 /// Creates an item that most sessions buy, and one whose orders are acknowledged by Redis.

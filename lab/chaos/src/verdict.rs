@@ -9,6 +9,8 @@ pub struct Verdict {
     pub acknowledged: usize,
     /// Number of acknowledged carts.
     pub carts: usize,
+    /// Number of payments that were judged.
+    pub payments: usize,
     /// Number of carts whose lines did not agree with them, at the end or temporarily.
     pub half_sold: usize,
     /// Number of acknowledgements that the ledger contradicts.

@@ -4,7 +4,10 @@
 //! payment provider do.
 
 mod carts;
+mod payments;
 mod session;
+
+pub use self::payments::PRICE;
 
 use std::{
     sync::{
@@ -26,6 +29,7 @@ use crate::{
     plan::Round,
     workload::{
         carts::CartSession,
+        payments::Payments,
         session::{Buyers, Session},
     },
 };
@@ -40,6 +44,7 @@ const PAUSE_AFTER_ORDER_MS: std::ops::Range<u64> = 2..25;
 
 /// A running workload.
 pub struct Workload {
+    payments: Payments,
     stop: CancellationToken,
     acknowledged: Arc<AtomicUsize>,
     workers: JoinSet<Histories>,
@@ -75,8 +80,9 @@ struct Shared {
 }
 
 impl Workload {
-    /// Starts the sessions. Most of them buy the first of `items`.
-    pub fn start(api: &Api, items: &[Arc<SaleItem>], round: &Round) -> Result<Self> {
+    /// Starts the sessions. Most of them buy the first of `items`. Others pay for `priced`, beside an
+    /// admin who notes the money that is due.
+    pub fn start(api: &Api, items: &[Arc<SaleItem>], priced: &str, round: &Round) -> Result<Self> {
         let api = api.retrying_for(RETRY_DEADLINE)?;
         let shared = Shared {
             buyers: Arc::new(Buyers::new(&api)),
@@ -90,7 +96,10 @@ impl Workload {
             workers.spawn(shared.clone().work(round.rng(&format!("worker {worker}"))));
         }
         admin.spawn(shared.clone().change_stock(round.rng("merchant")));
+        let rng = |purpose: &str| round.rng(purpose);
+        let payments = Payments::start(&shared.api, priced, &shared.stop, rng);
         Ok(Self {
+            payments,
             stop: shared.stop,
             acknowledged: shared.acknowledged,
             workers,
@@ -112,6 +121,7 @@ impl Workload {
             histories.orders.extend(of_worker.orders);
             histories.carts.extend(of_worker.carts);
         }
+        histories.payments = self.payments.stop().await;
         (histories, changes.unwrap_or_default())
     }
 }

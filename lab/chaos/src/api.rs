@@ -22,7 +22,7 @@ pub struct Secrets {
     pub jwt: String,
     /// Authorizes admins.
     pub admin: String,
-    /// Signs payment reports.
+    /// Signs payment reports, also those of Stripe.
     pub payment: String,
 }
 
@@ -86,6 +86,11 @@ impl Api {
             self.urls.clone(),
             self.secrets.clone(),
         )
+    }
+
+    /// The addresses of the instances, and the key with which Stripe signs what it sends there.
+    pub fn stripe(&self) -> (Vec<String>, PaymentKey) {
+        (self.urls.clone(), PaymentKey::new(&self.secrets.payment))
     }
 
     /// The events after a cursor, or from the oldest on.

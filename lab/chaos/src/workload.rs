@@ -6,6 +6,7 @@
 mod carts;
 mod payments;
 mod session;
+mod stripe;
 
 pub use self::payments::PRICE;
 
@@ -97,7 +98,7 @@ impl Workload {
         }
         admin.spawn(shared.clone().change_stock(round.rng("merchant")));
         let rng = |purpose: &str| round.rng(purpose);
-        let payments = Payments::start(&shared.api, priced, &shared.stop, rng);
+        let payments = Payments::start(&shared.api, priced, &shared.stop, rng)?;
         Ok(Self {
             payments,
             stop: shared.stop,

@@ -193,6 +193,7 @@ impl Launcher<'_> {
             ("STOCKADE_JWT_SECRET", self.secrets.jwt.clone()),
             ("STOCKADE_ADMIN_TOKEN", self.secrets.admin.clone()),
             ("STOCKADE_PAYMENT_SECRET", self.secrets.payment.clone()),
+            ("STOCKADE_STRIPE_SECRET", self.secrets.payment.clone()),
             ("STOCKADE_ORDER_TIMEOUT_MS", ORDER_TIMEOUT_MS.to_string()),
             ("STOCKADE_CONNECTIONS_MAX", CONNECTIONS_MAX.to_string()),
             ("STOCKADE_WRITE_TIMEOUT_MS", WRITE_TIMEOUT_MS.to_string()),

@@ -10,7 +10,7 @@ pub struct PaymentHistory {
     pub payment: String,
     /// The reports of it. It may be reported for several orders.
     pub reports: Vec<Report>,
-    /// What an admin has noted of it as returned, or has refunded.
+    /// What an admin has noted of it as returned, or has refunded, and what the provider has returned.
     pub notes: Vec<Note>,
     /// Responses that contradict the API or an earlier response.
     pub contradictions: Vec<String>,
@@ -36,11 +36,11 @@ pub enum Answer {
     Unknown,
 }
 
-/// An admin's request to note that the money was returned.
+/// An admin's request to note that the money was returned, or the provider's report of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// The row, or the order that was refunded.
-    pub row: String,
+    /// The row, or the order that was refunded. `None`: the provider has reported the return.
+    pub row: Option<String>,
     /// The payment.
     pub payment: String,
     /// The order of the row.
@@ -63,6 +63,12 @@ impl PaymentHistory {
     /// Whether a note was acknowledged, or may have been made.
     pub fn may_be_returned(&self) -> bool {
         self.notes.iter().any(|note| note.is_noted != Some(false))
+    }
+
+    /// Whether the provider's report of the return was acknowledged.
+    pub fn is_returned_by_provider(&self) -> bool {
+        let mut notes = self.notes.iter();
+        notes.any(|note| note.row.is_none() && note.is_noted == Some(true))
     }
 
     /// Whether an acknowledged note is about this order.

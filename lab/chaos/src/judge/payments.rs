@@ -108,11 +108,15 @@ fn judge(history: &PaymentHistory, told: &Told) -> Vec<String> {
         .filter(|row| row.payment.as_ref() == Some(&history.payment))
         .collect();
     for row in &rows {
-        let is_noted =
-            |note: &&crate::history::Note| note.row == row.id && note.is_noted == Some(true);
+        let is_noted = |note: &&crate::history::Note| {
+            note.row.as_ref() == Some(&row.id) && note.is_noted == Some(true)
+        };
         let is_of_paid =
             row.reason == RefundReason::UnmatchedPayment && state(&row.order).is_some();
-        if is_of_paid || history.notes.iter().any(|note| is_noted(&note)) {
+        if is_of_paid
+            || history.is_returned_by_provider()
+            || history.notes.iter().any(|note| is_noted(&note))
+        {
             findings.push(format!("its money is due without a reason: {row:?}"));
         }
     }
@@ -229,7 +233,7 @@ mod tests {
             });
             history.reports.extend(reports);
             history.notes.push(Note {
-                row: "journal-1".into(),
+                row: Some("journal-1".into()),
                 payment: "p".into(),
                 order: ORDER,
                 is_noted,

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::Result;
 use client::{Error, IdempotencyKey, NewOrder, OrderState, Payment, ProblemCode};
 use futures::TryStreamExt;
 use rand::{RngExt, rngs::StdRng};
@@ -13,6 +14,7 @@ use tokio::{task::JoinSet, time::sleep};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::stripe::Stripe;
 use crate::{
     api::Api,
     history::{Answer, Note, PaymentHistory, Report},
@@ -43,6 +45,7 @@ type Notes = Arc<Mutex<Vec<Note>>>;
 #[derive(Clone)]
 struct Payer {
     api: Api,
+    stripe: Stripe,
     item: String,
     notes: Notes,
 }
@@ -53,10 +56,11 @@ impl Payments {
         item: &str,
         stop: &CancellationToken,
         rng: impl Fn(&str) -> StdRng,
-    ) -> Self {
+    ) -> Result<Self> {
         let notes = Notes::default();
         let payer = Payer {
             api: api.clone(),
+            stripe: Stripe::new(api)?,
             item: item.to_owned(),
             notes: Arc::clone(&notes),
         };
@@ -67,12 +71,12 @@ impl Payments {
         }
         let stop_admin = CancellationToken::new();
         admin.spawn(payer.note_rows(rng("refunds"), stop_admin.clone()));
-        Self {
+        Ok(Self {
             payers,
             admin,
             stop_admin,
             notes,
-        }
+        })
     }
 
     /// The history of every payment, once the payers have ended. The admin ends after them.
@@ -116,6 +120,10 @@ impl Payer {
             return history;
         };
         let other = self.place(&history, "second", rng).await;
+        let orders = [order, other.unwrap_or(order)];
+        if rng.random_bool(0.1) {
+            self.report_return(&history.payment, orders, rng).await;
+        }
         for _ in 0..rng.random_range(1..=2) {
             self.report(&mut history, order, PRICE - 1).await;
         }
@@ -123,11 +131,12 @@ impl Payer {
             // The hold is over by then.
             sleep(Duration::from_millis(rng.random_range(2000..2600))).await;
         }
-        let [first, second] = [order, other.unwrap_or(order)];
+        let [first, second] = orders;
         let delays = [0, 1].map(|_| Duration::from_millis(rng.random_range(PAUSE_OF_REPORT_MS)));
         let is_for_two = rng.random_bool(0.4);
         let (mut one, mut two) = (history.clone(), history.clone());
         (one.reports, two.reports) = (Vec::new(), Vec::new());
+        let returns = rng.random_bool(0.2);
         if rng.random_bool(0.8) {
             let late = async {
                 sleep(delays[0]).await;
@@ -138,7 +147,12 @@ impl Payer {
                 let order = if is_for_two { second } else { first };
                 self.report(&mut two, order, PRICE).await;
             };
-            tokio::join!(late, repeat);
+            let back = async {
+                if returns {
+                    self.report_return(&history.payment, orders, rng).await;
+                }
+            };
+            tokio::join!(late, repeat, back);
         }
         for part in [one, two] {
             history.reports.extend(part.reports);
@@ -149,6 +163,21 @@ impl Payer {
             self.report_once_more(&mut history, order, rng).await;
         }
         history
+    }
+
+    /// The provider returns the money, and may name an order. From then on none of the payment's orders may
+    /// be confirmed.
+    async fn report_return(&self, payment: &str, orders: [Uuid; 2], rng: &mut StdRng) {
+        let named = [None, Some(orders[0]), Some(orders[1])][rng.random_range(0..3)];
+        let is_noted = self.stripe.report_return(payment, named).await;
+        for order in orders {
+            self.note(Note {
+                row: None,
+                payment: payment.to_owned(),
+                order,
+                is_noted: is_noted.then_some(true),
+            });
+        }
     }
 
     /// An admin refunds what the payment has paid, once in four times.
@@ -165,7 +194,7 @@ impl Payer {
             Err(_) => None,
         };
         self.note(Note {
-            row: report.order.to_string(),
+            row: Some(report.order.to_string()),
             payment: history.payment.clone(),
             order: report.order,
             is_noted,
@@ -267,7 +296,7 @@ impl Payer {
                     Err(_) => None,
                 };
                 self.note(Note {
-                    row: row.id,
+                    row: Some(row.id),
                     payment,
                     order: row.order,
                     is_noted,

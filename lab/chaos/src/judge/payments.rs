@@ -61,37 +61,69 @@ async fn read(api: &Api, item: &str) -> Result<Told> {
 }
 
 fn judge(history: &PaymentHistory, told: &Told) -> Vec<String> {
-    let mut findings = Vec::new();
-    let orders = history.orders();
-    let state = |order: &Uuid| {
-        let order = told.orders.get(order)?;
+    let mut findings = judge_orders(history, told);
+    findings.extend(judge_reports(history, told));
+    findings.extend(judge_rows(history, told));
+    findings
+}
+
+impl Told {
+    /// The state of the order, if the payment has paid it.
+    fn paid(&self, history: &PaymentHistory, order: Uuid) -> Option<OrderState> {
+        let order = self.orders.get(&order)?;
         let is_own = order.payment.as_ref() == Some(&history.payment);
         is_own.then_some(order.state)
-    };
-    let paid: Vec<_> = orders
-        .iter()
-        .filter(|order| state(order).is_some())
-        .collect();
+    }
+
+    /// The orders that the payment has paid.
+    fn all_paid(&self, history: &PaymentHistory) -> Vec<Uuid> {
+        let orders = history.orders().into_iter();
+        orders
+            .filter(|order| self.paid(history, *order).is_some())
+            .collect()
+    }
+
+    /// The rows of the payment in the list of money that is due.
+    fn rows(&self, history: &PaymentHistory) -> Vec<&RefundDue> {
+        let rows = self.due.iter();
+        rows.filter(|row| row.payment.as_ref() == Some(&history.payment))
+            .collect()
+    }
+}
+
+/// Money that was returned confirms nothing, and a payment pays one order.
+fn judge_orders(history: &PaymentHistory, told: &Told) -> Vec<String> {
+    let mut findings = Vec::new();
+    let paid = told.all_paid(history);
     if paid.len() > 1 {
         findings.push(format!("it has paid {paid:?}"));
     }
-    for order in &orders {
-        if history.is_returned_for(*order) && state(order) == Some(OrderState::Confirmed) {
+    for order in paid {
+        let is_confirmed = told.paid(history, order) == Some(OrderState::Confirmed);
+        if is_confirmed && history.is_returned_for(order) {
             findings.push(format!(
                 "its money was returned, and order {order} is confirmed"
             ));
         }
     }
+    findings
+}
+
+/// What was acknowledged is not forgotten.
+fn judge_reports(history: &PaymentHistory, told: &Told) -> Vec<String> {
+    let mut findings = Vec::new();
+    let mut codes = Vec::new();
     for report in &history.reports {
-        let Answer::Paid(answered) = report.answer else {
-            continue;
+        let answered = match &report.answer {
+            Answer::Paid(answered) => *answered,
+            Answer::Refused(code) => {
+                codes.push(code.as_str());
+                continue;
+            }
+            Answer::Unknown => continue,
         };
-        let is_refunded = history
-            .notes
-            .iter()
-            .any(|note| note.is_noted != Some(false));
-        let is_kept = match state(&report.order) {
-            Some(OrderState::Refunded) => is_refunded,
+        let is_kept = match told.paid(history, report.order) {
+            Some(OrderState::Refunded) => history.may_be_returned(),
             Some(now) => now == answered,
             None => false,
         };
@@ -102,40 +134,30 @@ fn judge(history: &PaymentHistory, told: &Told) -> Vec<String> {
             ));
         }
     }
-    let rows: Vec<_> = told
-        .due
-        .iter()
-        .filter(|row| row.payment.as_ref() == Some(&history.payment))
-        .collect();
-    for row in &rows {
-        let is_noted = |note: &&crate::history::Note| {
-            note.row.as_ref() == Some(&row.id) && note.is_noted == Some(true)
-        };
-        let is_of_paid =
-            row.reason == RefundReason::UnmatchedPayment && state(&row.order).is_some();
-        if is_of_paid
-            || history.is_returned_by_provider()
-            || history.notes.iter().any(|note| is_noted(&note))
-        {
-            findings.push(format!("its money is due without a reason: {row:?}"));
-        }
-    }
-    let codes: Vec<_> = history
-        .reports
-        .iter()
-        .filter_map(|report| match &report.answer {
-            Answer::Refused(code) => Some(code.as_str()),
-            _ => None,
-        })
-        .collect();
-    let is_forgotten = !codes.is_empty() && paid.is_empty() && rows.is_empty();
-    if is_forgotten && !history.may_be_returned() {
+    let is_settled = !told.all_paid(history).is_empty() || history.may_be_returned();
+    if !codes.is_empty() && !is_settled && told.rows(history).is_empty() {
         findings.push("it was refused, and its money is not due".into());
     }
     if codes.contains(&"payment_returned") && !history.may_be_returned() {
         findings.push("it was refused as returned, and was not".into());
     }
     findings
+}
+
+/// No list asks for money that was returned, or that has paid the order of its row.
+fn judge_rows(history: &PaymentHistory, told: &Told) -> Vec<String> {
+    let is_noted = |row: &RefundDue| {
+        let mut notes = history.notes.iter();
+        notes.any(|note| note.row.as_ref() == Some(&row.id) && note.is_noted == Some(true))
+    };
+    let is_wrong = |row: &&RefundDue| {
+        let is_of_paid =
+            row.reason == RefundReason::UnmatchedPayment && told.paid(history, row.order).is_some();
+        is_of_paid || history.is_returned_by_provider() || is_noted(row)
+    };
+    let rows = told.rows(history).into_iter().filter(is_wrong);
+    rows.map(|row| format!("its money is due without a reason: {row:?}"))
+        .collect()
 }
 
 #[cfg(test)]

@@ -245,7 +245,7 @@ impl Payer {
                     ProblemCode::PaymentReturned,
                 ];
                 let code = problem.code.to_string();
-                if !is_expected.iter().any(|code| problem.code == *code) {
+                if !is_expected.contains(&problem.code) {
                     let contradiction = format!("paying order {order}: {code}");
                     history.contradictions.push(contradiction);
                 }

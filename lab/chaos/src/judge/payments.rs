@@ -190,6 +190,10 @@ mod tests {
         serde_json::from_value(row).unwrap()
     }
 
+    /// The answers to reports, whether a note was acknowledged, the order, whether money is due, and the
+    /// number of findings.
+    type Case = (Vec<Answer>, Option<bool>, ListedOrder, bool, usize);
+
     #[test]
     fn each_wrong_end_of_a_payment_is_found() {
         let (paid, refused) = (
@@ -197,7 +201,7 @@ mod tests {
             Answer::Refused("amount_mismatch".into()),
         );
         let confirmed = || order(OrderState::Confirmed, Some("p"));
-        let table: [(Vec<Answer>, Option<bool>, ListedOrder, bool, usize); 9] = [
+        let table: [Case; 9] = [
             (vec![paid.clone()], Some(false), confirmed(), false, 0),
             (
                 vec![refused.clone(), paid.clone()],

@@ -422,6 +422,15 @@ impl TransferId {
         Self::of_hash(hash)
     }
 
+    /// The id of the part at `segment` of the change that gives the item's `version` another stock. It
+    /// differs from the ids of all requests, because no key has a space.
+    pub fn of_version(item: &ItemId, version: u64, segment: u16) -> Self {
+        let mut hash = Self::hash_of(item, "the stock of a version");
+        hash.update(version.to_be_bytes());
+        hash.update(segment.to_be_bytes());
+        Self::of_hash(hash)
+    }
+
     fn hash_of(item: &ItemId, key: &str) -> Sha256 {
         let mut hash = Sha256::new();
         for name in [item.as_str(), key] {
@@ -602,6 +611,18 @@ mod tests {
         assert_ne!(transfer, TransferId::derive(&item, &key, 4));
         assert_eq!(transfer.as_uuid().get_version_num(), 4);
         assert_eq!(TransferId::random().as_uuid().get_version_num(), 4);
+    }
+
+    #[test]
+    fn the_change_of_a_version_is_no_request_that_any_key_names() {
+        let item = ItemId::new("maotai").unwrap();
+        let change = TransferId::of_version(&item, 2, 3);
+        assert_eq!(change, TransferId::of_version(&item, 2, 3));
+        assert_ne!(change, TransferId::of_version(&item, 3, 3));
+        assert_ne!(change, TransferId::of_version(&item, 2, 4));
+        assert!(IdempotencyKey::new("the stock of a version").is_err());
+        let old = IdempotencyKey::new("stock-of-version-2").unwrap();
+        assert_ne!(change, TransferId::derive(&item, &old, 3));
     }
 
     #[test]

@@ -65,6 +65,19 @@ impl Item {
         units / segments + u64::from(u64::from(segment) < units % segments)
     }
 
+    /// Units that exist, and those of the waves that are to come.
+    pub fn stock_with_waves(&self) -> u64 {
+        let coming = self.waves.iter().filter(|wave| !wave.is_added);
+        coming.fold(self.stock, |sum, wave| sum.saturating_add(wave.units))
+    }
+
+    /// Whether a change to `after` raises the item above [`Item::MAX_STOCK`]. One that has more already
+    /// may get fewer.
+    pub fn exceeds_stock(&self, after: &Self) -> bool {
+        let units = after.stock_with_waves();
+        units > Self::MAX_STOCK && units > self.stock_with_waves()
+    }
+
     /// The first wave that has not been added.
     pub fn next_wave(&self) -> Option<&Wave> {
         self.waves.iter().find(|wave| !wave.is_added)
@@ -274,6 +287,21 @@ mod tests {
             assert_eq!(after.with_wave_added(&stale), None);
         }
         assert_eq!(before.with_wave_added(&wave(2, 8, false)), None, "replaced");
+    }
+
+    #[test]
+    fn the_maximum_of_the_stock_counts_the_waves_to_come() {
+        let of = |stock, units, is_added| Item {
+            waves: vec![wave(1, units, is_added)],
+            ..item(stock, 1)
+        };
+        let before = of(5, 1, false);
+        assert!(!before.exceeds_stock(&of(Item::MAX_STOCK - 7, 7, false)));
+        assert!(before.exceeds_stock(&of(Item::MAX_STOCK - 7, 8, false)));
+        assert!(!before.exceeds_stock(&of(Item::MAX_STOCK, 8, true)));
+        let above = of(Item::MAX_STOCK, 8, false);
+        assert!(!above.exceeds_stock(&of(Item::MAX_STOCK, 7, false)));
+        assert!(above.exceeds_stock(&of(Item::MAX_STOCK, 9, false)));
     }
 
     #[test]

@@ -52,6 +52,9 @@ pub enum Changed {
     /// The transfers of this change exist already, as parts of a different change. Nothing was
     /// changed.
     OtherChange(Item),
+    /// The item would have more units than an item may, those of its coming waves included. Nothing
+    /// was changed.
+    AboveMaximum(Item),
     /// The item is archived, and its end is for good. Nothing was changed.
     Archived(Item),
     /// The item does not exist.

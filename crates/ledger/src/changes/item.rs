@@ -59,6 +59,9 @@ async fn apply(
     if expected.is_some_and(|expected| expected != item.version) {
         return Ok(Changed::OtherVersion(item));
     }
+    if item.exceeds_stock(&changed) {
+        return Ok(Changed::AboveMaximum(item));
+    }
     write(transaction, &item, &changed).await?;
     transaction.note(&entry(&item, &changed, actor)).await?;
     if let Some(event) = events::of_item_change(&item, &changed) {

@@ -100,6 +100,9 @@ async fn apply(
         version: item.version + 1,
         ..item.clone()
     };
+    if item.exceeds_stock(&changed) {
+        return Ok(Outcome::Unchanged(Changed::AboveMaximum(item)));
+    }
     item::write(transaction, &item, &changed).await?;
     transaction
         .note(&changed_entry(&item, &changed, change, requested, actor))

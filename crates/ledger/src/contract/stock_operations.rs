@@ -45,6 +45,9 @@ pub trait StockOperations: Send + Sync + 'static {
     /// `requested`: number of units that the operator asked for. The parts may add up to less, and
     /// a repeat may split them differently. Therefore `requested` and the direction tell a repeat
     /// from another change with the same transfer ids ([`Changed::OtherChange`]).
+    ///
+    /// An addition above [`Item::MAX_STOCK`], the units of the coming waves included, changes nothing
+    /// ([`Changed::AboveMaximum`]). A repeat of one that was made is a repeat all the same.
     async fn change_stock_by(
         &self,
         id: &ItemId,

@@ -1,11 +1,16 @@
 //! Transfers: new units, withdrawn units, and units between segments, with their entries in any
 //! order and repeated.
 
-use domain::{Change, IdempotencyKey, Item, SegmentKey, TransferId, Transferred};
+use std::sync::Arc;
+
+use domain::{Change, IdempotencyKey, Item, SegmentKey, TransferId, Transferred, Wave};
+use jiff::Timestamp;
 use ledger::{
-    Changed, Ledger, LedgerError, StockChange, StockPart, Transfer, TransferPlan, TransferState,
+    Changed, ItemChange, Ledger, LedgerError, StockChange, StockPart, Transfer, TransferPlan,
+    TransferState,
 };
 use testkit::on_both_databases;
+use tokio::task::JoinSet;
 
 use crate::env::{TestEnv, counters, happen, order, row, segment, take};
 
@@ -21,6 +26,7 @@ on_both_databases!(crate::env::run:
     entries_that_contradict_the_transfer_are_diverged,
     only_the_highest_token_plans_and_finishes,
     concurrent_additions_of_the_same_units_add_them_once,
+    concurrent_additions_and_waves_keep_to_the_maximum,
 );
 
 fn out(id: TransferId, units: u64) -> Change {
@@ -690,4 +696,50 @@ async fn concurrent_additions_of_the_same_units_add_them_once(env: &TestEnv) {
         }
         assert_eq!(adders.join_all().await, [20 + 6 * round; 4]);
     }
+}
+
+async fn concurrent_additions_and_waves_keep_to_the_maximum(env: &TestEnv) {
+    let ledgers = [env.ledger().await, env.ledger().await];
+    let ledger = &ledgers[0];
+    let item = env
+        .create_unlimited(&**ledger, "vase", Item::MAX_STOCK - 10, 1)
+        .await;
+    let waves = |units| ItemChange {
+        waves: Some(vec![Wave {
+            at: Timestamp::from_second(2_000_000_000).unwrap(),
+            units,
+            is_added: false,
+        }]),
+        ..ItemChange::default()
+    };
+    let above = ledger
+        .change_item(&item.id, &waves(11), None, "admin")
+        .await
+        .unwrap();
+    assert_eq!(above, Changed::AboveMaximum(item.clone()));
+    let changed = ledger.change_item(&item.id, &waves(7), None, "admin").await;
+    item_of(changed.unwrap());
+    let add = |at: usize| {
+        let key = format!("k{at}");
+        let more = StockChange::TopUp(vec![part(&item, &key, 0, 1)]);
+        let (ledger, id) = (Arc::clone(&ledgers[at % 2]), item.id.clone());
+        async move {
+            let added = ledger.change_stock(&id, &more, None, "admin").await;
+            (at, added.unwrap())
+        }
+    };
+    let adding: JoinSet<_> = (0..8).map(add).collect();
+    let mut added = adding.join_all().await;
+    added.sort_unstable_by_key(|(at, _)| *at);
+    let made = |changed: &Changed| matches!(changed, Changed::Item(_));
+    let done = added.iter().filter(|(_, changed)| made(changed));
+    assert_eq!(done.count(), 3);
+    for (at, first) in &added {
+        let (_, again) = add(*at).await;
+        assert_eq!(made(&again), made(first), "{first:?}, then {again:?}");
+        assert!(made(&again) || matches!(again, Changed::AboveMaximum(_)));
+    }
+    let stock = ledger.item(&item.id).await.unwrap().unwrap().stock;
+    assert_eq!(stock, Item::MAX_STOCK - 7);
+    assert_eq!(open(&**ledger, &item).await.len(), 3);
 }

@@ -101,6 +101,18 @@ impl Engine {
         expected: Option<u64>,
         actor: &str,
     ) -> Result<Stocked, EngineError> {
+        self.change_stock_of(id, request, ChangeKey::Caller(key), expected, actor)
+            .await
+    }
+
+    async fn change_stock_of(
+        &self,
+        id: &ItemId,
+        request: StockRequest,
+        key: ChangeKey<'_>,
+        expected: Option<u64>,
+        actor: &str,
+    ) -> Result<Stocked, EngineError> {
         let Some(item) = self.ledger.item(id).await? else {
             return Ok(Stocked::NoItem);
         };
@@ -116,6 +128,7 @@ impl Engine {
         {
             Changed::NoItem => Ok(Stocked::NoItem),
             Changed::Archived(_) => Ok(Stocked::Archived),
+            Changed::AboveMaximum(_) => Ok(Stocked::AboveMaximum),
             Changed::OtherVersion(item) => Ok(Stocked::OtherVersion(item.version)),
             Changed::OtherChange(item) => Ok(Stocked::KeyReused {
                 version: item.version,
@@ -129,12 +142,11 @@ impl Engine {
 
     /// Sets the item's stock to `wanted`, if its version is `expected` and no withdrawal is open:
     /// the units of an open withdrawal still count as stock, and how many will leave is not known
-    /// yet. `key` stands for the version: a repeat finds another version.
+    /// yet. The version takes the place of a key: a repeat finds another version.
     pub async fn set_stock(
         &self,
         id: &ItemId,
         wanted: u64,
-        key: &IdempotencyKey,
         expected: u64,
         actor: &str,
     ) -> Result<StockSet, EngineError> {
@@ -161,13 +173,15 @@ impl Engine {
                 available: seen.available,
             });
         }
+        let key = ChangeKey::Version(expected);
         Ok(
             match self
-                .change_stock(id, request, key, Some(expected), actor)
+                .change_stock_of(id, request, key, Some(expected), actor)
                 .await?
             {
                 Stocked::NoItem => StockSet::NoItem,
                 Stocked::Archived => StockSet::Archived,
+                Stocked::AboveMaximum => StockSet::AboveMaximum,
                 // Another request for the same version came first.
                 Stocked::OtherVersion(version) | Stocked::KeyReused { version } => {
                     StockSet::OtherVersion(version)
@@ -212,10 +226,10 @@ impl Engine {
         &self,
         item: &Item,
         request: StockRequest,
-        key: &IdempotencyKey,
+        key: ChangeKey<'_>,
     ) -> Result<StockChange, EngineError> {
         let part = |segment: u16, units| StockPart {
-            transfer: TransferId::derive(&item.id, key, segment),
+            transfer: key.transfer(&item.id, segment),
             segment,
             units,
         };
@@ -325,6 +339,24 @@ impl StockRequest {
     }
 }
 
+/// What identifies a change of stock. No key of a caller is the same as one of our own.
+#[derive(Debug, Clone, Copy)]
+enum ChangeKey<'a> {
+    /// The caller's.
+    Caller(&'a IdempotencyKey),
+    /// The version of the item that gets another stock.
+    Version(u64),
+}
+
+impl ChangeKey<'_> {
+    fn transfer(self, item: &ItemId, segment: u16) -> TransferId {
+        match self {
+            Self::Caller(key) => TransferId::derive(item, key, segment),
+            Self::Version(version) => TransferId::of_version(item, version, segment),
+        }
+    }
+}
+
 /// Result of a change of stock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stocked {
@@ -342,6 +374,8 @@ pub enum Stocked {
     },
     /// The item has this version, not the one that the change was decided on.
     OtherVersion(u64),
+    /// The item would have more units than an item may, those of its coming waves included.
+    AboveMaximum,
     /// The item is archived, and its stock is what it is.
     Archived,
     /// There is no such item.
@@ -367,6 +401,8 @@ pub enum StockSet {
     WithdrawalOpen,
     /// The item has this version, not the one that the change was decided on.
     OtherVersion(u64),
+    /// The item would have more units than an item may, those of its coming waves included.
+    AboveMaximum,
     /// The item is archived, and its stock is what it is.
     Archived,
     /// There is no such item.

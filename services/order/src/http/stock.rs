@@ -1,7 +1,7 @@
 //! Handlers that change an item while it sells: stock, limit, window, waves.
 
 use axum::{extract::State, response::Response};
-use domain::{GivenTime, IdempotencyKey, Item, ItemId, Quantity, Wave, Window};
+use domain::{GivenTime, Item, ItemId, Quantity, Wave, Window};
 use http::{HeaderMap, StatusCode};
 use ledger::ItemChange;
 use serde::{Deserialize, Deserializer};
@@ -117,6 +117,15 @@ fn pending_waves(new: &[NewWave], item: &Item) -> Result<Vec<Wave>, Problem> {
     Ok(pending)
 }
 
+/// The field asks for more units than an item may have.
+pub(super) fn above_maximum(field: &str) -> Problem {
+    let expected = format!(
+        "expected a total of {} at most, with the units of the waves to come",
+        Item::MAX_STOCK
+    );
+    Problem::invalid_fields(vec![FieldError::new(field, expected)])
+}
+
 async fn stocked(app: &App, id: &ItemId, stocked: Stocked) -> Result<Response, Problem> {
     match stocked {
         Stocked::Item { settled, .. } => {
@@ -133,6 +142,7 @@ async fn stocked(app: &App, id: &ItemId, stocked: Stocked) -> Result<Response, P
         }
         Stocked::KeyReused { .. } => Err(Problem::stock_key_reused()),
         Stocked::OtherVersion(version) => Err(Problem::version_mismatch(version)),
+        Stocked::AboveMaximum => Err(above_maximum("add")),
         Stocked::Archived => Err(Problem::item_archived()),
         Stocked::NoItem => Err(Problem::item_not_found()),
     }
@@ -163,30 +173,11 @@ pub(crate) async fn move_stock(
         (None, Some(units)) => StockRequest::Withdraw(units.0),
         _ => return Err(Problem::invalid("add", "expected either add or withdraw")),
     };
-    check_total(&app, &id, request).await?;
     let changed = app
         .engine
         .change_stock(&id, request, &key, expected, &admin.name)
         .await?;
     stocked(&app, &id, changed).await
-}
-
-async fn check_total(app: &App, id: &ItemId, request: StockRequest) -> Result<(), Problem> {
-    let StockRequest::Add(units) = request else {
-        return Ok(());
-    };
-    let item = app
-        .engine
-        .item(id)
-        .await?
-        .ok_or_else(Problem::item_not_found)?;
-    let fits = item.stock + units <= Item::MAX_STOCK;
-    fits.then_some(()).ok_or_else(|| {
-        Problem::invalid(
-            "add",
-            format_args!("expected a total of {} at most", Item::MAX_STOCK),
-        )
-    })
 }
 
 /// Sets the stock of an item, if its version has not changed. For systems that manage the stock of
@@ -209,11 +200,9 @@ pub(crate) async fn set_stock(
 ) -> Result<Response, Problem> {
     let id = item_id(&item)?;
     let expected = required_if_match(&app, &id, &headers).await?;
-    // The version serves as the key of the change: a repeat of this request finds another version.
-    let key = IdempotencyKey::new(format!("stock-of-version-{expected}"))?;
     match app
         .engine
-        .set_stock(&id, request.stock.0, &key, expected, &admin.name)
+        .set_stock(&id, request.stock.0, expected, &admin.name)
         .await?
     {
         StockSet::Done => item_shown(&app, StatusCode::OK, &id).await,
@@ -222,6 +211,7 @@ pub(crate) async fn set_stock(
         StockSet::NothingLeft => Err(Problem::nothing_left()),
         StockSet::WithdrawalOpen => Err(Problem::withdrawal_open()),
         StockSet::OtherVersion(version) => Err(Problem::version_mismatch(version)),
+        StockSet::AboveMaximum => Err(above_maximum("stock")),
         StockSet::Archived => Err(Problem::item_archived()),
         StockSet::NoItem => Err(Problem::item_not_found()),
     }

@@ -632,3 +632,45 @@ async fn a_bad_change_is_refused_by_the_name_of_the_field_and_changes_nothing() 
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_key_of_a_caller_is_one_of_our_own() {
+    open(Options::reconciled(), async |env| {
+        let item = env.create(json!({ "stock": 10 })).await;
+        let version = env.version(&item).await;
+        let version: u64 = version.trim_matches('"').parse().unwrap();
+        let key = format!("stock-of-version-{}", version + 1);
+        let moved = env.move_stock(0, &item, &key, &json!({ "add": 5 })).await;
+        is_stocked(&moved, 15, 15);
+        let version = env.version(&item).await;
+        is_stocked(&env.set_stock(&item, &version, 20).await, 20, 20);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_gets_no_more_units_than_it_may_have_and_a_repeat_gets_its_answer() {
+    const MAX: u64 = domain::Item::MAX_STOCK;
+    open(Options::reconciled(), async |env| {
+        let later = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1);
+        let waves = json!([{ "at": later, "units": 7 }]);
+        let item = env
+            .create(json!({ "stock": MAX - 10, "waves": waves }))
+            .await;
+        let add = async |key: &str, units: u64| {
+            env.move_stock(0, &item, key, &json!({ "add": units }))
+                .await
+        };
+        let too_many = add("a", 4).await;
+        let errors = &too_many.is(400, "invalid_request").body["errors"];
+        assert_eq!(errors[0]["pointer"], "/add");
+        is_stocked(&add("a", 3).await, MAX - 7, MAX - 7);
+        is_stocked(&add("a", 3).await, MAX - 7, MAX - 7);
+        add("b", 1).await.is(400, "invalid_request");
+        let version = env.version(&item).await;
+        let set = env.set_stock(&item, &version, MAX).await;
+        let errors = &set.is(400, "invalid_request").body["errors"];
+        assert_eq!(errors[0]["pointer"], "/stock");
+    })
+    .await;
+}

@@ -59,6 +59,14 @@ impl Target {
         self.refused(StatusCode::CONFLICT, text)
     }
 
+    fn above_maximum(&self) -> Response {
+        let most = number(Item::MAX_STOCK);
+        let text = format!(
+            "The item would have more than {most} units, those of its coming waves included. Nothing was done."
+        );
+        self.refused(StatusCode::BAD_REQUEST, &text)
+    }
+
     fn changed_since(&self, version: u64) -> Response {
         let text = format!("The item has changed: it has version {version} now. Nothing was done.");
         self.refused(StatusCode::PRECONDITION_FAILED, &text)
@@ -158,7 +166,8 @@ fn check(action: Action, item: &Item, amount: Option<u64>) -> Result<u64, String
     let most = match action {
         Action::Extend => MINUTES_MAX,
         Action::Withdraw => item.stock,
-        _ => Item::MAX_STOCK.saturating_sub(item.stock),
+        // The ledger knows whether so many fit, and whether the request is a repeat.
+        _ => Item::MAX_STOCK,
     };
     amount
         .filter(|amount| (1..=most).contains(amount))
@@ -272,6 +281,7 @@ async fn change_item(
         Ok(Changed::OtherVersion(item) | Changed::OtherChange(item)) => {
             target.changed_since(item.version)
         }
+        Ok(Changed::AboveMaximum(_)) => target.above_maximum(),
         Ok(Changed::Archived(_)) => target.archived(),
         Ok(Changed::NoItem) => no_such_item(),
         Err(error) => target.failed(error),
@@ -336,6 +346,7 @@ async fn move_units(
         Ok(Stocked::OtherVersion(version) | Stocked::KeyReused { version }) => {
             target.changed_since(version)
         }
+        Ok(Stocked::AboveMaximum) => target.above_maximum(),
         Ok(Stocked::Archived) => target.archived(),
         Ok(Stocked::NoItem) => no_such_item(),
         Err(error) => target.failed(error),

@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 use super::{
     super::{
         App, Problem,
+        stock::above_maximum,
         words::{DurabilityWord, ItemStateWord},
     },
     if_match::etag,
@@ -229,6 +230,7 @@ pub(crate) async fn changed(
         Changed::OtherVersion(item) | Changed::OtherChange(item) => {
             Err(Problem::version_mismatch(item.version))
         }
+        Changed::AboveMaximum(_) => Err(above_maximum("waves")),
         Changed::Archived(_) => Err(Problem::item_archived()),
         Changed::NoItem => Err(Problem::item_not_found()),
     }

@@ -43,6 +43,11 @@ pub struct Cart {
     pub version: u64,
 }
 
+impl Cart {
+    /// The largest amount of a cart: a report of a payment can name no larger one.
+    pub const AMOUNT_MAX: u64 = 1_000_000_000_000_000_000;
+}
+
 /// A line of a cart: the order for one item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CartLine {

@@ -189,14 +189,13 @@ impl Admission {
         }
     }
 
-    /// Whether the cache refuses the buyer's order: nothing is left, and the buyer has nothing that
-    /// the order could be a repeat of.
-    pub(crate) fn sheds(&self, buyer: u64) -> bool {
+    /// Whether the cache says that an open item has nothing left, for a buyer whose order cannot be a
+    /// repeat.
+    pub(crate) fn is_sold_out(&self) -> bool {
         let sold_out = (self.left().total == 0)
             .then(|| self.fresh_cache())
             .flatten();
-        let buyers = sold_out.and_then(|sold_out| sold_out.buyers.clone());
-        buyers.is_some_and(|buyers| buyers.is_stranger(buyer))
+        sold_out.is_some_and(|sold_out| sold_out.buyers.is_some())
     }
 
     /// `None`: wait.
@@ -525,16 +524,16 @@ mod tests {
                 Some(Arc::new(Buyers::all(HashSet::from([7])))),
             )))
         };
-        assert!(!admission.sheds(8), "nothing is known yet");
+        assert!(!admission.is_sold_out(), "nothing is known yet");
         admission.refresh(sold_out).await.unwrap();
         assert!(matches!(admission.admit(8, 1).await, Admitted::SoldOut));
         assert!(
             matches!(admission.admit(7, 1).await, Admitted::Enter(_)),
             "this buyer may be repeating an order"
         );
-        assert!(admission.sheds(8) && !admission.sheds(7));
+        assert!(admission.is_sold_out());
         admission.saw(1, 1);
-        assert!(!admission.sheds(8), "a unit has come back");
+        assert!(!admission.is_sold_out(), "a unit has come back");
         assert!(
             matches!(admission.admit(8, 1).await, Admitted::Enter(_)),
             "a unit has come back"

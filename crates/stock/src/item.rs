@@ -6,6 +6,7 @@ mod buyer_limit;
 mod buyers;
 mod consolidate;
 mod early;
+mod foreseen;
 mod release;
 mod reserve;
 mod settle;
@@ -20,7 +21,7 @@ use std::{
 use domain::{
     BuyerId, Change, Item, ItemId, ItemState, OrderId, SafetyCheck, SegmentKey, TakenOrder,
 };
-use futures::future::join_all;
+use futures::future::{join_all, try_join_all};
 use jiff::Timestamp;
 
 use crate::{
@@ -37,6 +38,8 @@ use crate::{
 use batches::{Finishes, HomeReservations, LaterRounds, NextReservations, SegmentContext};
 use buyer_limit::BuyerLimit;
 use early::Early;
+use foreseen::Closed;
+pub use foreseen::Foreseen;
 pub use release::Release;
 pub use settle::Settled;
 use survey::{Survey, Surveys, is_sound};
@@ -60,6 +63,7 @@ pub struct ItemStock {
     consolidation_turn: Turn,
     limit: BuyerLimit,
     early: Early,
+    closed: Closed,
     surveys: Surveys,
     background_read: Turn,
     shed_orders: metrics::Counter,
@@ -96,6 +100,7 @@ impl ItemStock {
             consolidation_turn: Turn::default(),
             limit: BuyerLimit::new(item.limit_per_buyer),
             early: Early::default(),
+            closed: Closed::default(),
             surveys: Surveys::default(),
             background_read: Turn::default(),
             shed_orders: metrics::counter!("stockade_shed_orders_total"),
@@ -186,15 +191,6 @@ impl ItemStock {
         Some(self.admission.enter(units))
     }
 
-    /// Whether the sold-out cache refuses an order of this buyer now. It calls no store.
-    pub fn sheds(&self, buyer: &BuyerId) -> bool {
-        let is_shed = self.admission.sheds(buyer.stable_hash());
-        if is_shed {
-            self.shed_orders.increment(1);
-        }
-        is_shed
-    }
-
     /// Whether one buyer may hold so many units. An order above the limit goes to its home segment,
     /// which refuses it: nothing is moved for it.
     async fn may_hold(&self, units: u64) -> bool {
@@ -269,11 +265,13 @@ impl ItemStock {
     pub(crate) fn invalidate(&self) {
         self.admission.invalidate();
         self.early.forget();
+        self.closed.forget();
     }
 
     /// Notes that the item's state or window has changed.
     pub(crate) fn reconfigured(&self) {
         self.early.forget();
+        self.closed.forget();
     }
 
     /// A snapshot of every segment. Each describes one moment; all of them together do not.
@@ -296,12 +294,47 @@ impl ItemStock {
     /// Finds an order that has its units and that the ledger has not recorded yet. It is in the
     /// outbox of the segment that gave the units.
     pub async fn find_unrecorded(&self, order: OrderId) -> Result<Option<Unrecorded>, StockError> {
-        for segment in &self.segments {
-            if let Some(Decision::Taken { .. }) = self.decision_at(segment, order).await? {
-                return self.find_in_outbox(segment, order).await;
+        Ok(match self.find(order, None).await? {
+            Found::Unrecorded(unrecorded) => Some(*unrecorded),
+            Found::Nowhere | Found::Recorded => None,
+        })
+    }
+
+    /// The same, and whether a segment knows the order at all. If it is an order of `buyer` or of no
+    /// other, one segment is asked for an order that does not exist: the buyer's home decides it first,
+    /// and knows it for as long as any other segment does. Without a buyer all are asked.
+    pub async fn find(&self, order: OrderId, buyer: Option<&BuyerId>) -> Result<Found, StockError> {
+        if let Some(buyer) = buyer
+            && let Some(home) = self.ring(buyer).next()
+        {
+            match self.decision_at(home, order).await? {
+                None => return Ok(Found::Nowhere),
+                Some(Decision::Taken { .. }) => return self.found_at(home, order).await,
+                Some(Decision::Elsewhere { segment, .. }) => {
+                    return match self.segments.get(usize::from(segment)) {
+                        Some(segment) => self.found_at(segment, order).await,
+                        None => Ok(Found::Nowhere),
+                    };
+                }
+                // Another segment may have given the units, and home hears of it later.
+                Some(_) => {}
             }
         }
-        Ok(None)
+        let decisions = self.segments.iter().map(|segment| async move {
+            let decision = self.decision_at(segment, order).await?;
+            Ok::<_, StockError>((segment, decision))
+        });
+        for (segment, decision) in try_join_all(decisions).await? {
+            if let Some(Decision::Taken { .. }) = decision {
+                return self.found_at(segment, order).await;
+            }
+        }
+        Ok(Found::Nowhere)
+    }
+
+    async fn found_at(&self, segment: &Segment, order: OrderId) -> Result<Found, StockError> {
+        let found = self.find_in_outbox(segment, order).await?;
+        Ok(found.map_or(Found::Recorded, |found| Found::Unrecorded(Box::new(found))))
     }
 
     /// Whether the order's home has declined it, and nothing has decided yet: a repeat may still take
@@ -321,7 +354,9 @@ impl ItemStock {
     ) -> Result<Option<Decision>, StockError> {
         let mut cmd = redis::cmd("HGET");
         cmd.arg(&segment.keys.decisions).arg(&order.as_bytes()[..]);
-        let stored: Option<Vec<u8>> = cmd.query_async(&mut self.shared.connection.clone()).await?;
+        // Not on the connection of the orders: a look-up must not stand before one.
+        let (bulk, runtime) = (&self.shared.bulk, &self.shared.runtime);
+        let stored: Option<Vec<u8>> = runtime.host(bulk.query(&cmd)).await?;
         stored.as_deref().map(Decision::parse).transpose()
     }
 
@@ -345,6 +380,17 @@ impl ItemStock {
         });
         Ok(found)
     }
+}
+
+/// What the segments have of an order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// No segment has given it units, or all have forgotten it since.
+    Nowhere,
+    /// It has its units, and the ledger has not recorded it yet.
+    Unrecorded(Box<Unrecorded>),
+    /// It has its units, and has left the outbox: the ledger has recorded it.
+    Recorded,
 }
 
 /// An order that has its units and that the ledger has not recorded yet.

@@ -7,6 +7,7 @@ mod hold;
 mod items;
 mod life;
 mod lists;
+mod misses;
 mod orders;
 mod placers;
 mod price;
@@ -16,6 +17,7 @@ mod refunds;
 mod requests;
 mod rounds;
 mod sessions;
+mod tags;
 mod transitions;
 
 use std::{
@@ -49,9 +51,12 @@ pub use readiness::NotReady;
 pub use refunds::{MoneyReturned, Payable};
 pub use sessions::SessionEnd;
 
+use carts::CartLookUps;
+use misses::Misses;
 use placers::Placers;
 use readiness::Readiness;
 use requests::{ItemRequests, Requests};
+use tags::Tags;
 use transitions::Transitions;
 
 /// Capacity of the item cache: initial and maximum number of items.
@@ -165,6 +170,9 @@ pub struct Engine {
     items: Cache<ItemId, Arc<KnownItem>, UnitWeighter, ahash::RandomState>,
     /// What came of the requests for each item.
     requests: Requests,
+    cart_look_ups: CartLookUps,
+    misses: Misses,
+    tags: Tags,
     placers: Placers,
     /// Ids that no item had a moment ago, so that orders for them cost one statement in
     /// [`UNKNOWN_LIFETIME`].
@@ -213,6 +221,9 @@ impl Engine {
             readiness: Readiness::default(),
             items,
             requests: Requests::default(),
+            cart_look_ups: CartLookUps::default(),
+            misses: Misses::default(),
+            tags: Tags::default(),
             placers: Placers::default(),
             unknown: moka::sync::Cache::builder()
                 .max_capacity(ITEM_CACHE_MAX)
@@ -282,6 +293,7 @@ impl Engine {
 
     fn cache(&self, item: Item) -> Arc<KnownItem> {
         self.unknown.invalidate(&item.id);
+        self.tags.add(&item.id);
         let known = self.known_of(item);
         self.items.insert(known.item.id.clone(), Arc::clone(&known));
         known

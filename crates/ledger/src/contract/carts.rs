@@ -21,6 +21,10 @@ pub trait Carts: Send + Sync + 'static {
     /// [`Carts::cart`] for a reader who takes no step on it, over connections of their own.
     async fn look_up_cart(&self, id: CartId) -> Result<Option<Cart>, LedgerError>;
 
+    /// Those of these carts that exist, by one statement on the connections of readers. The answer is
+    /// as new as that of [`Carts::cart`].
+    async fn known_carts(&self, ids: &[CartId]) -> Result<Vec<CartId>, LedgerError>;
+
     /// The cart of the line with this order id.
     async fn cart_of_line(&self, order: domain::OrderId) -> Result<Option<CartId>, LedgerError>;
 

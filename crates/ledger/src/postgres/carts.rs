@@ -72,6 +72,13 @@ impl Carts for PostgresLedger {
         cart(&self.reads, id).await
     }
 
+    async fn known_carts(&self, ids: &[CartId]) -> Result<Vec<CartId>, LedgerError> {
+        let known = sqlx::query_scalar::<_, Uuid>("SELECT id FROM carts WHERE id = ANY($1)");
+        let known = known.bind(column(ids, |id| id.as_uuid()));
+        let known = known.fetch_all(&self.reads).await?;
+        Ok(column(known, CartId::from))
+    }
+
     async fn cart_of_line(&self, order: OrderId) -> Result<Option<CartId>, LedgerError> {
         let cart = sqlx::query_scalar::<_, Uuid>("SELECT cart FROM cart_lines WHERE order_id = $1");
         let cart = cart

@@ -31,7 +31,7 @@ impl Reading for PostgresLedger {
             " FROM items WHERE tag = $1 ORDER BY id"
         ));
         rows.bind(i64::from(tag.0))
-            .fetch_all(&self.pool)
+            .fetch_all(&self.reads)
             .await?
             .into_iter()
             .map(Item::try_from)

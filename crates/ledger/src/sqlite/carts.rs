@@ -39,6 +39,15 @@ impl Carts for SqliteLedger {
         cart(&self.reads, id).await
     }
 
+    async fn known_carts(&self, ids: &[CartId]) -> Result<Vec<CartId>, LedgerError> {
+        let known = sqlx::query_scalar::<_, Uuid>(
+            "SELECT id FROM carts WHERE id IN (SELECT unhex(value) FROM json_each(?))",
+        );
+        let known = known.bind(json(&column(ids, |id| hex(id.as_uuid())))?);
+        let known = known.fetch_all(&self.reads).await?;
+        Ok(column(known, CartId::from))
+    }
+
     async fn cart_of_line(&self, order: OrderId) -> Result<Option<CartId>, LedgerError> {
         let cart = sqlx::query_scalar::<_, Uuid>("SELECT cart FROM cart_lines WHERE order_id = ?");
         let cart = cart.bind(order.as_uuid());

@@ -31,7 +31,7 @@ impl Reading for SqliteLedger {
             " FROM items WHERE tag = ? ORDER BY id"
         ));
         rows.bind(i64::from(tag.0))
-            .fetch_all(&self.readers)
+            .fetch_all(&self.reads)
             .await?
             .into_iter()
             .map(Item::try_from)

@@ -7,10 +7,14 @@
 //! happen, by any of these: this request, a repeat at another instance, or a reconciler when the
 //! cart's deadline has passed.
 //!
+//! A cart that is known to be refused gets no row (`carts/foreseen.rs`).
+//!
 //! From then on the cart alone changes its lines, in one transaction.
 
+mod foreseen;
 mod hold;
 mod life;
+mod look_ups;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -30,6 +34,7 @@ use super::{
 };
 pub use hold::CartExtended;
 pub use life::{CartEnded, CartPaid};
+pub(super) use look_ups::CartLookUps;
 
 /// How long a cart that fails waits for the lines that it took to be recorded, before it says so:
 /// usually one transaction then releases all of them.
@@ -71,11 +76,17 @@ pub enum CartPlaced {
         /// Units that one order of the item may have.
         max: Quantity,
     },
-    /// The sold-out cache says that no units of the item are left. Nothing was written: a repeat is
-    /// decided anew.
-    Shed {
+    /// The lines up to this one cost more than a cart may. Nothing was changed.
+    TooDear {
         /// Index of the line.
         line: usize,
+    },
+    /// A line would be refused, so the cart was not made. Nothing was written: a repeat is decided anew.
+    Foreseen {
+        /// Index of the line.
+        line: usize,
+        /// Why it would be refused.
+        reason: RefusalReason,
     },
     /// The key belongs to a cart with other lines. Nothing was changed.
     KeyReused,
@@ -117,14 +128,17 @@ impl Engine {
             Ok(items) => items,
             Err(refused) => return Ok(refused),
         };
-        let is_shed =
-            |known: &Arc<KnownItem>| !known.is_archived() && known.stock.sheds(&placement.buyer);
-        if let Some(line) = items.iter().position(is_shed) {
-            items[line].requests.arrive();
-            items[line].requests.end(&Outcome::Shed);
-            return Ok(CartPlaced::Shed { line });
+        let amount = match amount_of(&placement.lines, &items) {
+            Ok(amount) => amount,
+            Err(line) => return Ok(CartPlaced::TooDear { line }),
+        };
+        let new = self.new_cart(placement, amount, &items);
+        if let Some((line, reason)) = self.foreseen_refusal(&new, &items).await?
+            && !self.cart_look_ups.has(self, new.id).await?
+        {
+            items[line].requests.refuse(reason);
+            return Ok(CartPlaced::Foreseen { line, reason });
         }
-        let new = self.new_cart(placement, &items);
         let created = self.ledger.create_cart(&new).await;
         let created = created.map_err(|error| match error.is_of_all() {
             true => self.nothing_was_reserved(error),
@@ -135,6 +149,7 @@ impl Engine {
             CreatedCart::Known(cart) if has_same_lines(&cart, &new) => (cart, true),
             CreatedCart::Known(_) => return Ok(CartPlaced::KeyReused),
         };
+        self.misses.end(cart.id.as_uuid());
         let mut may_place = !replayed;
         while cart.state == CartState::Placing {
             if !may_place {
@@ -174,19 +189,15 @@ impl Engine {
         Ok(Ok(items))
     }
 
-    fn new_cart(&self, placement: CartPlacement, items: &[Arc<KnownItem>]) -> Cart {
+    fn new_cart(&self, placement: CartPlacement, amount: u64, items: &[Arc<KnownItem>]) -> Cart {
         let CartPlacement { buyer, key, lines } = placement;
-        let amounts = lines.iter().zip(items).map(|((_, quantity), known)| {
-            let price = known.item.price;
-            price.saturating_mul(u64::from(quantity.get()))
-        });
         // A repeat of the request must find time left.
         let time = SignedDuration::try_from(self.settings.order_timeout * 2);
         let deadline = Timestamp::now() + time.unwrap_or(SignedDuration::from_secs(10));
         Cart {
             id: CartId::derive(&buyer, &key),
             state: CartState::Placing,
-            amount: amounts.fold(0, u64::saturating_add),
+            amount,
             currency: items
                 .first()
                 .map(|known| known.item.currency.clone())
@@ -276,6 +287,7 @@ impl Engine {
         match known.stock.order(reservation).await {
             Ok(outcome) => {
                 known.requests.end(&outcome);
+                self.misses.end(line.order.as_uuid());
                 self.line_of(line, outcome).await
             }
             Err(StockError::OutcomeUnknown(_)) => {
@@ -435,6 +447,20 @@ impl Engine {
     async fn return_all(&self, orders: &[Order]) {
         join_all(orders.iter().map(|order| self.return_units_or_defer(order))).await;
     }
+}
+
+/// What the lines cost together. An error: the index of the line at which it is more than a cart may
+/// cost.
+fn amount_of(lines: &[(ItemId, Quantity)], items: &[Arc<KnownItem>]) -> Result<u64, usize> {
+    let mut amount = 0_u64;
+    for (line, ((_, quantity), known)) in lines.iter().zip(items).enumerate() {
+        let price = known.item.price.checked_mul(u64::from(quantity.get()));
+        amount = price
+            .and_then(|price| amount.checked_add(price))
+            .filter(|amount| *amount <= Cart::AMOUNT_MAX)
+            .ok_or(line)?;
+    }
+    Ok(amount)
 }
 
 /// Whether a line has certainly taken no units by the attempt that failed.

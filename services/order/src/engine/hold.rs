@@ -61,7 +61,7 @@ impl Engine {
     ) -> Result<Extended, EngineError> {
         let mut rounds = self.rounds();
         while let Some(until) = rounds.begin() {
-            let order = rounds.end(self.recorded_order(id, until).await)?;
+            let order = rounds.end(self.recorded_order_of(id, caller.buyer(), until).await)?;
             let order = order.filter(|order| caller.may_change(&order.buyer));
             let Some(order) = order else {
                 return Ok(Extended::NotFound);

@@ -348,7 +348,7 @@ impl Engine {
     ) -> Result<Ended, EngineError> {
         let mut rounds = self.rounds();
         while let Some(until) = rounds.begin() {
-            let order = rounds.end(self.recorded_order(id, until).await)?;
+            let order = rounds.end(self.recorded_order_of(id, caller.buyer(), until).await)?;
             let order = order.filter(|order| caller.may_change(&order.buyer));
             let Some(order) = order else {
                 return Ok(Ended::NotFound);
@@ -448,14 +448,7 @@ impl Engine {
         id: OrderId,
         until: Instant,
     ) -> Result<Option<Order>, EngineError> {
-        let id = id.first();
-        if let Some(order) = self.ledger.order(id).await? {
-            return Ok(Some(order));
-        }
-        if self.find_order(id, None).await?.is_none() {
-            return Ok(None);
-        }
-        self.wait_for_order(id, 0, until).await.map(Some)
+        self.recorded_order_of(id, None, until).await
     }
 }
 

@@ -7,7 +7,7 @@ use domain::{
     Quantity, TakenOrder,
 };
 use jiff::Timestamp;
-use stock::{Acknowledge, Outcome, Reservation, StockError, Unrecorded};
+use stock::{Acknowledge, Found, Outcome, Reservation, StockError, Unrecorded};
 use tokio::time::Instant;
 
 use super::{Engine, EngineError, KnownItem, Price};
@@ -158,6 +158,9 @@ impl Engine {
             Some(Err(error)) => return Err(error.into()),
         };
         known.requests.end(&outcome);
+        if matches!(outcome, Outcome::Held { .. }) {
+            self.misses.end(id.as_uuid());
+        }
         match next_step(acknowledge, outcome, id, placement.quantity, &known.item) {
             NextStep::Answer(placed) => Ok(placed),
             // Boxed: this is rare, and would enlarge the future of every order.
@@ -175,8 +178,12 @@ impl Engine {
     /// not ready from now on: whoever asks next must not hear what an older look has seen.
     pub(super) fn nothing_was_reserved(&self, error: impl Into<EngineError>) -> EngineError {
         let error = error.into();
-        self.readiness.note_refusal(&error);
+        self.note_refusal(&error);
         EngineError::before_change(error)
+    }
+
+    pub(super) fn note_refusal(&self, error: &EngineError) {
+        self.readiness.note_refusal(error);
     }
 
     async fn read_ledger(
@@ -251,54 +258,94 @@ impl Engine {
         id: OrderId,
         buyer: Option<&BuyerId>,
     ) -> Result<Option<Order>, EngineError> {
-        let mut found = self.ledger.look_up_order(id).await?;
-        if found.is_none() {
-            found = self.find_unrecorded(id).await?;
+        let (uuid, mark) = (id.as_uuid(), self.misses.mark(id.as_uuid()));
+        if self.misses.has(uuid, buyer) {
+            return Ok(None);
         }
+        let found = self.find_anywhere(id, buyer).await?;
+        let found = found.filter(|order| buyer.is_none_or(|buyer| *buyer == order.buyer));
         if found.is_none() {
-            // It may have been recorded between the two reads.
-            found = self.ledger.look_up_order(id).await?;
+            self.misses.note(uuid, buyer, mark);
         }
-        Ok(found.filter(|order| buyer.is_none_or(|buyer| *buyer == order.buyer)))
+        Ok(found)
     }
 
-    async fn find_unrecorded(&self, id: OrderId) -> Result<Option<Order>, EngineError> {
-        for item in self.ledger.items_tagged(id.tag()).await? {
-            let Some(known) = self.known(&item.id).await? else {
+    /// The order once the ledger has recorded it. `buyer`: whose order it must be, though it may be
+    /// another's (`None`: any buyer's).
+    pub(super) async fn recorded_order_of(
+        &self,
+        id: OrderId,
+        buyer: Option<&BuyerId>,
+        until: Instant,
+    ) -> Result<Option<Order>, EngineError> {
+        let id = id.first();
+        if self.misses.has(id.as_uuid(), buyer) {
+            return Ok(None);
+        }
+        if let Some(order) = self.ledger.order(id).await? {
+            return Ok(Some(order));
+        }
+        if self.find_order(id, buyer).await?.is_none() {
+            return Ok(None);
+        }
+        self.wait_for_order(id, 0, until).await.map(Some)
+    }
+
+    /// The order, possibly of another buyer. One that does not exist costs a statement, and a
+    /// buyer's look-up one command of Redis besides.
+    async fn find_anywhere(
+        &self,
+        id: OrderId,
+        buyer: Option<&BuyerId>,
+    ) -> Result<Option<Order>, EngineError> {
+        let items = self.tags.items(&*self.ledger, id.tag()).await?;
+        if items.is_empty() {
+            return Ok(None);
+        }
+        if let Some(order) = self.ledger.look_up_order(id).await? {
+            return Ok(Some(order));
+        }
+        for item in &*items {
+            let Some(known) = self.known(item).await? else {
                 continue;
             };
             if known.is_archived() {
                 continue;
             }
-            if let Some(Unrecorded {
-                order,
-                segment,
-                expires_at,
-            }) = known.stock.find_unrecorded(id).await?
-            {
-                let TakenOrder {
-                    id,
-                    buyer,
-                    quantity,
-                } = order;
-                let created_at = created_at(expires_at, &item);
-                return Ok(Some(Order {
-                    id,
-                    item: item.id,
-                    segment,
-                    buyer,
-                    quantity,
-                    state: OrderState::Held,
-                    created_at,
-                    expires_at,
-                    attempt: 0,
-                    payment: None,
-                    cart: self.ledger.cart_of_line(id).await?,
-                    version: FIRST_VERSION,
-                }));
+            match known.stock.find(id, buyer).await? {
+                Found::Nowhere => {}
+                Found::Recorded => return Ok(self.ledger.look_up_order(id).await?),
+                Found::Unrecorded(found) => return self.unrecorded(&known, *found).await.map(Some),
             }
         }
         Ok(None)
+    }
+
+    async fn unrecorded(&self, known: &KnownItem, found: Unrecorded) -> Result<Order, EngineError> {
+        let Unrecorded {
+            order:
+                TakenOrder {
+                    id,
+                    buyer,
+                    quantity,
+                },
+            segment,
+            expires_at,
+        } = found;
+        Ok(Order {
+            id,
+            item: known.item.id.clone(),
+            segment,
+            buyer,
+            quantity,
+            state: OrderState::Held,
+            created_at: created_at(expires_at, &known.item),
+            expires_at,
+            attempt: 0,
+            payment: None,
+            cart: self.ledger.cart_of_line(id).await?,
+            version: FIRST_VERSION,
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use domain::ItemId;
+use domain::{ItemId, RefusalReason};
 use ledger::RequestCounts;
 use stock::Outcome;
 
@@ -58,6 +58,17 @@ impl ItemRequests {
     /// Counts an order of an archived item.
     pub(crate) fn refuse_archived(&self) {
         self.not_open.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a line of a cart that was refused before the cart was made.
+    pub(crate) fn refuse(&self, reason: RefusalReason) {
+        self.arrive();
+        let ended = match reason {
+            RefusalReason::SoldOut => &self.shed,
+            RefusalReason::BuyerLimitReached => &self.limited,
+            RefusalReason::NotOpen | RefusalReason::TimedOut => &self.not_open,
+        };
+        ended.fetch_add(1, Relaxed);
     }
 
     fn counts(&self) -> RequestCounts {

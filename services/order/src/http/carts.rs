@@ -225,7 +225,18 @@ pub(crate) async fn place(
         CartPlaced::Cart { cart, replayed } => Ok(placed_cart(&cart, replayed)),
         CartPlaced::Refused(refusal) => Err(Problem::cart_refused(&refusal)),
         CartPlaced::KeyReused => Err(Problem::cart_key_reused()),
-        CartPlaced::Shed { line } => Err(Problem::cart_shed(items[line].clone())),
+        CartPlaced::Foreseen { line, reason } => {
+            Err(Problem::cart_foreseen(items[line].clone(), reason))
+        }
+        CartPlaced::TooDear { line } => {
+            let expected = format!("expected lines that cost {AMOUNT_MAX} at most together");
+            Err(invalid(FieldError::of_part(
+                "lines",
+                places[line],
+                "quantity",
+                expected,
+            )))
+        }
         CartPlaced::ItemNotFound { line } => Err(unknown_item(places[line])),
         CartPlaced::OtherCurrency { line, expected } => {
             let expected = format!("expected an item priced in {expected}, as the first line's");

@@ -4,7 +4,7 @@ use axum::{
     extract::{Request, State},
     response::Response,
 };
-use domain::{OrderId, PaymentId, SessionId};
+use domain::{Cart, OrderId, PaymentId, SessionId};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -19,7 +19,7 @@ use super::{
 use crate::engine::{Ended, Extended, HoldChange, Paid, Payment};
 
 /// Upper bound of the price of an order.
-pub(crate) const AMOUNT_MAX: u64 = 1_000_000_000_000_000_000;
+pub(crate) const AMOUNT_MAX: u64 = Cart::AMOUNT_MAX;
 
 /// A payment that the provider reports.
 #[derive(Debug, Deserialize, ToSchema)]

@@ -147,6 +147,23 @@ fn number<S: Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S:
     serializer.serialize_u16(status.as_u16())
 }
 
+/// The code of a cart's refusal, and the reason in words.
+fn why_refused(refusal: &CartRefusal) -> (&'static str, String) {
+    let item = refusal.item.as_ref().map_or("", ItemId::as_str);
+    match refusal.reason {
+        RefusalReason::SoldOut => ("sold_out", format!("no units of {item} are left")),
+        RefusalReason::BuyerLimitReached => (
+            "buyer_limit_reached",
+            format!("the cart exceeds the limit of units of {item} per buyer"),
+        ),
+        RefusalReason::NotOpen => ("not_open", format!("{item} does not sell")),
+        RefusalReason::TimedOut => (
+            "cart_timed_out",
+            "placing the cart was not done in time".into(),
+        ),
+    }
+}
+
 impl Problem {
     fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
         debug_assert!(
@@ -222,19 +239,7 @@ impl Problem {
 
     /// A line was refused, or the time was over: no line of the cart has units.
     pub(crate) fn cart_refused(refusal: &CartRefusal) -> Self {
-        let item = refusal.item.as_ref().map_or("", ItemId::as_str);
-        let (code, why) = match refusal.reason {
-            RefusalReason::SoldOut => ("sold_out", format!("no units of {item} are left")),
-            RefusalReason::BuyerLimitReached => (
-                "buyer_limit_reached",
-                format!("the cart exceeds the limit of units of {item} per buyer"),
-            ),
-            RefusalReason::NotOpen => ("not_open", format!("{item} does not sell")),
-            RefusalReason::TimedOut => (
-                "cart_timed_out",
-                "placing the cart was not done in time".into(),
-            ),
-        };
+        let (code, why) = why_refused(refusal);
         let detail =
             format!("{why}; the cart has no units of any item, and a new one needs a new key");
         Self {
@@ -244,15 +249,20 @@ impl Problem {
         }
     }
 
-    /// The sold-out cache refused a line, before anything was written.
-    pub(crate) fn cart_shed(item: ItemId) -> Self {
+    /// A line would be refused, and nothing was written.
+    pub(crate) fn cart_foreseen(item: ItemId, reason: RefusalReason) -> Self {
+        let refusal = CartRefusal {
+            reason,
+            item: Some(item),
+        };
+        let (code, why) = why_refused(&refusal);
         let detail = format!(
-            "no units of {item} are left; this request wrote nothing, and a repeat with the same key is decided anew"
+            "{why}; this request wrote nothing, and a repeat with the same key is decided anew"
         );
         Self {
-            item: Some(Box::new(item)),
+            item: refusal.item.map(Box::new),
             is_final: Some(false),
-            ..Self::new(StatusCode::CONFLICT, "sold_out", detail)
+            ..Self::new(StatusCode::CONFLICT, code, detail)
         }
     }
 

@@ -1,5 +1,6 @@
 //! Carts: all lines or none, whatever happens on the way.
 
+mod foreseen;
 mod freed;
 mod holds;
 
@@ -618,25 +619,40 @@ struct Abandoned {
 
 impl Abandoned {
     async fn place(env: &TestEnv, key: &str, items: &[&str], taken: usize, left: Duration) -> Self {
-        let (ann, key) = (
-            BuyerId::new("ann").unwrap(),
+        let abandoned = Self::written(env, "ann", key, items, left).await;
+        for line in 0..taken {
+            abandoned.take(env, line).await;
+        }
+        abandoned
+    }
+
+    /// A cart that has a row and nothing else.
+    async fn written(
+        env: &TestEnv,
+        buyer: &str,
+        key: &str,
+        items: &[&str],
+        left: Duration,
+    ) -> Self {
+        let (buyer, key) = (
+            BuyerId::new(buyer).unwrap(),
             IdempotencyKey::new(key).unwrap(),
         );
         let deadline = Timestamp::now() + SignedDuration::try_from(left).unwrap();
         let lines = items.iter().map(|item| ItemId::new(item).unwrap());
         let cart = Cart {
-            id: CartId::derive(&ann, &key),
+            id: CartId::derive(&buyer, &key),
             state: CartState::Placing,
             lines: lines
                 .map(|item| CartLine {
-                    order: OrderId::of_line(&item, &ann, &key),
+                    order: OrderId::of_line(&item, &buyer, &key),
                     item,
                     quantity: Quantity::ONE,
                 })
                 .collect(),
             amount: 0,
             currency: "USD".into(),
-            buyer: ann,
+            buyer,
             deadline,
             expires_at: deadline,
             payment: None,
@@ -644,11 +660,7 @@ impl Abandoned {
             version: 1,
         };
         env.engines[0].ledger.create_cart(&cart).await.unwrap();
-        let abandoned = Self { cart };
-        for line in 0..taken {
-            abandoned.take(env, line).await;
-        }
-        abandoned
+        Self { cart }
     }
 
     /// The request for a line, as the saga sends it.
@@ -931,6 +943,11 @@ async fn a_failed_cart_loses_its_buyers_name_or_counts_as_kept_while_its_items_l
                 .await
                 .is_now("paused");
             let carl = format!("carl-{bowl}");
+            env.cart(&carl, "new", &[(&cup, 1)])
+                .await
+                .is(409, "not_open");
+            assert_eq!(carts(&carl).await, json!([]), "it was not made");
+            Abandoned::written(&env, &carl, "k", &[&cup], timeout()).await;
             env.cart(&carl, "k", &[(&cup, 1)]).await.is(409, "not_open");
             assert_eq!(erase(&env, &carl).await, (0, 1));
             assert_eq!(carts(&carl).await.as_array().unwrap().len(), 1);

@@ -15,7 +15,7 @@ use std::{
 
 use axum::body::Body;
 use cost::{Bound, commands, fewest_allocations, statements};
-use domain::{Durability, Item, ItemId, ItemState, Window};
+use domain::{BuyerId, Durability, IdempotencyKey, Item, ItemId, ItemState, OrderId, Window};
 use futures::future::join_all;
 use http::{Request, Response, StatusCode, header};
 use ledger::{Changed, ItemChange, PoolSettings};
@@ -414,8 +414,40 @@ fn a_request_above_the_rate_calls_no_store_and_allocates_no_more_than_it_may() {
     service.close();
 }
 
+/// Carts of one unit of each of these items, with keys of this name.
+fn carts(service: &Service, items: &[&str], name: &str, count: usize) -> Answers {
+    let line = |item: &&str| serde_json::json!({ "item": item, "quantity": 1 });
+    let lines: Vec<_> = items.iter().map(line).collect();
+    let body = serde_json::json!({ "lines": lines }).to_string();
+    let request = |n: usize| {
+        let token = &service.tokens[service.first + n % BUYERS];
+        let request = Request::post("/v1/carts")
+            .header(header::AUTHORIZATION, format!("Bearer {token}"))
+            .header("Idempotency-Key", format!("{name}-{n}"));
+        request.body(Body::from(body.clone())).unwrap()
+    };
+    let api = service.api.clone();
+    let answers = (0..count).map(|n| (api.clone(), request(n)));
+    let answers: Vec<_> = answers
+        .map(|(api, request)| async move { api.answer(request).await })
+        .collect();
+    Box::pin(join_all(answers))
+}
+
+/// Asserts that so many refused carts have called no Redis, and were looked up together.
+fn assert_looked_up_together(asked: &(Vec<(String, u64)>, Vec<String>)) {
+    let (commands, statements) = asked;
+    assert!(commands.is_empty(), "{commands:?}");
+    // The first one asks alone, and then one for all that wait. Some may come later.
+    assert!(
+        (1..=20).contains(&statements.len())
+            && statements.iter().all(|statement| statement == "SELECT"),
+        "{statements:?}"
+    );
+}
+
 #[test]
-fn a_cart_with_a_sold_out_line_calls_no_store() {
+fn a_cart_with_a_sold_out_line_costs_a_part_of_a_statement() {
     let mut service = Service::selling(3);
     let mut jug = item(5);
     jug.id = ItemId::new("jug").unwrap();
@@ -427,40 +459,149 @@ fn a_cart_with_a_sold_out_line_calls_no_store() {
     service.first = BUYERS;
     // The first refusal fills the sold-out cache.
     service.stores_asked(1, StatusCode::CONFLICT);
-    let carts = |service: &Service, items: &[&str], count: usize| -> Answers {
-        let line = |item: &&str| serde_json::json!({ "item": item, "quantity": 1 });
-        let lines: Vec<_> = items.iter().map(line).collect();
-        let body = serde_json::json!({ "lines": lines }).to_string();
-        let request = |n: usize| {
-            let token = &service.tokens[service.first + n % BUYERS];
-            let request = Request::post("/v1/carts")
-                .header(header::AUTHORIZATION, format!("Bearer {token}"))
-                .header("Idempotency-Key", format!("cart-{n}"));
-            request.body(Body::from(body.clone())).unwrap()
-        };
-        let api = service.api.clone();
-        let answers = (0..count).map(|n| (api.clone(), request(n)));
-        let answers: Vec<_> = answers
-            .map(|(api, request)| async move { api.answer(request).await })
-            .collect();
-        Box::pin(join_all(answers))
-    };
     // Sorted by item the jug comes first; its units must not be taken either.
-    let warm = carts(&service, &["jug", "vase"], 1);
+    let warm = carts(&service, &["jug", "vase"], "warm", 1);
     service.stores_asked_by(warm, StatusCode::CONFLICT);
-    let refused = carts(&service, &["jug", "vase"], 1000);
-    assert_eq!(
-        service.stores_asked_by(refused, StatusCode::CONFLICT),
-        (Vec::new(), Vec::new())
-    );
-    // A buyer who has units may be repeating a cart, and is looked up.
+    let refused = carts(&service, &["jug", "vase"], "strangers", 1000);
+    assert_looked_up_together(&service.stores_asked_by(refused, StatusCode::CONFLICT));
+    // A buyer who has units may be repeating a cart, but the ledger has none.
     service.first = 0;
-    // The jug that it takes returns when it is recorded.
-    let recording = Recording::of(&service);
-    let known = carts(&service, &["jug", "vase"], 1);
-    let (_, statements) = service.stores_asked_by(known, StatusCode::CONFLICT);
-    recording.stop();
-    assert!(!statements.is_empty());
+    let holders = carts(&service, &["jug", "vase"], "holders", 1000);
+    assert_looked_up_together(&service.stores_asked_by(holders, StatusCode::CONFLICT));
+    service.close();
+}
+
+#[test]
+fn carts_of_an_item_that_does_not_sell_cost_a_part_of_a_statement() {
+    let mut service = Service::selling(3);
+    let change = ItemChange {
+        state: Some(ItemState::Closed),
+        ..ItemChange::default()
+    };
+    let changed = service.runtime.block_on(service.engine.change_item(
+        &service.item.id,
+        &change,
+        None,
+        "test",
+    ));
+    assert!(matches!(changed, Ok(Changed::Item(_))), "{changed:?}");
+    // The first one reads its home.
+    let first = carts(&service, &["vase"], "first", 1);
+    let (commands, _) = service.stores_asked_by(first, StatusCode::CONFLICT);
+    assert_eq!(commands, [("hmget".to_owned(), 2)]);
+    let refused = carts(&service, &["vase"], "closed", 1000);
+    assert_looked_up_together(&service.stores_asked_by(refused, StatusCode::CONFLICT));
+    service.close();
+}
+
+/// Look-ups one after the other.
+fn look_ups(service: &Service, token: &str, paths: Vec<String>) -> Answers {
+    let (api, token) = (service.api.clone(), format!("Bearer {token}"));
+    Box::pin(async move {
+        let mut answers = Vec::new();
+        for path in paths {
+            let request = Request::get(path).header(header::AUTHORIZATION, &token);
+            answers.push(api.answer(request.body(Body::empty()).unwrap()).await);
+        }
+        answers
+    })
+}
+
+/// Number of look-ups in a test.
+const LOOK_UPS: usize = 100;
+
+#[test]
+fn a_look_up_of_what_does_not_exist_costs_a_statement_and_repeats_nothing() {
+    let mut service = Service::selling(1);
+    let mut jug = item(500);
+    (jug.id, jug.segments) = (ItemId::new("jug").unwrap(), 64);
+    let created = service.runtime.block_on(service.engine.create_item(&jug, "admin"));
+    created.unwrap().unwrap();
+    let buyer = service.tokens[0].clone();
+    let id = |n: usize| {
+        let (eve, key) = (BuyerId::new("eve"), IdempotencyKey::new(format!("k{n}")));
+        OrderId::derive(&jug.id, jug.id.tag(), &eve.unwrap(), &key.unwrap())
+    };
+    let paths = |from: usize| {
+        let path = |n| format!("/v1/orders/{}", id(n));
+        (from..from + LOOK_UPS).map(path).collect::<Vec<_>>()
+    };
+    // The first one reads which items have the tag.
+    let first = look_ups(&service, &buyer, vec![paths(1000)[0].clone()]);
+    service.stores_asked_by(first, StatusCode::NOT_FOUND);
+
+    let of_buyer = look_ups(&service, &buyer, paths(0));
+    let (commands, statements) = service.stores_asked_by(of_buyer, StatusCode::NOT_FOUND);
+    let home = u64::try_from(LOOK_UPS).unwrap();
+    assert_eq!(commands, [("hget".to_owned(), home)]);
+    // A minute later the items of the tag are read again.
+    let is_one_each = |statements: &[String]| statements.len() <= LOOK_UPS + 2;
+    assert!(is_one_each(&statements), "{statements:?}");
+    let of_admin = look_ups(&service, ADMIN, paths(100));
+    let (_, statements) = service.stores_asked_by(of_admin, StatusCode::NOT_FOUND);
+    assert!(is_one_each(&statements), "{statements:?}");
+
+    for kind in ["orders", "carts"] {
+        let random = (0..LOOK_UPS).map(|_| format!("/v1/{kind}/{}", uuid::Uuid::new_v4()));
+        let random = look_ups(&service, &buyer, random.collect());
+        let (commands, statements) = service.stores_asked_by(random, StatusCode::NOT_FOUND);
+        assert!(commands.is_empty(), "{commands:?}");
+        assert!(is_one_each(&statements), "{statements:?}");
+        let same = format!("/v1/{kind}/{}", id(5000));
+        let began = Instant::now();
+        let same = look_ups(&service, &buyer, vec![same; 1000]);
+        let (_, statements) = service.stores_asked_by(same, StatusCode::NOT_FOUND);
+        let most = 2 * (1 + lifetimes_since(began));
+        let reads = statements.len();
+        assert!(reads <= most, "{reads} statements, {most} at most");
+    }
+    service.close();
+}
+
+#[test]
+fn what_was_just_placed_is_found_although_it_was_just_looked_up_in_vain() {
+    let mut service = Service::selling(9);
+    let buyer = service.tokens[0].clone();
+    let (ann, key) = (BuyerId::new("buyer-0"), IdempotencyKey::new("key-0-0"));
+    let vase = &service.item.id;
+    let id = OrderId::derive(vase, vase.tag(), &ann.unwrap(), &key.unwrap());
+    let path = format!("/v1/orders/{id}");
+    for token in [&*buyer, ADMIN] {
+        let missing = look_ups(&service, token, vec![path.clone(); 2]);
+        service.stores_asked_by(missing, StatusCode::NOT_FOUND);
+    }
+    service.stores_asked(1, StatusCode::ACCEPTED);
+    for token in [&*buyer, ADMIN] {
+        let found = look_ups(&service, token, vec![path.clone()]);
+        service.stores_asked_by(found, StatusCode::OK);
+    }
+    service.close();
+}
+
+/// How often readers at the end of the events look at most, each for itself or all together.
+const EVENTS_INTERVAL: Duration = Duration::from_millis(200);
+
+#[test]
+fn readers_who_wait_for_events_share_one_look() {
+    const READERS: usize = 300;
+    let mut service = Service::selling(1);
+    let path = "/v1/events?after=now&wait=2";
+    let readers = (0..READERS).map(|_| look_ups(&service, ADMIN, vec![path.to_owned()]));
+    let readers: Vec<_> = readers.collect();
+    let readers: Answers = Box::pin(async move {
+        let answers = join_all(readers).await;
+        answers.into_iter().flatten().collect()
+    });
+    let began = Instant::now();
+    let (_, statements) = service.stores_asked_by(readers, StatusCode::OK);
+    let looks = began.elapsed().as_millis() / EVENTS_INTERVAL.as_millis();
+    let looks = 1 + usize::try_from(looks).unwrap();
+    // Each one finds the end, checks its cursor and reads once, by two statements. Without the shared
+    // look it would read as often as all of them look together.
+    // Opening the database costs a few more.
+    let most = READERS * 5 + looks + 10;
+    let reads = statements.len();
+    assert!(reads <= most, "{reads} statements, {most} at most");
     service.close();
 }
 

@@ -231,6 +231,10 @@ impl Carts for UnresponsiveLedger {
         self.ledger.look_up_cart(id).await
     }
 
+    async fn known_carts(&self, ids: &[CartId]) -> Result<Vec<CartId>, LedgerError> {
+        self.ledger.known_carts(ids).await
+    }
+
     async fn cart_of_line(&self, order: OrderId) -> Result<Option<CartId>, LedgerError> {
         self.ledger.cart_of_line(order).await
     }

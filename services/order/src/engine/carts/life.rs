@@ -64,8 +64,16 @@ impl Engine {
         id: CartId,
         buyer: Option<&BuyerId>,
     ) -> Result<Option<Cart>, EngineError> {
+        let (uuid, mark) = (id.as_uuid(), self.misses.mark(id.as_uuid()));
+        if self.misses.has(uuid, buyer) {
+            return Ok(None);
+        }
         let found = self.ledger.look_up_cart(id).await?;
-        Ok(found.filter(|cart| buyer.is_none_or(|buyer| *buyer == cart.buyer)))
+        let found = found.filter(|cart| buyer.is_none_or(|buyer| *buyer == cart.buyer));
+        if found.is_none() {
+            self.misses.note(uuid, buyer, mark);
+        }
+        Ok(found)
     }
 
     /// The carts of a buyer, in all states.

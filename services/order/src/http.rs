@@ -9,6 +9,7 @@ mod carts;
 mod cors;
 mod currency;
 mod description;
+mod event_reads;
 pub(crate) mod events;
 mod items;
 mod life;
@@ -45,8 +46,8 @@ use utoipa_swagger_ui::SwaggerUi;
 use crate::{
     Credentials, Engine, Limits,
     http::{
-        lists::cursor::Cursors, orders::OrderMetrics, outage::Outage, problem::Problem,
-        public_view::PublicViews,
+        event_reads::EventReads, lists::cursor::Cursors, orders::OrderMetrics, outage::Outage,
+        problem::Problem, public_view::PublicViews,
     },
     metrics::{Exporter, Page},
     rate::BuyerRates,
@@ -77,6 +78,7 @@ pub(crate) struct Shared {
     /// Which addresses webhooks may have.
     pub targets: TargetPolicy,
     pub webhooks_max: u32,
+    pub event_reads: EventReads,
     /// Sends test events. `None`: this system has no TLS.
     pub sender: Option<Sender>,
 }
@@ -153,6 +155,7 @@ impl App {
             body_bytes: limits.body_bytes,
             targets: limits.webhook_targets,
             webhooks_max: limits.webhooks,
+            event_reads: EventReads::default(),
             sender: Sender::new(
                 limits.webhook_targets,
                 WEBHOOK_TEST_TIMEOUT,

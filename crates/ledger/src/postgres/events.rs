@@ -68,7 +68,7 @@ impl EventLog for PostgresLedger {
             "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint",
         );
         Ok(EventCursor {
-            xid: unsigned("xid", oldest_open.fetch_one(&self.pool).await?)?,
+            xid: unsigned("xid", oldest_open.fetch_one(&self.reads).await?)?,
             seq: 0,
         })
     }

@@ -62,7 +62,7 @@ impl EventLog for SqliteLedger {
         );
         Ok(EventCursor {
             xid: 0,
-            seq: unsigned("seq", newest.fetch_one(&self.readers).await?)?,
+            seq: unsigned("seq", newest.fetch_one(&self.reads).await?)?,
         })
     }
 

@@ -16,6 +16,8 @@ pub(crate) struct Buyer(pub BuyerId);
 pub(crate) struct AdminWith<S> {
     /// The admin's name, for the journal.
     pub name: Arc<str>,
+    /// Whether the admin may change webhooks, too, and so may see where they lead.
+    pub writes_webhooks: bool,
     scope: PhantomData<S>,
 }
 
@@ -112,6 +114,7 @@ impl<S: Requires> FromRequestParts<App> for AdminWith<S> {
         }
         Ok(Self {
             name: Arc::clone(admin.name()),
+            writes_webhooks: admin.has(Scope::WebhooksWrite),
             scope: PhantomData,
         })
     }

@@ -24,6 +24,7 @@ use utoipa::ToSchema;
 use super::{
     App, Problem,
     access::{AdminWith, Read},
+    event_reads::POLL_INTERVAL,
     problem::FieldError,
     single::single,
 };
@@ -34,8 +35,6 @@ pub(crate) const WAIT_MAX: u64 = 60;
 const LIMIT_MAX: u64 = 1000;
 const LIMIT: usize = 100;
 
-/// How often a waiting request looks.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Keeps proxies from closing a silent stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Events that a stream reads at a time.
@@ -187,6 +186,8 @@ fn accepts_stream(headers: &HeaderMap) -> bool {
 struct Reader {
     app: App,
     cursor: EventCursor,
+    /// The end of the events when there were none behind the cursor.
+    empty_at: Option<EventCursor>,
     stop: CancellationToken,
 }
 
@@ -199,13 +200,19 @@ impl Reader {
             After::Now => ledger.end_of_events().await.map_err(failed)?,
             After::Oldest => EventCursor::START,
         };
-        let cursor = match ledger.events(cursor, 1).await.map_err(failed)? {
+        let first = app.event_reads.read(&**ledger, cursor, 1).await;
+        let cursor = match first.map_err(failed)? {
             Events::Page(_) => cursor,
             Events::Removed(oldest) if after == After::Oldest => oldest,
             Events::Removed(_) => return Err(Problem::cursor_expired()),
             Events::Unknown => return Err(Problem::invalid_cursor("after", CURSOR)),
         };
-        Ok(Self { app, cursor, stop })
+        Ok(Self {
+            app,
+            cursor,
+            empty_at: None,
+            stop,
+        })
     }
 
     /// The next events. Waits for the first of them.
@@ -220,24 +227,36 @@ impl Reader {
     /// The next events. Empty: there were none `until` then, or the service stops.
     async fn next(&mut self, limit: usize, until: Instant) -> Result<Vec<CloudEvent>, Problem> {
         loop {
-            let events = match self.app.engine.ledger.events(self.cursor, limit).await {
-                Ok(Events::Page(events)) => events,
-                Ok(Events::Removed(_)) => return Err(Problem::cursor_expired()),
-                Ok(Events::Unknown) => return Err(Problem::invalid_cursor("after", CURSOR)),
-                Err(error) => return Err(failed(error)),
-            };
-            if let Some(last) = events.last() {
-                self.cursor = last.cursor;
-                return Ok(events.into_iter().map(CloudEvent::from).collect());
-            }
-            if Instant::now() >= until || self.stop.is_cancelled() {
-                return Ok(Vec::new());
+            let events = self.read(limit).await?;
+            if !events.is_empty() || Instant::now() >= until || self.stop.is_cancelled() {
+                return Ok(events);
             }
             tokio::select! {
                 () = sleep_until((Instant::now() + POLL_INTERVAL).min(until)) => {}
                 () = self.stop.cancelled() => {}
             }
         }
+    }
+
+    /// The next events, if there may be any.
+    async fn read(&mut self, limit: usize) -> Result<Vec<CloudEvent>, Problem> {
+        let (reads, ledger) = (&self.app.event_reads, &*self.app.engine.ledger);
+        // Before the read: what comes in between moves the end once more.
+        let end = reads.end(ledger).await.map_err(failed)?;
+        if self.empty_at == Some(end) {
+            return Ok(Vec::new());
+        }
+        let events = match reads.read(ledger, self.cursor, limit).await {
+            Ok(Events::Page(events)) => events,
+            Ok(Events::Removed(_)) => return Err(Problem::cursor_expired()),
+            Ok(Events::Unknown) => return Err(Problem::invalid_cursor("after", CURSOR)),
+            Err(error) => return Err(failed(error)),
+        };
+        match events.last() {
+            Some(last) => self.cursor = last.cursor,
+            None => self.empty_at = Some(end),
+        }
+        Ok(events.into_iter().map(CloudEvent::from).collect())
     }
 }
 

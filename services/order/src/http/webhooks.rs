@@ -39,7 +39,8 @@ pub(crate) struct WebhookBody {
     /// Its id.
     #[schema(value_type = String, example = "0f8b2c1e-5d7a-4f55-9a25-3f1f7f0c9b11")]
     id: Uuid,
-    /// Where events are sent.
+    /// Where events are sent. Without the scope `webhooks:write` only the scheme and the host, because the
+    /// rest may hold a secret.
     url: String,
     /// The kinds of events that are sent; empty: all.
     kinds: Vec<String>,
@@ -104,11 +105,13 @@ impl WebhookBody {
     }
 }
 
-impl From<Webhook> for WebhookBody {
-    fn from(webhook: Webhook) -> Self {
+impl WebhookBody {
+    /// The webhook for an admin who may change it, or for one who may not.
+    fn of(webhook: Webhook, may_change: bool) -> Self {
+        let url = webhook.webhook.url;
         Self {
             id: webhook.webhook.id,
-            url: webhook.webhook.url,
+            url: if may_change { url } else { origin_of(&url) },
             kinds: webhook.webhook.kinds,
             secret: None,
             created_at: Some(webhook.created_at),
@@ -119,6 +122,15 @@ impl From<Webhook> for WebhookBody {
             last_error: webhook.last_error,
             disabled_at: webhook.disabled_at,
         }
+    }
+}
+
+/// Scheme, host and port of a URL. Receivers put tokens into paths, queries and user names.
+fn origin_of(url: &str) -> String {
+    let origin = url::Url::parse(url).map(|url| url.origin());
+    match origin {
+        Ok(origin @ url::Origin::Tuple(..)) => origin.ascii_serialization(),
+        _ => String::new(),
     }
 }
 
@@ -193,14 +205,20 @@ pub(crate) async fn create(
     Ok(response)
 }
 
-/// All webhooks, without their secrets.
+/// All webhooks, without their secrets. Their whole URLs need the scope `webhooks:write`.
 #[utoipa::path(get, path = "/v1/webhooks", operation_id = "listWebhooks", tag = "admins",
     responses((status = 200, description = "all webhooks, oldest first", body = WebhookList), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem),
         (status = 503, description = "`unavailable`", body = Problem)),
     security(("admin" = [])))]
-pub(crate) async fn list(State(app): State<App>, _: AdminWith<Read>) -> Result<Response, Problem> {
+pub(crate) async fn list(
+    State(app): State<App>,
+    admin: AdminWith<Read>,
+) -> Result<Response, Problem> {
     let all = app.engine.ledger.webhooks().await.map_err(unread)?;
-    let data = all.into_iter().map(WebhookBody::from).collect();
+    let data = all
+        .into_iter()
+        .map(|webhook| WebhookBody::of(webhook, admin.writes_webhooks))
+        .collect();
     Ok(axum::Json(WebhookList { data }).into_response())
 }
 
@@ -285,4 +303,28 @@ fn parse(id: &str) -> Result<Uuid, Problem> {
 
 fn found(exists: bool) -> Result<(), Problem> {
     exists.then_some(()).ok_or_else(Problem::webhook_not_found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::origin_of;
+
+    #[test]
+    fn an_origin_has_nothing_that_may_be_secret() {
+        for (url, origin) in [
+            (
+                "https://shop.example/hook/T0KEN?key=T0KEN",
+                "https://shop.example",
+            ),
+            (
+                "https://T0KEN:T0KEN@shop.example:8443/#T0KEN",
+                "https://shop.example:8443",
+            ),
+            ("http://[::1]:9/T0KEN", "http://[::1]:9"),
+            ("T0KEN", ""),
+            ("data:T0KEN", ""),
+        ] {
+            assert_eq!(origin_of(url), origin);
+        }
+    }
 }

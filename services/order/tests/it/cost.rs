@@ -515,7 +515,9 @@ fn a_look_up_of_what_does_not_exist_costs_a_statement_and_repeats_nothing() {
     let mut service = Service::selling(1);
     let mut jug = item(500);
     (jug.id, jug.segments) = (ItemId::new("jug").unwrap(), 64);
-    let created = service.runtime.block_on(service.engine.create_item(&jug, "admin"));
+    let created = service
+        .runtime
+        .block_on(service.engine.create_item(&jug, "admin"));
     created.unwrap().unwrap();
     let buyer = service.tokens[0].clone();
     let id = |n: usize| {

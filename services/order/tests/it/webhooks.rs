@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use axum::{Router, body::Bytes, extract::State, http::HeaderMap, routing::post};
 use events::TargetPolicy;
 use futures::future::join_all;
-use order::Limits;
+use order::{Admin, Limits, Scope};
 use reqwest::Method;
+use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use uuid::Uuid;
@@ -213,6 +214,32 @@ async fn a_test_event_is_sent_at_once_and_its_failure_is_told() {
             failed,
             json!({ "delivered": false, "status": null, "error": "the receiver answered 404 Not Found" })
         );
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_admin_who_may_not_change_webhooks_sees_no_secret_of_their_urls() {
+    let hash = digest(&SHA256, b"a reader's token");
+    let reader = Admin::new(
+        "reader",
+        hash.as_ref().try_into().unwrap(),
+        vec![Scope::Read],
+    );
+    let options = Options {
+        admins: vec![reader],
+        ..options(true)
+    };
+    open(options, async |env| {
+        let url = "https://127.0.0.1:8443/T0KEN?key=T0KEN";
+        let created = env.create_webhook(json!({ "url": url })).await;
+        assert_eq!(created.status, 201, "{created:?}");
+        let list = env.anyone(Method::GET, "/v1/webhooks");
+        let list = Answer::of(list.bearer_auth("a reader's token")).await;
+        assert_eq!(list.body["data"][0]["url"], "https://127.0.0.1:8443");
+        assert!(!list.body.to_string().contains("T0KEN"), "{list:?}");
+        let list = env.webhook(Method::GET, "").await;
+        assert_eq!(list.body["data"][0]["url"], url);
     })
     .await;
 }

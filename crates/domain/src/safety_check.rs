@@ -26,11 +26,21 @@ pub enum SafetyCheck {
     SoldOutProof,
     /// After a failover, home's decisions are compared with the orders that other segments have.
     HomeCheck,
+    /// A hold ends by the earlier of two clocks, and not at all while they differ by seconds.
+    ClockCheck,
+    /// An archived segment leaves a tombstone, which no script opens again.
+    Tombstone,
+    /// An item is archived only if nothing has changed since its final audit.
+    AuditCompare,
+    /// A reconciler finishes the spillovers that their processes have abandoned.
+    Settlement,
+    /// A listener has a bound of connections, at which a silent one makes room.
+    ConnectionBound,
 }
 
 impl SafetyCheck {
     /// Every check.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 14] = [
         Self::RecordedDecision,
         Self::VersionCheck,
         Self::FenceClaim,
@@ -40,6 +50,11 @@ impl SafetyCheck {
         Self::PaymentOnce,
         Self::SoldOutProof,
         Self::HomeCheck,
+        Self::ClockCheck,
+        Self::Tombstone,
+        Self::AuditCompare,
+        Self::Settlement,
+        Self::ConnectionBound,
     ];
 
     /// The variable that names the check to disable.
@@ -57,6 +72,11 @@ impl SafetyCheck {
             Self::PaymentOnce => "payment_once",
             Self::SoldOutProof => "sold_out_proof",
             Self::HomeCheck => "home_check",
+            Self::ClockCheck => "clock_check",
+            Self::Tombstone => "tombstone",
+            Self::AuditCompare => "audit_compare",
+            Self::Settlement => "settlement",
+            Self::ConnectionBound => "connection_bound",
         }
     }
 

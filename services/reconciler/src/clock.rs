@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use domain::SafetyCheck;
 use jiff::Timestamp;
 
 use crate::{Reconciler, ReconcilerError};
@@ -16,6 +17,9 @@ const DIFFERENCE_MAX: Duration = Duration::from_secs(5);
 /// The earlier of this process's time and Redis's. An error if they differ too much.
 pub(crate) async fn now(reconciler: &Reconciler) -> Result<Timestamp, ReconcilerError> {
     let own = (reconciler.settings.clock)();
+    if !SafetyCheck::ClockCheck.is_enabled() {
+        return Ok(own);
+    }
     let store = reconciler.stock.time().await?;
     let difference = own.duration_since(store);
     metrics::gauge!("stockade_clock_difference_seconds").set(difference.as_secs_f64());

@@ -9,7 +9,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use domain::OrderId;
+use domain::{OrderId, SafetyCheck};
 use futures::future::{join_all, try_join_all};
 
 use super::ItemStock;
@@ -41,8 +41,11 @@ pub struct Settled {
 impl ItemStock {
     /// Settles every spillover that is due now.
     pub async fn settle_spillovers(self: &Arc<Self>) -> Result<Settled, StockError> {
-        let homes = (0..self.segments.len()).map(|home| self.settle_from(home));
         let mut all = Settled::default();
+        if !SafetyCheck::Settlement.is_enabled() {
+            return Ok(all);
+        }
+        let homes = (0..self.segments.len()).map(|home| self.settle_from(home));
         for settled in try_join_all(homes).await? {
             all.finished += settled.finished;
             all.forgotten += settled.forgotten;

@@ -29,6 +29,12 @@ fn patched(name: &str, source: &'static str) -> &'static str {
             "if limit > 0 and count > limit then",
             "if false then",
         ),
+        // The keys go, and nothing stands in their place.
+        "archive_segment" if !SafetyCheck::Tombstone.is_enabled() => replaced(
+            source,
+            "redis.call('HSET', stock, 'state', ARCHIVED, 'epoch', LAST_EPOCH, 'fence', LAST_FENCE)\n",
+            "",
+        ),
         _ => source,
     }
 }
@@ -63,5 +69,21 @@ fn the_limit_at_home_is_needed() {
     assert_needed_by(
         SafetyCheck::LimitAtHome,
         "selling::single::a_buyer_never_holds_more_than_the_limit",
+    );
+}
+
+#[test]
+fn the_tombstone_is_needed() {
+    assert_needed_by(
+        SafetyCheck::Tombstone,
+        "scripts::archive::single::a_process_that_comes_late_sells_nothing_of_an_archived_item",
+    );
+}
+
+#[test]
+fn the_settlement_is_needed() {
+    assert_needed_by(
+        SafetyCheck::Settlement,
+        "spillovers::single::a_buyer_whose_order_was_abandoned_may_buy_again",
     );
 }

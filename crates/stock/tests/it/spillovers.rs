@@ -17,6 +17,7 @@ on_both!(
     a_sold_out_spillover_is_forgotten_everywhere_and_the_order_may_be_reserved_again,
     a_spillover_that_took_elsewhere_is_forgotten_but_not_what_it_took,
     abandoned_spillovers_are_finished_wherever_they_stopped,
+    a_buyer_whose_order_was_abandoned_may_buy_again,
     home_keeps_its_decision_as_long_as_any_other_segment,
     a_reservation_that_arrives_after_its_deadline_is_refused,
     orders_that_are_cancelled_at_any_point_are_settled,
@@ -126,6 +127,21 @@ async fn a_spillover_that_took_elsewhere_is_forgotten_but_not_what_it_took(site:
         Outcome::Held { replayed: true, .. }
     ));
     assert_eq!(sale.available().await, 1);
+}
+
+/// A pending spillover counts against the buyer's limit, and its process is gone.
+async fn a_buyer_whose_order_was_abandoned_may_buy_again(site: Arc<Site>) {
+    let sale = sale::open(&site, Terms::new(0, 2).limit(1)).await;
+    let ann = sale.buyer_at(1, 0);
+    let deadline = sale.now_ms().await + 2000;
+    sale.begin_spillover(&ann, "k", 1, deadline).await;
+    eventually("the deadline", async || sale.now_ms().await > deadline).await;
+    sale.at_first().settle_spillovers().await.unwrap();
+    sale.put_back(0, 1).await;
+    // Longer than the sold-out cache lives.
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    let again = sale.order(&ann, "another", 1).await.unwrap();
+    assert!(is_held(&again), "{again:?}");
 }
 
 async fn abandoned_spillovers_are_finished_wherever_they_stopped(site: Arc<Site>) {

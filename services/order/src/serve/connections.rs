@@ -16,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use domain::SafetyCheck;
 use futures::task::AtomicWaker;
 use ipnet::IpNet;
 
@@ -162,10 +163,11 @@ impl Connections {
     /// reached, and every connection has a whole request under way.
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<Arc<Admitted>> {
         let mut open = self.open();
-        if open.per_peer.get(&peer).copied().unwrap_or(0) >= self.bounds.per_peer {
+        let is_bound = SafetyCheck::ConnectionBound.is_enabled();
+        if is_bound && open.per_peer.get(&peer).copied().unwrap_or(0) >= self.bounds.per_peer {
             open.make_room("per_peer", Some(peer), self.now_ms())?;
         }
-        if open.connections.len() >= self.bounds.total {
+        if is_bound && open.connections.len() >= self.bounds.total {
             open.make_room("total", None, self.now_ms())?;
         }
         let connection = Arc::new(Connection {

@@ -190,6 +190,27 @@ async fn silent_connections_make_room_for_those_that_send_requests() {
     .await;
 }
 
+/// The bound is counted in requests and not by the clock: a service without one fails soon, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_connections_above_the_bound_are_closed_beside_requests() {
+    const REQUESTS: usize = 1000;
+    open(crowded(16), async |env| {
+        let mut silent = Vec::new();
+        for _ in 0..32 {
+            silent.push(connect(&env.urls[0]).await);
+        }
+        let open = || silent.iter().filter(|stream| !is_closed(stream)).count();
+        let mut answered = 0;
+        while open() > 16 && answered < REQUESTS {
+            let healthy = env.anyone(Method::GET, "/healthz").send().await;
+            assert_eq!(healthy.unwrap().status(), 200);
+            answered += 1;
+        }
+        assert!(open() <= 16, "{} after {answered} requests", open());
+    })
+    .await;
+}
+
 /// The number of bytes until the connection ends, or until there are so many.
 async fn bytes_of(stream: &mut TcpStream, most: usize) -> usize {
     let (mut received, mut space) = (0, vec![0; 65_536]);

@@ -11,3 +11,19 @@ fn the_home_check_is_needed() {
         "forgotten::sqlite::a_home_that_lost_its_declines_still_answers_repeats",
     );
 }
+
+#[test]
+fn the_clock_check_is_needed() {
+    assert_needed_by(
+        SafetyCheck::ClockCheck,
+        "expiry::sqlite::a_reconciler_whose_clock_runs_ahead_ends_no_hold_before_its_time",
+    );
+}
+
+#[test]
+fn the_comparison_with_the_audit_is_needed() {
+    assert_needed_by(
+        SafetyCheck::AuditCompare,
+        "archiving::sqlite::an_item_that_changes_after_its_audit_is_not_archived",
+    );
+}

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use domain::ItemState;
 use redis::Value;
+use stock::StockError;
 
 use super::{HALT, INSPECT, fields, status, text};
 use crate::{
-    sale::{self, Names, Sale, Terms},
+    sale::{self, Names, Sale, Terms, buyer},
     site::{Site, on_both},
 };
 
@@ -17,6 +18,7 @@ on_both!(
     archive_segment_leaves_a_tombstone_once,
     archive_segment_refuses_before_it_writes,
     a_segment_that_never_was_gets_a_tombstone_too,
+    a_process_that_comes_late_sells_nothing_of_an_archived_item,
 );
 
 impl Sale {
@@ -136,4 +138,16 @@ async fn a_segment_that_never_was_gets_a_tombstone_too(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 1)).await;
     assert_eq!(status(&sale.archive(1, 1, 1).await), "archived");
     assert_eq!(sale.keys_left(1).await, 1);
+}
+
+/// It still has the item as open, and would create the segments that it misses.
+async fn a_process_that_comes_late_sells_nothing_of_an_archived_item(site: Arc<Site>) {
+    let sale = sale::open(&site, Terms::new(4, 2)).await;
+    sale.stock.archive(&sale.item, 1).await.unwrap();
+    let late = site.instance().await;
+    assert_eq!(late.open(&sale.item).await.unwrap(), 0, "segments opened");
+    let reservation = sale.reservation(&buyer(1), "k", 1);
+    let placed = late.item(&sale.item).order(reservation).await;
+    assert!(matches!(placed, Err(StockError::Missing(_))), "{placed:?}");
+    sale.is_not_audited();
 }

@@ -10,6 +10,7 @@ STOCK ?= 10000
 MIX ?= rush=35,retry-storm=15,limit-abusers=10,window-shoppers=10,whole-life=10,returns=10,carts=10
 MIX_STOCK ?= 1000
 BOUND_MS ?= 50
+CROWD ?= 1000000
 SEQUENCES ?= 300000
 SEED ?= 7
 FAULTS ?= 100
@@ -35,7 +36,7 @@ endif
 export DIR HOST CARGO_FLAGS PROFILE
 
 .DEFAULT_GOAL := help
-.PHONY: help up shop test busy soak lint openapi api-check model chaos compose upgrade postmortem rush load hostile capacity bench bench-lock fmt doc book
+.PHONY: help up shop test busy soak lint openapi api-check model chaos compose upgrade postmortem rush load hostile storm capacity bench bench-lock fmt doc book
 
 help:
 	@echo 'usage: make TARGET [VARIABLE=value ...]'
@@ -50,6 +51,7 @@ help:
 	@echo 'compose  PROFILE=cluster sells from a Redis Cluster; REQUESTS=$(REQUESTS) of a rush; COMPOSE_STOCK=$(COMPOSE_STOCK); COMPOSE_FAULTS="master-kill order-cut"'
 	@echo 'rush   HOST=http://... selects another target; REQUESTS=$(REQUESTS) STOCK=$(STOCK); ARGS="--users 64" and so on'
 	@echo 'load   MIX=carts alone, or MIX=rush=60,retry-storm=40 weighted; MIX_STOCK=$(MIX_STOCK) of each item; the rest as rush'
+	@echo 'storm  CROWD=$(CROWD) buyers of the sold-out item; ARGS="--rounds 3 --hostile 40" and so on'
 	@echo 'bench  ARGS="--only P1,P2 --repeats 3 --seconds 5 --connections 1024"; exits 1 if a goal is not met; needs an otherwise idle machine'
 	@echo 'capacity  BOUND_MS=$(BOUND_MS); HOST=http://... selects another target; ARGS="--step-seconds 10" and so on'
 
@@ -96,6 +98,9 @@ load: ## several concurrent crowds: retry storms, limit abusers, window shoppers
 
 hostile: ## the same rush without and with hostile clients, alternately: what they cost the buyers; same target as `make rush`
 	@scripts/load.sh hostile $(ARGS)
+
+storm: ## the same rush without and with a storm of returns to an item that sold out to CROWD buyers (a million: minutes and a gigabyte); same target as `make rush`
+	@scripts/load.sh storm --crowd '$(CROWD)' $(ARGS)
 
 capacity: ## the highest rate of orders at which p99 stays within BOUND_MS, open loop; a table, and a chart in target/capacity
 	@scripts/load.sh capacity --bound-ms '$(BOUND_MS)' $(ARGS)

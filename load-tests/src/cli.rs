@@ -11,6 +11,7 @@ use crate::{
     mix::Mix,
     options::Options,
     run, scenarios,
+    storm::{self, StormOptions},
 };
 
 /// Virtual users against a running service, and a verdict about its promises.
@@ -52,6 +53,9 @@ enum Command {
     Capacity(CapacityOptions),
     /// The same rush without and with hostile clients, alternately: what they cost the buyers.
     Hostile(ComparisonOptions),
+    /// The same rush without and with a storm of returns to an item that sold out to a crowd of a
+    /// million buyers, alternately.
+    Storm(StormOptions),
 }
 
 impl Command {
@@ -67,6 +71,7 @@ impl Command {
             Self::Run { mix, options } => (mix, options),
             Self::Capacity(options) => return capacity::run(&options).await,
             Self::Hostile(options) => return hostile::compare(&options).await,
+            Self::Storm(options) => return storm::compare(&options).await,
         };
         run::run(&mix, &options).await
     }
@@ -133,6 +138,12 @@ mod tests {
                 "{error}"
             );
         }
+        let error = Cli::try_parse_from(["load-tests", "storm", "--crowd", "99"]);
+        let error = error.err().unwrap().to_string();
+        assert!(
+            error.contains("--crowd") && error.contains("100..=5000000"),
+            "{error}"
+        );
         let error = Cli::try_parse_from(mix).err().unwrap().to_string();
         assert!(
             error.contains("--mix") && error.contains("retry-storm"),

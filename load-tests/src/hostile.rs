@@ -27,7 +27,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-pub use self::comparison::{ComparisonOptions, compare};
+pub use self::comparison::{ComparisonOptions, Rush, compare, median, rush};
 use crate::{admin::Admin, items::Items, options::Options, target::Target};
 
 /// Time between two requests of a hostile client.

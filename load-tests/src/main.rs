@@ -35,6 +35,7 @@ mod scenario;
 mod scenarios;
 mod session;
 mod skew;
+mod storm;
 mod target;
 mod verdict;
 mod violation;

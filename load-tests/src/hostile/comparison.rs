@@ -44,11 +44,38 @@ pub struct ComparisonOptions {
     keep: f64,
 }
 
+impl ComparisonOptions {
+    /// The address of the service, if it was named.
+    pub fn host(&self) -> Option<&str> {
+        self.host.as_deref()
+    }
+
+    /// The folder of `stockade up`.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Number of rushes of each kind.
+    pub fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    /// Number of hostile clients.
+    pub fn hostile(&self) -> u32 {
+        self.hostile
+    }
+
+    /// The lowest share of their rate that buyers must keep.
+    pub fn keep(&self) -> f64 {
+        self.keep
+    }
+}
+
 /// One rush.
-struct Rush {
-    is_good: bool,
-    answers_per_second: f64,
-    latency_ms_p99: f64,
+pub struct Rush {
+    pub is_good: bool,
+    pub answers_per_second: f64,
+    pub latency_ms_p99: f64,
     held: u64,
 }
 
@@ -92,7 +119,8 @@ fn kept(alone: &[Rush], beside: &[Rush]) -> f64 {
     rate(beside) / rate(alone)
 }
 
-async fn rush(options: &ComparisonOptions, attack: Option<&str>) -> Result<Rush> {
+/// One rush in a process of its own, beside this kind of attack.
+pub async fn rush(options: &ComparisonOptions, attack: Option<&str>) -> Result<Rush> {
     let folder = std::env::temp_dir().join(format!("stockade-hostile-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     let (json, report) = (folder.join("verdict.json"), folder.join("report.html"));
@@ -146,7 +174,8 @@ fn read(json: &Path) -> Result<Value> {
     Ok(serde_json::from_str(&fs::read_to_string(json)?)?)
 }
 
-fn median(rushes: &[Rush], value: impl Fn(&Rush) -> f64) -> f64 {
+/// The median of a value of all rushes.
+pub fn median(rushes: &[Rush], value: impl Fn(&Rush) -> f64) -> f64 {
     let mut values: Vec<_> = rushes.iter().map(value).collect();
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]

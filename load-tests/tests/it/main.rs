@@ -35,3 +35,14 @@ fn without_a_service_there_is_no_verdict() {
         "is `stockade up` running",
     );
 }
+
+#[test]
+fn a_storm_without_a_service_has_no_verdict() {
+    let folder = tempfile::tempdir().unwrap();
+    let nowhere = ["storm", "--crowd", "100", "--host", "http://127.0.0.1:1"];
+    let folder = ["--dir", folder.path().to_str().unwrap()];
+    has_no_verdict(
+        &run(&[&nowhere[..], &folder[..]].concat()),
+        "is `stockade up` running",
+    );
+}

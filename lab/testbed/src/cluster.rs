@@ -17,7 +17,9 @@ use tokio::time::sleep;
 
 pub use growth::Migration;
 
-use crate::{Redis, RedisBuilder, Result, TestbedError, replication::confirmed_write, timeout};
+use crate::{
+    Clock, Redis, RedisBuilder, Result, TestbedError, replication::confirmed_write, timeout,
+};
 
 const SLOTS: usize = 16_384;
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -28,6 +30,8 @@ pub struct RedisCluster {
     /// How a node is started, also one that joins later.
     node: RedisBuilder,
     nodes: Vec<Redis>,
+    /// The clock of each node, if they can jump.
+    clocks: Option<Vec<Clock>>,
     masters: usize,
     replicas_per_master: usize,
     /// Number of masters that joined later. Each has its replicas behind it.
@@ -58,12 +62,32 @@ impl RedisCluster {
         masters: usize,
         replicas_per_master: usize,
     ) -> Result<Self> {
+        Self::start_of(node, masters, replicas_per_master, None).await
+    }
+
+    /// The same, and each node has a [clock](RedisCluster::clock) of its own that jumps. One that all
+    /// nodes shared would make each of them take all the others for dead.
+    pub async fn start_with_clocks(
+        node: RedisBuilder,
+        masters: usize,
+        replicas_per_master: usize,
+    ) -> Result<Self> {
+        Self::start_of(node, masters, replicas_per_master, Some(Vec::new())).await
+    }
+
+    async fn start_of(
+        node: RedisBuilder,
+        masters: usize,
+        replicas_per_master: usize,
+        clocks: Option<Vec<Clock>>,
+    ) -> Result<Self> {
         let mut cluster = Self {
             node: node
                 .config("cluster-enabled", "yes")
                 .config("cluster-node-timeout", "1000")
                 .config("cluster-require-full-coverage", "no"),
             nodes: Vec::new(),
+            clocks,
             masters,
             replicas_per_master,
             grown: 0,
@@ -97,6 +121,11 @@ impl RedisCluster {
         &mut self.nodes
     }
 
+    /// The clock of a node, if it can jump.
+    pub fn clock(&self, node: usize) -> Option<&Clock> {
+        self.clocks.as_ref()?.get(node)
+    }
+
     /// Stops all servers in an orderly way.
     pub async fn stop(self) -> Result<()> {
         for node in self.nodes {
@@ -107,8 +136,18 @@ impl RedisCluster {
 
     /// Starts one more node, which knows no other yet.
     async fn start_node(&mut self) -> Result<()> {
-        let node = self.node.clone().start().await?;
-        self.nodes.push(node);
+        let mut node = self.node.clone();
+        let clock = match self.clocks {
+            Some(_) => Some(Clock::new().await?),
+            None => None,
+        };
+        if let Some(clock) = &clock {
+            node = node.clock(clock).await?;
+        }
+        self.nodes.push(node.start().await?);
+        if let Some(clocks) = &mut self.clocks {
+            clocks.extend(clock);
+        }
         Ok(())
     }
 

@@ -46,35 +46,47 @@ pub struct Api {
     pub client: Client,
     urls: Vec<String>,
     secrets: Secrets,
+    attempt_timeout: Duration,
 }
 
 impl Api {
     /// Clients of the service that has an instance at each of `urls`. They send each request once.
     pub fn new(urls: Vec<String>, secrets: Secrets) -> Result<Self> {
-        let client = Client::builder(urls.clone())
-            .attempt_timeout(ATTEMPT_TIMEOUT)
-            .retry(RetryPolicy::never())
-            .build()?;
-        Self::of(client, urls, secrets)
+        Self::once(urls, secrets, ATTEMPT_TIMEOUT)
     }
 
-    /// The same clients for some of the instances, with connections of their own.
-    pub fn at(&self, urls: Vec<String>) -> Result<Self> {
-        Self::new(urls, self.secrets.clone())
+    /// The same clients for some of the instances, with connections of their own. They wait for an
+    /// answer for at least as long as `patience`.
+    pub fn at(&self, urls: Vec<String>, patience: Duration) -> Result<Self> {
+        Self::once(urls, self.secrets.clone(), patience.max(ATTEMPT_TIMEOUT))
     }
 
     /// The same clients with new connections.
     pub fn reconnected(&self) -> Result<Self> {
-        self.at(self.urls.clone())
+        self.at(self.urls.clone(), self.attempt_timeout)
     }
 
-    fn of(client: Client, urls: Vec<String>, secrets: Secrets) -> Result<Self> {
+    fn once(urls: Vec<String>, secrets: Secrets, attempt_timeout: Duration) -> Result<Self> {
+        let client = Client::builder(urls.clone())
+            .attempt_timeout(attempt_timeout)
+            .retry(RetryPolicy::never())
+            .build()?;
+        Self::of(client, urls, secrets, attempt_timeout)
+    }
+
+    fn of(
+        client: Client,
+        urls: Vec<String>,
+        secrets: Secrets,
+        attempt_timeout: Duration,
+    ) -> Result<Self> {
         Ok(Self {
             admin: client.admin(Token::bearer(&secrets.admin)?),
             provider: client.payment_provider(PaymentKey::new(&secrets.payment)),
             client,
             urls,
             secrets,
+            attempt_timeout,
         })
     }
 
@@ -85,6 +97,7 @@ impl Api {
             self.client.with_retry(retry),
             self.urls.clone(),
             self.secrets.clone(),
+            self.attempt_timeout,
         )
     }
 

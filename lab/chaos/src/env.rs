@@ -15,7 +15,7 @@ use testbed::{Clock, Disk, Postgres, Redis};
 use tokio::time::{Instant, sleep};
 
 pub use self::{
-    process::{LOCK_LEASE_MS, Process, RECEIVER_TIMEOUT, Role},
+    process::{CONNECTIONS_MAX, LOCK_LEASE_MS, Process, RECEIVER_TIMEOUT, Role},
     servers::{LedgerServer, LockNode, STOCKADE, StockServers, start_replica},
 };
 use crate::{
@@ -36,7 +36,8 @@ pub struct TestEnv {
     pub redis: StockServers,
     /// The master before the last planned failover of the only Redis server. It is a replica now.
     pub former_redis: Option<Redis>,
-    /// The clock of the Redis server of the stock, if there is only one and it can jump.
+    /// The clock of the Redis servers of the stock, if they share one and it can jump. The nodes of a
+    /// cluster share none.
     pub redis_clock: Option<Clock>,
     /// The SQL database.
     pub ledger: LedgerServer,
@@ -112,12 +113,13 @@ impl TestEnv {
     pub async fn start(topology: Topology, name: &str, config: &EnvConfig) -> Result<Self> {
         let dir = config.out.join(name);
         std::fs::create_dir_all(&dir)?;
-        let redis_clock = if topology.has_one_redis() {
+        // In a cluster each node has a clock of its own.
+        let redis_clock = if topology != Topology::Cluster {
             servers::clock(config.clocks).await?
         } else {
             None
         };
-        let redis = StockServers::start(topology, redis_clock.as_ref()).await?;
+        let redis = StockServers::start(topology, redis_clock.as_ref(), config.clocks).await?;
         let ledger = LedgerServer::start(topology, config).await?;
         let locks = servers::start_lock_nodes(config.clocks).await?;
         let secrets = secrets();

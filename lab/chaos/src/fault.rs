@@ -75,6 +75,8 @@ pub enum Fault {
     SlowReader,
     /// Hundreds of connections to an order service send nothing.
     ConnectionFlood,
+    /// Hundreds of connections to an order service send a head and half of a body.
+    HalfBodies,
     /// Slots with stock move, key by key, to a master that joins the cluster.
     SlotMigration,
     /// The clock of a process of Stockade jumps.
@@ -103,7 +105,7 @@ pub enum Fault {
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::OrderServiceKilled,
         Self::RecorderKilled,
         Self::ReconcilerKilled,
@@ -120,6 +122,7 @@ impl Fault {
         Self::LockClockJump,
         Self::SlowReader,
         Self::ConnectionFlood,
+        Self::HalfBodies,
         Self::SlotMigration,
         Self::ProcessClockJump,
         Self::RedisClockJump,
@@ -146,9 +149,11 @@ impl Fault {
             | Self::LockClockJump
             | Self::ProcessClockJump
             | Self::SlowReader
-            | Self::ConnectionFlood => &[Server, Sentinel, Cluster, Embedded],
+            | Self::ConnectionFlood
+            | Self::HalfBodies => &[Server, Sentinel, Cluster, Embedded],
             Self::ReconcilerStopped => &[Server, Cluster],
-            Self::RedisKilled | Self::RedisCut | Self::RedisClockJump => &[Server, Embedded],
+            Self::RedisKilled | Self::RedisCut => &[Server, Embedded],
+            Self::RedisClockJump => &[Server, Sentinel, Cluster, Embedded],
             // An SQLite file has no address and no standby.
             Self::RecorderKilled | Self::PostgresKilled | Self::LedgerCut | Self::LedgerStandby => {
                 &[Server, Sentinel, Cluster, Events]

@@ -76,7 +76,9 @@ pub async fn inject(env: &mut TestEnv, round: &Round) -> Result<Injected> {
         Fault::AclLate => logins::acl_late(env, round, &mut rng).await,
         Fault::AddressFailover => addresses::failover(env, round, &mut rng).await,
         Fault::LedgerStandby => addresses::ledger_standby(env, round).await,
-        Fault::SlowReader | Fault::ConnectionFlood => clients::inject(env, round, &mut rng).await,
+        Fault::SlowReader | Fault::ConnectionFlood | Fault::HalfBodies => {
+            clients::inject(env, round, &mut rng).await
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod carts;
 mod events;
 mod history;
 mod payments;
+mod sold_out;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -11,7 +12,8 @@ use std::{
     time::Duration,
 };
 
-pub use self::{events::judge_events, payments::judge_payments};
+use self::sold_out::Evidence;
+pub use self::{events::judge_events, payments::judge_payments, sold_out::InDoubt};
 
 use anyhow::Result;
 use client::{Audit, CartState, NewOrder};
@@ -26,6 +28,7 @@ use crate::{
     env::TestEnv,
     history::{CartHistory, OrderHistory, Placement, SaleItem},
     ledger_view::{CartRow, ItemTotals, OrderRow},
+    returns::ReturnLog,
     verdict::Verdict,
     workload::StockChanges,
 };
@@ -46,8 +49,10 @@ pub struct Judge<'a> {
     pub carts: &'a [CartHistory],
     /// The history of the first item's stock.
     pub stock_changes: &'a StockChanges,
-    /// Whether Redis may have lost acknowledged writes.
-    pub redis_may_lose: bool,
+    /// When the units of ended orders were back.
+    pub returns: &'a ReturnLog,
+    /// The failover in which Redis may have lost acknowledged writes, until its repair.
+    pub in_doubt: Option<InDoubt>,
     /// Limit for holds to end, units to return and transfers to arrive, and for the rest to be bought.
     pub quiet_within: Duration,
 }
@@ -136,16 +141,24 @@ impl Judge<'_> {
     }
 
     async fn judge_item(&self, item: &SaleItem, verdict: &mut Verdict) {
-        // Units that a failover loses may be hidden until the repair.
-        if !self.redis_may_lose {
-            let stock_min = self.stock_min(item);
-            history::judge_sold_out(item, self.histories, self.carts, stock_min, verdict);
-        }
         let quiet = self.wait_until_quiet(item).await;
         match self.rows_of(item).await {
             Ok((rows, lines)) => {
-                let redis_may_lose = self.redis_may_lose;
-                history::judge(item, self.histories, &rows, &lines, redis_may_lose, verdict);
+                let may_lose = self.in_doubt.is_some();
+                history::judge(item, self.histories, &rows, &lines, may_lose, verdict);
+                let evidence = Evidence {
+                    item,
+                    histories: self.histories,
+                    carts: self.carts,
+                    rows: &rows,
+                    lines: &lines,
+                    returned: &self.returns.all(),
+                    // Nothing is in flight any more, and nothing was lost.
+                    is_complete: quiet.is_ok() && !may_lose,
+                    stock_min: self.stock_min(item),
+                    in_doubt: self.in_doubt,
+                };
+                sold_out::judge(&evidence, verdict);
             }
             Err(error) => {
                 let finding = format!("{}: the ledger could not be read: {error:#}", item.id);

@@ -1,7 +1,7 @@
 //! Reads the ledger's tables directly, so that a defect of the service cannot hide itself.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     path::Path,
 };
 
@@ -84,6 +84,11 @@ pub enum LedgerView {
 }
 
 const ORDERS: &str = "SELECT id, buyer, quantity, state, payment FROM orders WHERE item = $1";
+/// Orders that have ended, of buyers without a pending return, in one snapshot. A buyer's other returns
+/// count, because an order that was paid late has its units under another id.
+const RETURNED: &str = "SELECT o.id FROM orders o \
+    WHERE o.item = $1 AND o.state IN ('expired', 'cancelled', 'refunded') \
+        AND NOT EXISTS (SELECT 1 FROM returns r WHERE r.item = o.item AND r.buyer = o.buyer)";
 /// The carts that have a line of the item, with all their lines.
 const CARTS: &str = "SELECT c.id, c.buyer, c.state, c.payment, l.order_id, l.item, l.quantity \
     FROM carts c JOIN cart_lines l ON l.cart = c.id \
@@ -149,6 +154,25 @@ impl LedgerView {
             Self::Sqlite(pool) => sqlx::query_as(ORDERS).bind(item).fetch_all(pool).await?,
         };
         rows.into_iter().map(read_order).collect()
+    }
+
+    /// The orders of an item that have ended, and whose units are back at their segments.
+    pub async fn returned(&self, item: &str) -> Result<HashSet<Uuid>> {
+        let ids: Vec<Uuid> = match self {
+            Self::Postgres(pool) => {
+                sqlx::query_scalar(RETURNED)
+                    .bind(item)
+                    .fetch_all(pool)
+                    .await?
+            }
+            Self::Sqlite(pool) => {
+                sqlx::query_scalar(RETURNED)
+                    .bind(item)
+                    .fetch_all(pool)
+                    .await?
+            }
+        };
+        Ok(ids.into_iter().collect())
     }
 
     /// Every cart that has a line of an item.

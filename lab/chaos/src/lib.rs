@@ -23,6 +23,7 @@
 //! | [`ledger_view`] | reads the ledger's tables |
 //! | [`subscribers`] | has receivers of webhooks and brokers, and what they have got |
 //! | [`monitor`] | polls the ledger for overselling during a round |
+//! | [`returns`] | notes when the units of orders that have ended are back |
 //! | [`heal`] | measures the time to heal |
 //! | [`judge`] | compares the history with the ledger |
 //! | [`verdict`] | holds the result of a round |
@@ -41,6 +42,7 @@ pub mod ledger_view;
 pub mod monitor;
 pub mod plan;
 pub mod report;
+pub mod returns;
 pub mod run;
 pub mod subscribers;
 pub mod verdict;

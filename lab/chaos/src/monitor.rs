@@ -1,12 +1,12 @@
 //! Reads the ledger throughout a round: units must not be oversold and carts must not be divided, not
-//! even temporarily.
+//! even temporarily. It also notes when the units of orders that have ended are back.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::{task::JoinHandle, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::{history::SaleItem, ledger_view::LedgerView};
+use crate::{history::SaleItem, ledger_view::LedgerView, returns::ReturnLog};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -27,12 +27,12 @@ pub struct OversellMonitor {
 
 impl OversellMonitor {
     /// Starts to poll.
-    pub fn start(ledger: LedgerView, items: &[Arc<SaleItem>]) -> Self {
+    pub fn start(ledger: LedgerView, items: &[Arc<SaleItem>], returns: ReturnLog) -> Self {
         let stop = CancellationToken::new();
         let items = items.iter().map(|item| item.id.clone()).collect();
         Self {
             stop: stop.clone(),
-            task: tokio::spawn(poll(ledger, items, stop)),
+            task: tokio::spawn(poll(ledger, items, returns, stop)),
         }
     }
 
@@ -44,7 +44,12 @@ impl OversellMonitor {
 }
 
 /// Skips polls that fail, because the database itself may be down.
-async fn poll(ledger: LedgerView, items: Vec<String>, stop: CancellationToken) -> Temporary {
+async fn poll(
+    ledger: LedgerView,
+    items: Vec<String>,
+    returns: ReturnLog,
+    stop: CancellationToken,
+) -> Temporary {
     let mut findings = Temporary::default();
     while !stop.is_cancelled() {
         for item in &items {
@@ -60,6 +65,9 @@ async fn poll(ledger: LedgerView, items: Vec<String>, stop: CancellationToken) -
                     "{item}: {} of {} units were sold temporarily",
                     totals.sold, totals.stock
                 ));
+            }
+            if let Ok(orders) = ledger.returned(item).await {
+                returns.note(orders);
             }
         }
         sleep(POLL_INTERVAL).await;

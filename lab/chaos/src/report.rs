@@ -45,6 +45,9 @@ struct Sums {
     lost_by_level: usize,
     oversold: u64,
     stranded: u64,
+    sold_out_judged: usize,
+    wrongly_sold_out: u64,
+    returns_seen: usize,
     deliveries: usize,
     events_lost: usize,
     events_reordered: usize,
@@ -169,6 +172,9 @@ impl Report {
             sums.lost_by_level += verdict.lost_by_level;
             sums.oversold += verdict.oversold;
             sums.stranded += verdict.stranded;
+            sums.sold_out_judged += verdict.sold_out_judged;
+            sums.wrongly_sold_out += verdict.wrongly_sold_out;
+            sums.returns_seen += verdict.returns_seen;
             sums.deliveries += verdict.deliveries;
             sums.events_lost += verdict.events_lost;
             sums.events_reordered += verdict.events_reordered;
@@ -238,7 +244,17 @@ impl fmt::Display for Report {
             }
         }
         writeln!(f, "{table}")?;
-        let Sums { lost_by_level, .. } = all;
+        let Sums {
+            lost_by_level,
+            sold_out_judged,
+            wrongly_sold_out,
+            returns_seen,
+            ..
+        } = all;
+        writeln!(
+            f,
+            "{wrongly_sold_out} of {sold_out_judged} refusals as sold out were wrong; the units of {returns_seen} orders came back."
+        )?;
         writeln!(
             f,
             "Redis lost {lost_by_level} orders of durability `accepted` or `replicated` in failovers, which these levels allow."

@@ -14,10 +14,11 @@ use crate::{
     heal,
     history::SaleItem,
     inject::{inject, restart_killed_master},
-    judge::{Judge, judge_events, judge_payments},
+    judge::{InDoubt, Judge, judge_events, judge_payments},
     monitor::OversellMonitor,
     plan::{Batch, Plan, Round},
     report::{Report, RoundReport},
+    returns::ReturnLog,
     verdict::Verdict,
     workload::{PRICE, Workload},
 };
@@ -27,6 +28,9 @@ const WORKLOAD_TAIL: Duration = Duration::from_millis(300);
 /// The item that has a price, and its units.
 const PRICED: &str = "priced";
 const PRICED_STOCK: u64 = 100_000;
+/// Acknowledged orders and carts of a round, at least. A third of them give their units back.
+const ACKNOWLEDGED_MIN: usize = 40;
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const FAULT_START_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Limit for subscribers to get the events that they have missed. A publisher whose clock was four
 /// minutes ahead has leased its webhooks until then.
@@ -144,20 +148,27 @@ async fn run_round(
     let items = create_items(env, round).await?;
     let priced = create_priced_item(env, round).await?;
     let workload = Workload::start(&env.api, &items, &priced, round)?;
-    let monitor = OversellMonitor::start(env.ledger_view.clone(), &items);
+    let returns = ReturnLog::default();
+    let monitor = OversellMonitor::start(env.ledger_view.clone(), &items, returns.clone());
     wait_for_acknowledgements(&workload, round.after).await;
     let pids = env.pids();
+    let before = std::time::Instant::now();
     let injected = inject(env, round).await?;
     let api = env.api.clone();
     let healing = heal::wait_until_healthy(&api, &items, injected.ended, round);
     let restart = restart_killed_master(env, injected.killed_master);
     let (healed, restarted) = tokio::join!(healing, restart);
     restarted.context("the killed server could not be restarted")?;
+    let in_doubt = round.fault.may_lose_redis_writes().then(|| InDoubt {
+        from: before,
+        until: healed.is_ok().then(std::time::Instant::now),
+    });
     let mut verdict = Verdict {
         findings: injected.findings,
         ..Verdict::default()
     };
     sleep(WORKLOAD_TAIL).await;
+    wait_until_enough_is_seen(&workload, round.workers).await;
     let (histories, stock_changes) = workload.stop().await;
     match healed {
         Ok(after) => verdict.healed_after = Some(after),
@@ -176,11 +187,13 @@ async fn run_round(
         histories: &histories.orders,
         carts: &histories.carts,
         stock_changes: &stock_changes,
-        redis_may_lose: round.fault.may_lose_redis_writes(),
+        returns: &returns,
+        in_doubt,
         quiet_within: round.health.quiet_within,
     };
     judge.judge(&mut verdict).await;
     judge_payments(&api, &priced, &histories.payments, &mut verdict).await;
+    verdict.judge_what_was_seen();
     judge_events(env, &items, &mut verdict).await;
     if round.fault.is_refusal() {
         let restarted = env.restarted_since(&pids).into_iter();
@@ -219,7 +232,20 @@ async fn create_priced_item(env: &TestEnv, round: &Round) -> Result<String> {
     Ok(id)
 }
 
-/// Creates an item that most sessions buy, and one whose orders are acknowledged by Redis.
+/// The workload goes on until there is enough to judge: orders that were acknowledged, and one more
+/// refusal as sold out than there are workers. So at least one of these began after the tail of the
+/// round, when a failover is repaired. If this never happens, the judge says so.
+async fn wait_until_enough_is_seen(workload: &Workload, workers: usize) {
+    let deadline = Instant::now() + testbed::timeout();
+    let refused = workload.sold_out() + workers;
+    let is_enough = || workload.acknowledged() >= ACKNOWLEDGED_MIN && workload.sold_out() > refused;
+    while !is_enough() && Instant::now() < deadline {
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// Creates an item that most sessions buy, one whose orders are acknowledged by Redis, and one of
+/// which there is too little from the beginning, so that refusals and units that come back are seen.
 async fn create_items(env: &TestEnv, round: &Round) -> Result<Vec<Arc<SaleItem>>> {
     let api = env.api.retrying_for(testbed::timeout())?;
     let mut rng = round.rng("offers");
@@ -228,13 +254,18 @@ async fn create_items(env: &TestEnv, round: &Round) -> Result<Vec<Arc<SaleItem>>
         _ => [Durability::Accepted, Durability::Replicated][rng.random_range(0..2)],
     };
     let mut items = Vec::new();
-    for (name, durability) in [("main", Durability::Recorded), ("fast", fast)] {
+    let (plenty, few) = ((150..600, 4), (6..15, 2));
+    for (name, durability, (stock, segments_max)) in [
+        ("main", Durability::Recorded, plenty.clone()),
+        ("fast", fast, plenty),
+        ("scarce", Durability::Recorded, few),
+    ] {
         let item = SaleItem {
             id: round.item(name),
             durability,
-            stock: rng.random_range(150..600),
+            stock: rng.random_range(stock),
             limit: rng.random_range(3..8),
-            segments: rng.random_range(1..=4),
+            segments: rng.random_range(1..=segments_max),
             hold_seconds: 2,
         };
         let new = NewItem {

@@ -33,6 +33,10 @@ pub struct Verdict {
     pub stranded: u64,
     /// Orders that were refused as sold out while units were free.
     pub wrongly_sold_out: u64,
+    /// Number of refusals as sold out that were compared with the free units.
+    pub sold_out_judged: usize,
+    /// Number of orders whose units came back, and counted as free from then on.
+    pub returns_seen: usize,
     /// Time from the end of the fault to full recovery; `None`: not recovered.
     pub healed_after: Option<Duration>,
     /// Descriptions of everything that is wrong.
@@ -40,10 +44,65 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// Adds a finding for each promise of which too little was seen to judge it. A round without
+    /// refusals would otherwise pass as one in which all of them were right.
+    pub fn judge_what_was_seen(&mut self) {
+        let seen = [
+            (self.acknowledged, "no order was acknowledged"),
+            (
+                self.sold_out_judged,
+                "no refusal as sold out could be judged",
+            ),
+            (self.returns_seen, "no unit came back"),
+        ];
+        let missing = seen.into_iter().filter(|(count, _)| *count == 0);
+        let findings = missing.map(|(_, what)| format!("too little seen: {what}"));
+        self.findings.extend(findings);
+    }
+
     /// Whether nothing is wrong.
     pub fn is_good(&self) -> bool {
         let wrong = self.oversold + self.stranded + self.wrongly_sold_out;
         let events = self.events_lost + self.events_reordered + self.events_altered;
         self.findings.is_empty() && self.lost + self.half_sold + events == 0 && wrong == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Verdict;
+
+    #[test]
+    fn a_round_that_saw_too_little_is_not_good() {
+        let full = || Verdict {
+            acknowledged: 40,
+            sold_out_judged: 3,
+            returns_seen: 5,
+            ..Verdict::default()
+        };
+        let judged = |mut verdict: Verdict| {
+            verdict.judge_what_was_seen();
+            verdict
+        };
+        assert!(judged(full()).is_good());
+        let blind = [
+            Verdict {
+                acknowledged: 0,
+                ..full()
+            },
+            Verdict {
+                sold_out_judged: 0,
+                ..full()
+            },
+            Verdict {
+                returns_seen: 0,
+                ..full()
+            },
+        ];
+        for verdict in blind {
+            let verdict = judged(verdict);
+            assert!(!verdict.is_good(), "{verdict:?}");
+            assert!(verdict.findings[0].starts_with("too little seen: "));
+        }
     }
 }

@@ -41,6 +41,11 @@ const RETRY_DEADLINE: Duration = Duration::from_secs(45);
 const PAUSE_AFTER_REFUSAL_MS: std::ops::Range<u64> = 20..80;
 /// One of so many sessions has a cart.
 const CART_ONE_OF: u32 = 6;
+/// Items that carts are made of: the first ones. The last item is sold out most of the time, and nearly
+/// every cart with it would fail.
+const ITEMS_OF_CARTS: usize = 2;
+/// How often single orders buy each item, of a hundred, in the order of the items.
+const SHARES: [u32; 3] = [65, 15, 20];
 const PAUSE_AFTER_ORDER_MS: std::ops::Range<u64> = 2..25;
 
 /// A running workload.
@@ -48,6 +53,7 @@ pub struct Workload {
     payments: Payments,
     stop: CancellationToken,
     acknowledged: Arc<AtomicUsize>,
+    sold_out: Arc<AtomicUsize>,
     workers: JoinSet<Histories>,
     admin: JoinSet<StockChanges>,
 }
@@ -78,11 +84,12 @@ struct Shared {
     buyers: Arc<Buyers>,
     stop: CancellationToken,
     acknowledged: Arc<AtomicUsize>,
+    sold_out: Arc<AtomicUsize>,
 }
 
 impl Workload {
-    /// Starts the sessions. Most of them buy the first of `items`. Others pay for `priced`, beside an
-    /// admin who notes the money that is due.
+    /// Starts the sessions. Most of them buy the first of `items`, and every fifth order the last of
+    /// three. Others pay for `priced`, beside an admin who notes the money that is due.
     pub fn start(api: &Api, items: &[Arc<SaleItem>], priced: &str, round: &Round) -> Result<Self> {
         let api = api.retrying_for(RETRY_DEADLINE)?;
         let shared = Shared {
@@ -91,6 +98,7 @@ impl Workload {
             items: items.into(),
             stop: CancellationToken::new(),
             acknowledged: Arc::default(),
+            sold_out: Arc::default(),
         };
         let (mut workers, mut admin) = (JoinSet::new(), JoinSet::new());
         for worker in 0..round.workers {
@@ -103,6 +111,7 @@ impl Workload {
             payments,
             stop: shared.stop,
             acknowledged: shared.acknowledged,
+            sold_out: shared.sold_out,
             workers,
             admin,
         })
@@ -111,6 +120,11 @@ impl Workload {
     /// Number of orders and carts that have been acknowledged so far.
     pub fn acknowledged(&self) -> usize {
         self.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// Number of orders that have been refused as sold out so far.
+    pub fn sold_out(&self) -> usize {
+        self.sold_out.load(Ordering::Relaxed)
     }
 
     /// Starts no further session, and returns the histories once every session has ended.
@@ -155,7 +169,8 @@ impl Shared {
         lives: &mut Lives,
         histories: &mut Histories,
     ) -> bool {
-        let session = Session::new(&self.api, &self.items, &self.buyers, rng);
+        let item = &self.items[chosen(rng, self.items.len())];
+        let session = Session::new(&self.api, item, &self.buyers, rng);
         match session.place(rng).await {
             Ok((session, order)) => {
                 self.acknowledged.fetch_add(1, Ordering::Relaxed);
@@ -164,6 +179,8 @@ impl Shared {
                 true
             }
             Err(history) => {
+                let is_sold_out = usize::from(history.is_sold_out());
+                self.sold_out.fetch_add(is_sold_out, Ordering::Relaxed);
                 histories.orders.push(*history);
                 false
             }
@@ -177,7 +194,8 @@ impl Shared {
         lives: &mut Lives,
         histories: &mut Histories,
     ) -> bool {
-        let session = CartSession::new(&self.api, &self.items, &self.buyers, rng);
+        let items = &self.items[..self.items.len().min(ITEMS_OF_CARTS)];
+        let session = CartSession::new(&self.api, items, &self.buyers, rng);
         match session.place(rng).await {
             Ok((session, cart)) => {
                 self.acknowledged.fetch_add(1, Ordering::Relaxed);
@@ -215,4 +233,17 @@ impl Shared {
         }
         changes
     }
+}
+
+/// The number of the item that a single order buys.
+fn chosen(rng: &mut StdRng, items: usize) -> usize {
+    let shares = &SHARES[..items.min(SHARES.len())];
+    let mut number = rng.random_range(0..shares.iter().sum());
+    for (item, share) in shares.iter().enumerate() {
+        if number < *share {
+            return item;
+        }
+        number -= share;
+    }
+    0
 }

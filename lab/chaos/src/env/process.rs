@@ -17,7 +17,7 @@ use crate::{api::Secrets, fault::Topology, subscribers::Subscribers};
 const ORDER_TIMEOUT_MS: u32 = 2000;
 
 /// Open connections of a service. Below what a flood opens, and above what the workload needs.
-const CONNECTIONS_MAX: u32 = 300;
+pub const CONNECTIONS_MAX: usize = 300;
 
 /// Time after which a service closes the connection of a client that does not read. Shorter than the
 /// default, so that it happens within a fault.

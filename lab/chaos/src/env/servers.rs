@@ -36,18 +36,28 @@ pub enum StockServers {
 }
 
 impl StockServers {
-    pub(super) async fn start(topology: Topology, clock: Option<&Clock>) -> Result<Self> {
+    /// `clock`: the clock of all servers, unless they are a cluster. `clocks`: whether each node of a
+    /// cluster gets one of its own.
+    pub(super) async fn start(
+        topology: Topology,
+        clock: Option<&Clock>,
+        clocks: bool,
+    ) -> Result<Self> {
         Ok(match topology {
             Topology::Server | Topology::Embedded | Topology::Events => {
                 Self::Server(start_redis(clock).await?)
             }
             Topology::Sentinel => {
-                let server = Redis::builder().user(&STOCKADE);
+                let server = redis(clock).await?;
                 Self::Sentinel(RedisSentinel::start_from(&server, SENTINEL_REPLICAS).await?)
             }
             Topology::Cluster => {
                 let node = Redis::builder().user(&STOCKADE);
-                Self::Cluster(RedisCluster::start_from(node, MASTERS, 1).await?)
+                Self::Cluster(if clocks {
+                    RedisCluster::start_with_clocks(node, MASTERS, 1).await?
+                } else {
+                    RedisCluster::start_from(node, MASTERS, 1).await?
+                })
             }
         })
     }

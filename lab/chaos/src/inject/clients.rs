@@ -1,13 +1,15 @@
-//! Clients that use up a service's connections: silent ones, and ones that read no answer.
+//! Clients that use up a service's connections: silent ones, ones that send half of a body, and ones
+//! that read no answer.
 //!
-//! Meanwhile new buyers order, each on a new connection. Some of them must be served.
+//! New buyers order, each on a new connection, before the attack and beside it. They are judged by
+//! counts and not by the clock: of as many requests, nearly as many must be answered.
 
 use std::{
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::Result;
@@ -20,18 +22,19 @@ use tokio::{
     task::JoinSet,
     time::{Instant, sleep},
 };
+use uuid::Uuid;
 
 use super::Injected;
 use crate::{
     api::Api,
-    env::{Role, TestEnv},
+    env::{CONNECTIONS_MAX, Role, TestEnv},
     fault::Fault,
     heal::PROBE,
     plan::Round,
 };
 
-/// Silent connections to one service: more than its bound, `CONNECTIONS_MAX` in `env/process.rs`.
-const SILENT: std::ops::RangeInclusive<usize> = 500..=1200;
+/// Connections to one service that never send a whole request: more than its bound.
+const UNFINISHED: std::ops::RangeInclusive<usize> = 500..=1200;
 /// Clients of one service that read nothing.
 const UNREADING: std::ops::RangeInclusive<usize> = 10..=40;
 /// Requests that such a client writes at once. All clients together must leave the service time for
@@ -40,26 +43,34 @@ const REQUESTS_AT_ONCE: usize = 20;
 const PAUSE_BETWEEN_REQUESTS: Duration = Duration::from_millis(100);
 /// The bundle of the API's pages: an answer of a megabyte, which no buffer holds.
 const LARGE_ANSWER: &str = "/docs/swagger-ui-bundle.js";
+/// Pause after which a client whose connection was closed opens another one, so that the service stays
+/// at its bound.
+const PAUSE_BEFORE_RETURN: Duration = Duration::from_secs(1);
+/// Bytes of a body of which half is sent.
+const BODY_BYTES: usize = 1000;
 /// Descriptors of this process that the workload and the servers' pipes need.
 const DESCRIPTORS_KEPT_BACK: u64 = 512;
-/// A fault goes on for longer than planned until so many new buyers came, and one of them was served:
-/// beside other programs a second may be too short for any.
-const BUYERS_MIN: usize = 5;
-/// By then one must have been served.
-const LASTS_MAX: Duration = Duration::from_secs(15);
+/// New buyers before the attack, and beside it at least. An attack goes on for longer than planned until
+/// so many came: beside other programs a second may be too short.
+const BUYERS_MIN: usize = 20;
+/// Of a hundred new buyers beside the attack, for each hundred that are served without it.
+const SERVED_MIN_PERCENT: usize = 90;
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 const PAUSE_BETWEEN_BUYERS: Duration = Duration::from_millis(50);
 
 pub(super) async fn inject(env: &TestEnv, round: &Round, rng: &mut StdRng) -> Result<Injected> {
-    let is_flood = round.fault == Fault::ConnectionFlood;
+    let reads_nothing = round.fault == Fault::SlowReader;
     let victims = super::kills::victims(env, Role::Order, rng);
     let clients = rng
-        .random_range(if is_flood { SILENT } else { UNREADING })
+        .random_range(if reads_nothing { UNREADING } else { UNFINISHED })
         .min(descriptors() / victims.len());
     let urls: Vec<_> = victims
         .iter()
         .filter_map(|victim| env.processes[*victim].url.clone())
         .collect();
-    let buyers = NewBuyers::of(env.api.at(urls.clone())?, round.number);
+    let api = env.api.at(urls.clone(), round.health.order_within)?;
+    let mut buyers = NewBuyers::of(api, round.number);
+    let alone = buyers.order_for(Duration::ZERO).await;
     let attackers = Attackers::default();
     // Tasks of their own: in one, buyers would wait until all the others have had their turn.
     let mut attacks = JoinSet::new();
@@ -69,27 +80,69 @@ pub(super) async fn inject(env: &TestEnv, round: &Round, rng: &mut StdRng) -> Re
     {
         attacks.spawn(attackers.clone().attack(round.fault, url.clone()));
     }
-    let buyers = buyers.order_for(round.lasts * 2).await;
+    let enough = match reads_nothing {
+        true => clients * urls.len(),
+        false => CONNECTIONS_MAX * urls.len(),
+    };
+    attackers.until_opened(enough).await;
+    let beside = buyers.order_for(round.lasts * 2).await;
     attacks.shutdown().await;
     let (opened, closed) = attackers.counts();
-    let what = if is_flood {
-        "silent connections"
-    } else {
-        "clients that read no answer"
+    let what = match round.fault {
+        Fault::ConnectionFlood => "silent connections",
+        Fault::HalfBodies => "connections with half of a body",
+        _ => "clients that read no answer",
     };
     let error = buyers
         .error
         .map_or_else(String::new, |error| format!(" ({error})"));
-    let NewBuyers { came, served, .. } = buyers;
-    let findings =
-        (served == 0).then(|| format!("none of {came} new buyers was served meanwhile{error}"));
     Ok(Injected {
-        findings: findings.into_iter().collect(),
+        findings: findings(alone, beside, opened, enough, &error),
         ..Injected::now(format!(
-            "{opened} {what} at {}, {closed} of which were closed; {served} of {came} new buyers were served meanwhile{error}",
-            env.names(&victims)
+            "{opened} {what} at {}, {closed} of which were closed; {} of {} new buyers were served meanwhile{error}",
+            env.names(&victims),
+            beside.served,
+            beside.came
         ))
     })
+}
+
+/// New buyers, and how many of them were served.
+#[derive(Clone, Copy, Debug)]
+struct Served {
+    came: usize,
+    served: usize,
+}
+
+/// What is wrong with an attack, or too little to judge.
+fn findings(
+    alone: Served,
+    beside: Served,
+    opened: usize,
+    enough: usize,
+    error: &str,
+) -> Vec<String> {
+    let mut findings = Vec::new();
+    if opened < enough {
+        findings.push(format!(
+            "too little seen: {opened} hostile connections, expected at least {enough}"
+        ));
+    }
+    if alone.served == 0 || beside.came < BUYERS_MIN {
+        findings.push(format!(
+            "too little seen: {} new buyers were served before the attack, and {} came beside it",
+            alone.served, beside.came
+        ));
+    }
+    // The shares of both times, without a division.
+    let kept = beside.served * alone.came * 100;
+    if kept < alone.served * beside.came * SERVED_MIN_PERCENT {
+        findings.push(format!(
+            "only {} of {} new buyers were served beside the attack, and {} of {} without it{error}",
+            beside.served, beside.came, alone.served, alone.came
+        ));
+    }
+    findings
 }
 
 /// The clients that attack, counted.
@@ -100,20 +153,29 @@ struct Attackers {
 }
 
 impl Attackers {
-    /// Attacks until the service closes the connection, and then only keeps its end of it.
+    /// Attacks for ever. When the service closes the connection, the client comes back on another one.
     async fn attack(self, fault: Fault, url: String) {
         let address = url.trim_start_matches("http://");
-        let Ok(mut connection) = TcpStream::connect(address).await else {
-            return;
-        };
-        self.opened.fetch_add(1, Ordering::Relaxed);
-        if fault == Fault::ConnectionFlood {
-            stay_silent(&mut connection).await;
-        } else {
-            never_read(&mut connection).await;
+        loop {
+            if let Ok(mut connection) = TcpStream::connect(address).await {
+                let number = self.opened.fetch_add(1, Ordering::Relaxed);
+                match fault {
+                    Fault::ConnectionFlood => stay_silent(&mut connection).await,
+                    Fault::HalfBodies => send_half_a_body(&mut connection, number).await,
+                    _ => never_read(&mut connection).await,
+                }
+                self.closed.fetch_add(1, Ordering::Relaxed);
+            }
+            sleep(PAUSE_BEFORE_RETURN).await;
         }
-        self.closed.fetch_add(1, Ordering::Relaxed);
-        std::future::pending().await
+    }
+
+    /// Waits until so many connections were opened, or as long as a test waits at most.
+    async fn until_opened(&self, enough: usize) {
+        let deadline = Instant::now() + testbed::timeout();
+        while self.counts().0 < enough && Instant::now() < deadline {
+            sleep(POLL_INTERVAL).await;
+        }
     }
 
     /// Connections that were opened, and that the service closed.
@@ -129,6 +191,39 @@ async fn stay_silent(connection: &mut TcpStream) {
     let _ = connection.read(&mut [0]).await;
 }
 
+/// Sends a head and half of its body, and returns when the service closes the connection. The reports of
+/// payments differ in whether their headers could be those of a signed one.
+async fn send_half_a_body(connection: &mut TcpStream, number: usize) {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs();
+    let tag = format!("t={now},v1={}", "0".repeat(64));
+    let (path, signature) = match number % 3 {
+        0 => (
+            format!("/v1/orders/{}/payment", Uuid::new_v4()),
+            format!("stockade-signature: {tag}\r\n"),
+        ),
+        1 => (
+            "/v1/webhooks/stripe".to_owned(),
+            format!("stripe-signature: {tag}\r\n"),
+        ),
+        _ => (
+            format!("/v1/orders/{}/payment", Uuid::new_v4()),
+            String::new(),
+        ),
+    };
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: shop\r\ncontent-type: application/json\r\n\
+         content-length: {BODY_BYTES}\r\n{signature}\r\n"
+    );
+    let request = head + &"x".repeat(BODY_BYTES / 2);
+    if connection.write_all(request.as_bytes()).await.is_ok() {
+        // An answer may come before the end of the connection.
+        let _ = connection.read_to_end(&mut Vec::new()).await;
+    }
+}
+
 /// Sends requests until the service takes no more, and leaves all answers where they are. Returns
 /// when the service closes the connection.
 async fn never_read(connection: &mut TcpStream) {
@@ -141,12 +236,11 @@ async fn never_read(connection: &mut TcpStream) {
     }
 }
 
-/// New buyers during a fault.
+/// New buyers before a fault and during it.
 struct NewBuyers {
     api: Api,
     round: usize,
     came: usize,
-    served: usize,
     /// What the last one heard that was not served.
     error: Option<client::Error>,
 }
@@ -157,34 +251,34 @@ impl NewBuyers {
             api,
             round,
             came: 0,
-            served: 0,
             error: None,
         }
     }
 
     /// Sends one order of one new buyer after the other, for this time and until enough came.
-    async fn order_for(mut self, lasts: Duration) -> Self {
+    async fn order_for(&mut self, lasts: Duration) -> Served {
         let began = Instant::now();
-        while began.elapsed() < lasts
-            || (self.came < BUYERS_MIN || self.served == 0) && began.elapsed() < LASTS_MAX
-        {
-            self.order().await;
+        let (mut came, mut served) = (0, 0);
+        while began.elapsed() < lasts || came < BUYERS_MIN && began.elapsed() < testbed::timeout() {
+            came += 1;
+            served += usize::from(self.order().await);
             sleep(PAUSE_BETWEEN_BUYERS).await;
         }
-        self
+        Served { came, served }
     }
 
-    async fn order(&mut self) {
+    /// Returns whether the buyer was served.
+    async fn order(&mut self) -> bool {
         self.came += 1;
         // A copy of a client would share its connections.
         let Ok(api) = self.api.reconnected() else {
-            return;
+            return false;
         };
         let buyer = api.buyer(&format!("new-{}-{}", self.round, self.came));
-        match buyer.place(&NewOrder::new(PROBE, 1)).await {
-            Ok(_) => self.served += 1,
-            Err(error) => self.error = Some(error),
-        }
+        let placed = buyer.place(&NewOrder::new(PROBE, 1)).await;
+        let is_served = placed.is_ok();
+        self.error = placed.err().or(self.error.take());
+        is_served
     }
 }
 
@@ -196,4 +290,34 @@ fn descriptors() -> usize {
     let raised = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     let limit = if raised.is_ok() { hard } else { soft };
     usize::try_from(limit.saturating_sub(DESCRIPTORS_KEPT_BACK)).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Served, findings};
+
+    fn found(alone: (usize, usize), beside: (usize, usize), opened: usize) -> usize {
+        let of = |(served, came)| Served { came, served };
+        findings(of(alone), of(beside), opened, 300, "").len()
+    }
+
+    #[test]
+    fn buyers_must_keep_nine_tenths_of_their_answers_beside_an_attack() {
+        assert_eq!(found((20, 20), (20, 20), 300), 0);
+        assert_eq!(found((20, 20), (36, 40), 300), 0);
+        assert_eq!(found((20, 20), (35, 40), 300), 1);
+        assert_eq!(found((20, 20), (0, 20), 300), 1);
+        assert_eq!(
+            found((10, 20), (9, 20), 300),
+            0,
+            "a slow machine serves fewer"
+        );
+    }
+
+    #[test]
+    fn an_attack_that_is_too_small_or_that_met_no_buyer_is_a_finding() {
+        assert_eq!(found((20, 20), (20, 20), 299), 1);
+        assert_eq!(found((20, 20), (3, 3), 300), 1);
+        assert_eq!(found((0, 20), (20, 20), 300), 1);
+    }
 }

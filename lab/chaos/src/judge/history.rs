@@ -1,15 +1,12 @@
 //! Compares the histories of the buyers with the order rows of the ledger.
 
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use client::{Durability, OrderState};
 use uuid::Uuid;
 
 use crate::{
-    history::{CartHistory, OrderHistory, Placement, SaleItem},
+    history::{OrderHistory, Placement, SaleItem},
     ledger_view::OrderRow,
     verdict::Verdict,
 };
@@ -77,51 +74,6 @@ fn judge_refusals<'a>(
                 "{}: order {id} is in the ledger ({row:?}), although its buyer was refused",
                 item.id
             )),
-        }
-    }
-}
-
-/// Lifetime of the sold-out cache: a refusal may be older than its request by so much.
-const SOLD_OUT_CACHE_TTL: Duration = Duration::from_millis(100);
-
-/// Each order that was refused as sold out must have wanted more units than were free at some
-/// instant of its request. Orders that may have units count from their first request on, and for
-/// good: when the units of a cancelled order are back is not known if a server was down.
-pub(super) fn judge_sold_out(
-    item: &SaleItem,
-    histories: &[OrderHistory],
-    carts: &[CartHistory],
-    stock_min: u64,
-    verdict: &mut Verdict,
-) {
-    let of_item = || histories.iter().filter(|order| order.item.id == item.id);
-    let mut claims: Vec<(Instant, u64)> = of_item()
-        .filter(|order| order.may_have_units())
-        .filter_map(|order| Some((order.span?.0, order.quantity.into())))
-        .collect();
-    // When the units of a cart that failed are back is not known either.
-    claims.extend(
-        carts
-            .iter()
-            .filter_map(|cart| Some((cart.span?.0, cart.may_have_taken(&item.id)))),
-    );
-    claims.sort_unstable();
-    for order in of_item().filter(|order| order.is_sold_out()) {
-        let Some((begun, answered)) = order.span else {
-            continue;
-        };
-        // Claims only rise, so the fewest were free at the end. One of an earlier instant than the
-        // cache's counts, too.
-        let until = answered.max(begun + SOLD_OUT_CACHE_TTL);
-        let before = claims.iter().take_while(|(since, _)| *since <= until);
-        let claimed: u64 = before.map(|(_, units)| units).sum();
-        let free = stock_min.saturating_sub(claimed);
-        if free >= order.quantity.into() {
-            verdict.wrongly_sold_out += 1;
-            verdict.findings.push(format!(
-                "{}: {} was refused {} units as sold out, while at least {free} were free",
-                item.id, order.buyer, order.quantity
-            ));
         }
     }
 }
@@ -201,7 +153,6 @@ mod tests {
     use std::{
         collections::{BTreeSet, HashMap, HashSet},
         sync::Arc,
-        time::{Duration, Instant},
     };
 
     use client::{
@@ -210,7 +161,7 @@ mod tests {
     };
     use uuid::Uuid;
 
-    use super::{judge, judge_sold_out};
+    use super::judge;
     use crate::{
         history::{OrderHistory, Placement, SaleItem},
         ledger_view::OrderRow,
@@ -359,47 +310,6 @@ mod tests {
             )
             .is_good(),
             "one of them was refused"
-        );
-    }
-
-    /// The verdict about a refusal of these units at 50 ms. Orders for one unit each were placed at
-    /// these times.
-    fn refused_after(placed_ms: &[u64], wanted: u32, stock_min: u64) -> Verdict {
-        let item = Arc::new(SaleItem {
-            id: "vase".into(),
-            durability: Durability::Recorded,
-            stock: 9,
-            limit: 9,
-            segments: 1,
-            hold_seconds: 2,
-        });
-        let start = Instant::now();
-        let at = |ms| start + Duration::from_millis(ms);
-        let order = |placement, ms, quantity| OrderHistory {
-            span: Some((at(ms), at(ms + 200))),
-            requests: 1,
-            quantity,
-            ..history_of(&item, "ann", placement)
-        };
-        let placed = placed_ms.iter();
-        let mut histories: Vec<_> = placed
-            .map(|ms| order(Placement::Acknowledged(ID), *ms, 1))
-            .collect();
-        histories.push(order(Placement::Refused("sold_out".into()), 50, wanted));
-        let mut verdict = Verdict::default();
-        judge_sold_out(&item, &histories, &[], stock_min, &mut verdict);
-        verdict
-    }
-
-    #[test]
-    fn a_refusal_while_units_were_free_is_found() {
-        assert_eq!(refused_after(&[0, 10], 1, 3).wrongly_sold_out, 1);
-        assert!(!refused_after(&[0, 10], 1, 3).is_good());
-        assert!(refused_after(&[0, 10], 2, 3).is_good(), "one was left");
-        assert!(refused_after(&[0, 10, 240], 1, 3).is_good(), "none was");
-        assert!(
-            !refused_after(&[0, 10, 260], 1, 3).is_good(),
-            "the third came after the answer"
         );
     }
 

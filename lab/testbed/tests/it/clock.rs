@@ -2,7 +2,7 @@
 #![cfg(target_os = "linux")]
 
 use ::redis::cmd;
-use testbed::{Clock, Redis};
+use testbed::{Clock, Redis, RedisCluster};
 
 use crate::support::ask;
 
@@ -64,6 +64,20 @@ async fn a_clock_jump_forward_expires_keys_and_a_jump_back_prolongs_them() {
             .unwrap()
             > HOUR_MS
     );
+}
+
+#[tokio::test]
+async fn a_node_of_a_cluster_has_a_clock_of_its_own_and_stays_a_master() {
+    let cluster = RedisCluster::start_with_clocks(Redis::builder(), 3, 0)
+        .await
+        .unwrap();
+    // A node that was ahead may take itself for cut off until that time has come.
+    for jump in [-HOUR_MS, 0] {
+        cluster.clock(1).unwrap().set(jump).unwrap();
+        let apart = seconds(&cluster.nodes()[1]).await - seconds(&cluster.nodes()[0]).await;
+        assert!((apart - jump / 1000).abs() < HALF_HOUR, "{apart}");
+        assert_eq!(cluster.until_writable(1).await.unwrap(), 1);
+    }
 }
 
 #[tokio::test]

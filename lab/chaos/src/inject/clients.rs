@@ -43,8 +43,7 @@ const REQUESTS_AT_ONCE: usize = 20;
 const PAUSE_BETWEEN_REQUESTS: Duration = Duration::from_millis(100);
 /// The bundle of the API's pages: an answer of a megabyte, which no buffer holds.
 const LARGE_ANSWER: &str = "/docs/swagger-ui-bundle.js";
-/// Pause after which a client whose connection was closed opens another one, so that the service stays
-/// at its bound.
+/// Pause after which a client whose connection was closed opens another one.
 const PAUSE_BEFORE_RETURN: Duration = Duration::from_secs(1);
 /// Bytes of a body of which half is sent.
 const BODY_BYTES: usize = 1000;
@@ -153,7 +152,8 @@ struct Attackers {
 }
 
 impl Attackers {
-    /// Attacks for ever. When the service closes the connection, the client comes back on another one.
+    /// Attacks for ever. When the service closes the connection, the client comes back on another one, so
+    /// that the service stays at its bound. One that reads no answer only keeps its end.
     async fn attack(self, fault: Fault, url: String) {
         let address = url.trim_start_matches("http://");
         loop {
@@ -165,6 +165,10 @@ impl Attackers {
                     _ => never_read(&mut connection).await,
                 }
                 self.closed.fetch_add(1, Ordering::Relaxed);
+                if fault == Fault::SlowReader {
+                    // Another megabyte for each of them all the time would be load.
+                    return std::future::pending().await;
+                }
             }
             sleep(PAUSE_BEFORE_RETURN).await;
         }

@@ -238,7 +238,8 @@ impl Shared {
 /// The number of the item that a single order buys.
 fn chosen(rng: &mut StdRng, items: usize) -> usize {
     let shares = &SHARES[..items.min(SHARES.len())];
-    let mut number = rng.random_range(0..shares.iter().sum());
+    let total: u32 = shares.iter().sum();
+    let mut number = rng.random_range(0..total);
     for (item, share) in shares.iter().enumerate() {
         if number < *share {
             return item;

@@ -8,7 +8,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -80,6 +80,7 @@ struct Storm {
     jwt_secret: Arc<str>,
     item: Arc<str>,
     counts: Arc<Counts>,
+    is_over: Arc<AtomicBool>,
 }
 
 /// Compares, and prints a table. Returns whether every verdict is good and the buyers kept enough.
@@ -97,7 +98,7 @@ pub async fn compare(options: &StormOptions) -> Result<bool> {
         let before = storm.counts.returned.load(Ordering::Relaxed);
         let clients = storm.begin(comparison.hostile());
         beside.push(rush(comparison, None).await?);
-        drop(clients);
+        storm.end(clients).await;
         least = least.min(storm.counts.returned.load(Ordering::Relaxed) - before);
     }
     let kept = median(&beside, |rush| rush.answers_per_second)
@@ -149,6 +150,7 @@ impl Storm {
             jwt_secret: target.jwt_secret.as_str().into(),
             item: item.into(),
             counts: Arc::default(),
+            is_over: Arc::default(),
         };
         for (number, order) in (0..UNITS).zip(first.into_iter().flatten()) {
             let buyer = client.buyer(storm.token(&buyer(number)));
@@ -158,18 +160,26 @@ impl Storm {
         Ok(storm)
     }
 
-    /// Starts the clients. They end when the result is dropped.
+    /// Starts the clients.
     fn begin(&self, clients: u32) -> JoinSet<()> {
+        self.is_over.store(false, Ordering::Relaxed);
         (0..clients)
             .map(|number| self.clone().order_and_cancel(number))
             .collect()
+    }
+
+    /// Ends the clients. Each gives back first what it has, or the next rush would have fewer units in
+    /// motion.
+    async fn end(&self, clients: JoinSet<()>) {
+        self.is_over.store(true, Ordering::Relaxed);
+        clients.join_all().await;
     }
 
     /// Orders a unit and cancels it at once, each time as another buyer.
     async fn order_and_cancel(self, number: u32) {
         let mut pace = interval(PACE);
         pace.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        loop {
+        while !self.is_over.load(Ordering::Relaxed) {
             pace.tick().await;
             let name = format!("s{number}-{}", Uuid::new_v4().simple());
             let buyer = self.client.buyer(self.token(&name));

@@ -23,6 +23,7 @@ mod webhooks;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 
 use crate::{DatabaseReport, LedgerError};
 pub use {
@@ -76,6 +77,9 @@ pub trait Ledger:
 
     /// Returns as soon as the database has answered a trivial query.
     async fn ping(&self) -> Result<(), LedgerError>;
+
+    /// The time of the database. What it dates by itself, such as events, has this time.
+    async fn time(&self) -> Result<Timestamp, LedgerError>;
 
     /// Fails unless the database takes writes now: a server that is a standby or whose transactions
     /// are read only fails, and so does a file that is read only or whose disk is full. Cheap enough

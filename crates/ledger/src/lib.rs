@@ -8,6 +8,7 @@ mod acts;
 mod archive;
 mod carts;
 mod changes;
+mod clock;
 mod columns;
 mod connect;
 mod contract;
@@ -43,6 +44,7 @@ pub use changes::{
     Changed, ItemChange, JournalEntry, NewJournalEntry, StockChange, StockPart, Transfer,
     TransferPlan, TransferState,
 };
+pub use clock::{ClocksDiffer, earlier_time};
 pub use connect::{PoolSettings, connect, connect_again, connect_existing, connect_with};
 pub use contract::{
     Acts, Archives, Audits, ByOrders, Carts, Claim, Created, EventLog, ItemTotals, Ledger,

@@ -28,10 +28,14 @@ mod webhooks;
 use std::{str::FromStr, time::Duration};
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use sqlx::{PgPool, Postgres, postgres::PgConnectOptions};
 
 use self::{probe::Probe, session::Plans};
-use crate::{DatabaseReport, Ledger, LedgerError, PoolSettings, migrations, transaction::Transact};
+use crate::{
+    DatabaseReport, Ledger, LedgerError, PoolSettings, convert::timestamp, migrations,
+    transaction::Transact,
+};
 pub(crate) use doubt::raise as doubt_connections;
 pub(crate) use full_disk::remember as remember_full_disk;
 
@@ -201,6 +205,14 @@ impl Ledger for PostgresLedger {
         sqlx::query("SELECT 1").execute(&self.pool).await?;
         Ok(())
     }
+
+    async fn time(&self) -> Result<Timestamp, LedgerError> {
+        let ms = sqlx::query_scalar::<_, i64>(
+            "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint",
+        );
+        timestamp("now", ms.fetch_one(&self.pool).await?)
+    }
+
     async fn check_writable(&self) -> Result<(), LedgerError> {
         self.probe.check().await
     }

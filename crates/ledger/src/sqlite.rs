@@ -28,6 +28,7 @@ use std::{path::Path, str::FromStr, time::Duration};
 
 use async_trait::async_trait;
 use domain::OrderId;
+use jiff::Timestamp;
 use sqlx::{
     Connection, Sqlite, SqlitePool,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
@@ -35,8 +36,11 @@ use sqlx::{
 
 use self::probe::Probe;
 use crate::{
-    DatabaseReport, Ledger, LedgerError, PoolSettings, convert::column, migrations,
-    postgres::reading_connections, transaction::Transact,
+    DatabaseReport, Ledger, LedgerError, PoolSettings,
+    convert::{column, timestamp},
+    migrations,
+    postgres::reading_connections,
+    transaction::Transact,
 };
 
 /// How long a writer waits for the write of another process.
@@ -210,6 +214,13 @@ impl Ledger for SqliteLedger {
     async fn ping(&self) -> Result<(), LedgerError> {
         sqlx::query("SELECT 1").execute(&self.readers).await?;
         Ok(())
+    }
+
+    async fn time(&self) -> Result<Timestamp, LedgerError> {
+        let ms = sqlx::query_scalar::<_, i64>(
+            "SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
+        );
+        timestamp("now", ms.fetch_one(&self.readers).await?)
     }
 
     async fn check_writable(&self) -> Result<(), LedgerError> {

@@ -166,7 +166,9 @@ impl Delivery {
         is_gone: bool,
         event: Option<&Event>,
     ) -> Result<Next, LedgerError> {
-        let now = Timestamp::now();
+        // No clock that is days ahead ends a webhook.
+        let own = (self.publisher.settings.clock)();
+        let now = own.min(self.publisher.ledger.time().await?);
         let since = *self.webhook.failing_since.get_or_insert(now);
         self.webhook.failures = self.webhook.failures.saturating_add(1);
         let settings = &self.publisher.settings;
@@ -185,7 +187,8 @@ impl Delivery {
             self.disabled(&failed.error, event).await?;
             return Ok(Next::End);
         };
-        Ok(Next::Pause(until(next)))
+        let pause = next.duration_since(now);
+        Ok(Next::Pause(Duration::try_from(pause).unwrap_or_default()))
     }
 
     /// The journal belongs to items: the entry stands with the item of the event that failed.

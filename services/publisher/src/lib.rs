@@ -20,7 +20,8 @@ use std::{collections::HashMap, io, sync::Arc, time::Duration};
 
 use events::{Sender, TargetPolicy};
 use futures::future::join_all;
-use ledger::{Ledger, LedgerError, Webhook};
+use jiff::Timestamp;
+use ledger::{ClocksDiffer, Ledger, LedgerError, Webhook, earlier_time};
 use supervision::{ErrorLatch, supervise};
 use tokio::{
     sync::Notify,
@@ -58,6 +59,9 @@ pub struct PublisherSettings {
     pub removal_interval: Duration,
     /// Brokers that get every event, one of a kind at most.
     pub sinks: Vec<SinkSettings>,
+    /// This process's clock. The ledger's is compared with it before events are removed, and before a
+    /// webhook is given up.
+    pub clock: fn() -> Timestamp,
 }
 
 impl Default for PublisherSettings {
@@ -74,8 +78,20 @@ impl Default for PublisherSettings {
             keep: Duration::from_secs(30 * 24 * 3600),
             removal_interval: Duration::from_secs(60),
             sinks: Vec::new(),
+            clock: Timestamp::now,
         }
     }
+}
+
+/// Why an act that cannot be undone was put off. It is retried.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PublisherError {
+    /// A call of the ledger failed.
+    #[error("a ledger operation failed")]
+    Ledger(#[from] LedgerError),
+    /// This process's clock and the ledger's differ so much that one of them is wrong.
+    #[error("the clock of the ledger's server is another one, so no event is removed")]
+    Clock(#[from] ClocksDiffer),
 }
 
 /// State that the tasks of a publisher share.
@@ -221,6 +237,12 @@ impl Publisher {
     pub(crate) async fn stopped_for(&self, grace: Duration) {
         self.stop.cancelled().await;
         tokio::time::sleep(grace).await;
+    }
+
+    /// The earlier of this process's time and the ledger's. An error if they differ by seconds.
+    pub(crate) async fn earlier_time(&self) -> Result<Timestamp, PublisherError> {
+        let own = (self.settings.clock)();
+        Ok(earlier_time(own, self.ledger.time().await?)?)
     }
 
     /// Pauses. Returns whether the publisher stops.

@@ -1,9 +1,7 @@
-//! Removes events that are too old, in steps, so that no transaction is long.
+//! Removes events that are too old, in steps, so that no transaction is long. What is too old is told
+//! by the earlier of two clocks, this process's and the ledger's, which has dated the events.
 
-use jiff::Timestamp;
-use ledger::LedgerError;
-
-use crate::Publisher;
+use crate::{Publisher, PublisherError};
 
 const STEP: usize = 1000;
 
@@ -20,8 +18,12 @@ pub(crate) async fn run(publisher: &Publisher) {
     }
 }
 
-async fn remove(publisher: &Publisher) -> Result<(), LedgerError> {
-    let Ok(before) = Timestamp::now().checked_sub(publisher.settings.keep) else {
+async fn remove(publisher: &Publisher) -> Result<(), PublisherError> {
+    let Ok(before) = publisher
+        .earlier_time()
+        .await?
+        .checked_sub(publisher.settings.keep)
+    else {
         return Ok(());
     };
     while !publisher.stop.is_cancelled() {

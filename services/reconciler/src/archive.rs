@@ -12,7 +12,7 @@ use domain::{ItemId, ItemState};
 use jiff::{SignedDuration, Timestamp};
 use ledger::LiveItem;
 
-use crate::{Reconciler, ReconcilerError};
+use crate::{Reconciler, ReconcilerError, clock};
 
 /// Name in the journal of items that are archived without a request.
 const ACTOR: &str = "reconciler";
@@ -33,6 +33,19 @@ pub(crate) fn actor(
     let after = SignedDuration::try_from(archive_after?).ok()?;
     let is_due = now.duration_since(item.closed_at?) >= after;
     is_due.then(|| ACTOR.to_owned())
+}
+
+/// Whether the item is to be archived by the earliest of all clocks. An admin's request needs no
+/// clock. An error if the clocks differ by seconds: an archive is final.
+pub(crate) async fn is_due(
+    reconciler: &Reconciler,
+    item: &LiveItem,
+) -> Result<bool, ReconcilerError> {
+    if item.archive_by.is_some() {
+        return Ok(true);
+    }
+    let now = clock::earliest(reconciler).await?;
+    Ok(actor(item, reconciler.settings.archive_after, now).is_some())
 }
 
 /// Archives the item under its lock. Returns what stands against it; nothing if it is archived.

@@ -1,18 +1,15 @@
-//! The time by which holds end.
+//! The time by which holds end and items are archived.
 //!
 //! Redis sets the end of a hold by its own clock. A reconciler whose clock runs ahead would end holds
 //! while their buyers are paying. So it compares the two clocks, uses the earlier time, and ends
-//! nothing while they differ by seconds.
-
-use std::time::Duration;
+//! nothing while they differ by seconds. The ledger dates the end of an item, so its clock counts for
+//! the archive as well.
 
 use domain::SafetyCheck;
 use jiff::Timestamp;
+use ledger::{ClocksDiffer, earlier_time};
 
 use crate::{Reconciler, ReconcilerError};
-
-/// Servers that synchronize their clocks differ by milliseconds. Above this, one of them is wrong.
-const DIFFERENCE_MAX: Duration = Duration::from_secs(5);
 
 /// The earlier of this process's time and Redis's. An error if they differ too much.
 pub(crate) async fn now(reconciler: &Reconciler) -> Result<Timestamp, ReconcilerError> {
@@ -23,40 +20,15 @@ pub(crate) async fn now(reconciler: &Reconciler) -> Result<Timestamp, Reconciler
     let store = reconciler.stock.time().await?;
     let difference = own.duration_since(store);
     metrics::gauge!("stockade_clock_difference_seconds").set(difference.as_secs_f64());
-    earlier(own, store)
+    earlier_time(own, store)
+        .map_err(|ClocksDiffer { ahead_seconds }| ReconcilerError::Clock { ahead_seconds })
 }
 
-fn earlier(own: Timestamp, store: Timestamp) -> Result<Timestamp, ReconcilerError> {
-    let difference = own.duration_since(store);
-    if difference.unsigned_abs() > DIFFERENCE_MAX {
-        return Err(ReconcilerError::Clock {
-            ahead_seconds: difference.as_secs(),
-        });
-    }
-    Ok(own.min(store))
-}
-
-#[cfg(test)]
-mod tests {
-    use jiff::{SignedDuration, Timestamp};
-
-    use super::earlier;
-    use crate::ReconcilerError;
-
-    #[test]
-    fn the_earlier_time_counts_until_the_clocks_differ_by_seconds() {
-        let store = Timestamp::from_second(1_700_000_000).unwrap();
-        let at = |ms| store + SignedDuration::from_millis(ms);
-        assert_eq!(earlier(at(4_000), store).unwrap(), store);
-        assert_eq!(earlier(at(-4_000), store).unwrap(), at(-4_000));
-        for (ms, expected) in [(900_000, 900), (-900_000, -900), (5_001, 5), (-5_001, -5)] {
-            assert!(
-                matches!(
-                    earlier(at(ms), store),
-                    Err(ReconcilerError::Clock { ahead_seconds }) if ahead_seconds == expected
-                ),
-                "{ms}"
-            );
-        }
-    }
+/// The earliest of this process's time, Redis's and the ledger's. An error if one of the two differs
+/// too much from ours.
+pub(crate) async fn earliest(reconciler: &Reconciler) -> Result<Timestamp, ReconcilerError> {
+    let by_redis = now(reconciler).await?;
+    let own = (reconciler.settings.clock)();
+    let by_ledger = earlier_time(own, reconciler.ledger.time().await?)?;
+    Ok(by_redis.min(by_ledger))
 }

@@ -90,7 +90,8 @@ pub struct ReconcilerSettings {
     pub close_delay: Duration,
     /// How long after its end a closed and settled item is archived. `None`: only on request.
     pub archive_after: Option<Duration>,
-    /// This process's clock. Redis's is compared with it before a hold ends or an item is closed.
+    /// This process's clock. Redis's is compared with it before a hold ends or an item is closed, and
+    /// that of the ledger, too, before an item is archived by itself.
     pub clock: fn() -> Timestamp,
     /// Gets the item locks that the reconciler takes.
     pub locks: Arc<LockLog>,
@@ -147,6 +148,9 @@ pub enum ReconcilerError {
         /// Seconds by which this process's clock is ahead.
         ahead_seconds: i64,
     },
+    /// This process's clock and the ledger's differ so much that one of them is wrong.
+    #[error("the clock of the ledger's server is another one, so no item is archived")]
+    LedgerClock(#[from] ledger::ClocksDiffer),
 }
 
 impl ReconcilerError {

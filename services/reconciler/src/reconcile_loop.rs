@@ -358,7 +358,13 @@ async fn reconcile(
     }
     match end {
         End::Close => close::close(reconciler, id).await,
-        End::Archive(actor) => archive_item(reconciler, id, actor, watched).await,
+        End::Archive(actor) => {
+            watched.archive.last = Some(Instant::now());
+            match archive::is_due(reconciler, item).await? {
+                true => archive_item(reconciler, id, actor, watched).await,
+                false => Ok(()),
+            }
+        }
         End::None | End::RemoveKeys => Ok(()),
     }
 }

@@ -31,9 +31,9 @@ impl Engine {
     ) -> Result<PurgeRequested, EngineError> {
         let retention =
             SignedDuration::try_from(self.settings.purge_retention).unwrap_or(SignedDuration::MAX);
-        let archived_before = Timestamp::now()
-            .checked_sub(retention)
-            .unwrap_or(Timestamp::MIN);
+        // A clock that runs ahead deletes nothing early: the ledger has dated the archive.
+        let now = Timestamp::now().min(self.ledger.time().await?);
+        let archived_before = now.checked_sub(retention).unwrap_or(Timestamp::MIN);
         let requested = self.ledger.request_purge(id, archived_before, actor);
         Ok(match requested.await.map_err(EngineError::of_change)? {
             PurgeRequest::Noted => PurgeRequested::Pending,

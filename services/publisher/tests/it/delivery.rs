@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use events::TargetPolicy;
+use jiff::{SignedDuration, Timestamp};
 use ledger::{EventCursor, Events};
 use publisher::PublisherSettings;
 use testkit::{eventually, eventually_some, on_both_databases};
@@ -25,6 +26,8 @@ on_both_databases!(crate::env::run:
     a_receiver_that_is_gone_is_disabled,
     a_private_address_is_refused_at_the_delivery_too,
     a_receiver_without_tls_gets_nothing_at_an_https_url,
+    a_publisher_with_a_wrong_clock_removes_no_event,
+    a_publisher_with_a_wrong_clock_ends_no_webhook,
     old_events_are_removed,
 );
 
@@ -300,6 +303,60 @@ async fn a_receiver_without_tls_gets_nothing_at_an_https_url(env: Arc<TestEnv>) 
         "{error}"
     );
     assert!(receiver.received().is_empty());
+}
+
+/// Publishers whose clocks are wrong: by the first one all is ten minutes too old, and by the second one
+/// nothing is.
+fn wrong_clocks() -> [PublisherSettings; 2] {
+    let ahead = PublisherSettings {
+        keep: Duration::from_secs(600),
+        give_up_after: Duration::from_secs(600),
+        removal_interval: Duration::from_millis(1),
+        clock: || Timestamp::now() + SignedDuration::from_mins(15),
+        ..settings()
+    };
+    let behind = PublisherSettings {
+        keep: Duration::ZERO,
+        clock: || Timestamp::now() - SignedDuration::from_secs(10),
+        ..ahead.clone()
+    };
+    [ahead, behind]
+}
+
+async fn a_publisher_with_a_wrong_clock_removes_no_event(env: Arc<TestEnv>) {
+    let receiver = Receiver::start().await;
+    env.webhook(&receiver, &[]).await;
+    let item = env.create("vase").await;
+    let mut events = 1;
+    for wrong in wrong_clocks() {
+        let publisher = env.publish(wrong).await;
+        env.change(&item, 20).await;
+        events += 20;
+        // The receiver has all of them, so only their age keeps them.
+        let ids = env.ids(&item, events).await;
+        env.has(&receiver, &ids).await;
+        // A publisher that removed events would do so every millisecond.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        publisher.stop().await;
+        assert_eq!(env.ids(&item, events).await, ids);
+    }
+}
+
+async fn a_publisher_with_a_wrong_clock_ends_no_webhook(env: Arc<TestEnv>) {
+    let receiver = Receiver::start().await;
+    receiver.then(vec![Behaviour::Answer(500); 100_000]);
+    let webhook = env.webhook(&receiver, &[]).await;
+    env.create("vase").await;
+    for wrong in wrong_clocks() {
+        let before = env.state_of(webhook).await.failures;
+        let publisher = env.publish(wrong).await;
+        eventually("ten failed attempts", async || {
+            env.state_of(webhook).await.failures >= before + 10
+        })
+        .await;
+        publisher.stop().await;
+        assert_eq!(env.state_of(webhook).await.disabled_at, None);
+    }
 }
 
 async fn old_events_are_removed(env: Arc<TestEnv>) {

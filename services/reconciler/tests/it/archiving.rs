@@ -5,12 +5,13 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use audit::Archivable;
 use domain::{Item, ItemState, OrderState, TransferId};
+use jiff::{SignedDuration, Timestamp};
 use ledger::{Changed, Erased, ItemChange, LedgerError, StockChange, StockPart};
 use reconciler::{Archived, ReconcilerSettings, archive_once};
 use stock::{Opened, StateSet, StockError};
 use testkit::{Sale, TestEnv, buyer, eventually, on_both_databases, shared_lock};
 
-use crate::env::quick;
+use crate::{env::quick, unresponsive::UnresponsiveLedger};
 
 on_both_databases!(crate::env::run:
     an_archived_item_has_a_final_audit_and_no_keys,
@@ -18,6 +19,7 @@ on_both_databases!(crate::env::run:
     an_interrupted_archive_is_finished_by_the_next_reconciler,
     nothing_brings_the_stock_of_an_archived_item_back,
     an_item_is_archived_by_itself_after_the_configured_time,
+    a_reconciler_with_a_wrong_clock_archives_nothing_by_itself,
     reopening_an_item_withdraws_the_request_for_its_archive,
     a_refund_of_an_archived_item_returns_in_the_ledger_alone,
     an_item_that_changes_after_its_audit_is_not_archived,
@@ -294,6 +296,39 @@ async fn an_item_is_archived_by_itself_after_the_configured_time(env: &Arc<TestE
     .await;
     assert_eq!(sale.journal("archive").await[0].entry.actor, "reconciler");
     assert_eq!(current(&other).await.state, ItemState::Open);
+}
+
+async fn a_reconciler_with_a_wrong_clock_archives_nothing_by_itself(env: &Arc<TestEnv>) {
+    env.record().await;
+    let sale = sold(env).await;
+    let after = |archive_after, clock| ReconcilerSettings {
+        archive_after: Some(archive_after),
+        clock,
+        ..quick()
+    };
+    // By this clock the item is due at once, and by the stores' in ten minutes.
+    let ahead = || Timestamp::now() + SignedDuration::from_mins(15);
+    let ledger = UnresponsiveLedger::that_counts(env.ledger().await);
+    let settings = after(Duration::from_secs(600), ahead);
+    env.reconcile_on(Arc::clone(&ledger) as _, settings).await;
+    // Due by all clocks, but they differ: one of them is wrong, and an archive is final.
+    let behind = || Timestamp::now() - SignedDuration::from_secs(10);
+    let soon = Duration::from_millis(1);
+    let other = UnresponsiveLedger::that_counts(env.ledger().await);
+    env.reconcile_on(Arc::clone(&other) as _, after(soon, behind))
+        .await;
+    // The first attempts, and those after the pause between two.
+    ledger.more_rounds(100).await;
+    other.more_rounds(150).await;
+    assert_eq!(current(&sale).await.state, ItemState::Closed);
+    assert!(sale.journal("archive").await.is_empty());
+    // An admin's request needs no clock.
+    sale.ledger
+        .request_archive(&sale.item.id, None, "eve")
+        .await
+        .unwrap();
+    eventually("the archive", async || has_only_tombstones(&sale).await).await;
+    assert_eq!(sale.journal("archive").await[0].entry.actor, "eve");
 }
 
 async fn reopening_an_item_withdraws_the_request_for_its_archive(env: &Arc<TestEnv>) {

@@ -777,6 +777,10 @@ impl Ledger for UnresponsiveLedger {
         self.ledger.ping().await
     }
 
+    async fn time(&self) -> Result<Timestamp, LedgerError> {
+        self.ledger.time().await
+    }
+
     async fn check_writable(&self) -> Result<(), LedgerError> {
         self.ledger.check_writable().await
     }

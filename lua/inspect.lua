@@ -9,7 +9,7 @@
 --      4 outbox      stream  the entries not yet recorded
 --      5 spillovers  zset    pending spillovers
 -- ARGV 1 from  an outbox id: also list the entries from there on, inclusive; `-`: from the
---              beginning; ``: list none
+--              beginning; `+`: list none; ``: list none, and name no history
 --      2 at_most  entries to list; the others up to `last` are to be read behind them
 -- Returns {'missing'} | {'ok', name, value, ...}, the names in any order:
 --         available, state, epoch, last, limit, opens_ms, closes_ms, fence: as they are stored;

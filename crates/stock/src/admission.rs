@@ -27,6 +27,7 @@ use arc_swap::ArcSwapOption;
 use domain::EntryId;
 use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore};
 
+use crate::checked::Checked;
 pub(crate) use buyers::Buyers;
 use buyers::Known;
 
@@ -72,6 +73,9 @@ pub(crate) struct SoldOut {
     /// The buyers who hold units or have released some. `None`: the item is empty but must not be
     /// called sold out, because it is not open.
     pub buyers: Option<Arc<Buyers>>,
+    /// What the homes were checked in when the buyers were read. `None`: a home may have lost what it
+    /// had declined, so no buyer is known to be a stranger.
+    pub checked: Option<Arc<Checked>>,
 }
 
 impl SoldOut {
@@ -84,7 +88,13 @@ impl SoldOut {
             as_of,
             marks,
             buyers,
+            checked: Some(Arc::default()),
         }
+    }
+
+    /// The same, with what the homes were checked in.
+    pub(crate) fn checked_in(self, checked: Option<Arc<Checked>>) -> Self {
+        Self { checked, ..self }
     }
 }
 
@@ -116,7 +126,9 @@ pub(crate) enum Admitted {
     Enter(Permit),
     SoldOut,
     /// Nothing is left, and it is not known whether the buyer has something: look the buyer up.
-    LookUp(Arc<Buyers>),
+    LookUp(Arc<SoldOut>),
+    /// Nothing is left, and home may have lost what it knew of the buyer.
+    Unproven,
     /// A new snapshot is needed; then try again.
     Refresh,
 }
@@ -195,7 +207,7 @@ impl Admission {
         let sold_out = (self.left().total == 0)
             .then(|| self.fresh_cache())
             .flatten();
-        sold_out.is_some_and(|sold_out| sold_out.buyers.is_some())
+        sold_out.is_some_and(|sold_out| sold_out.checked.is_some() && sold_out.buyers.is_some())
     }
 
     /// `None`: wait.
@@ -221,13 +233,16 @@ impl Admission {
         match self.fresh_cache() {
             None => Admitted::Refresh,
             Some(sold_out) => {
+                if sold_out.checked.is_none() {
+                    return Admitted::Unproven;
+                }
                 let Some(buyers) = &sold_out.buyers else {
                     return Admitted::Enter(self.enter(units));
                 };
                 match buyers.look_up(buyer) {
                     Known::Buyer => Admitted::Enter(self.enter(units)),
                     Known::Stranger => Admitted::SoldOut,
-                    Known::Unknown => Admitted::LookUp(Arc::clone(buyers)),
+                    Known::Unknown => Admitted::LookUp(Arc::clone(&sold_out)),
                 }
             }
         }

@@ -30,7 +30,7 @@ use crate::{
     batcher::Batcher,
     decision::Decision,
     keys::Keys,
-    request::Reservation,
+    request::{Outcome, Reservation},
     script::{Inspection, InspectionEntries, Transport},
     shared::Shared,
     snapshot,
@@ -149,8 +149,8 @@ impl ItemStock {
         self.segments[home..].iter().chain(&self.segments[..home])
     }
 
-    /// Admits the order (`Some`), or sheds it by the sold-out cache (`None`).
-    async fn admit(&self, reservation: &Reservation) -> Option<Permit> {
+    /// Admits the order, or says how it is refused by the sold-out cache.
+    async fn admit(&self, reservation: &Reservation) -> Result<Permit, Outcome> {
         let buyer = reservation.buyer.stable_hash();
         let units = u64::from(reservation.quantity.get());
         for _ in 0..SNAPSHOTS_MAX {
@@ -160,18 +160,28 @@ impl ItemStock {
                 consolidate::wait(self, units, reservation.within).await;
             }
             match self.admission.admit(buyer, units).await {
-                Admitted::Enter(permit) => return Some(permit),
+                Admitted::Enter(permit) => return Ok(permit),
                 Admitted::SoldOut => {
                     self.shed_orders.increment(1);
-                    return None;
+                    return Err(Outcome::Shed);
                 }
-                Admitted::LookUp(buyers) => {
-                    if self.may_be_repeating(&reservation.buyer).await {
-                        return Some(self.admission.enter(units));
-                    }
-                    buyers.note_stranger(buyer);
+                Admitted::LookUp(sold_out) => {
+                    // Boxed: this is rare, and would enlarge the future of every order.
+                    let is_stranger = Box::pin(self.is_stranger(&reservation.buyer, &sold_out));
+                    let refused = match is_stranger.await {
+                        Some(true) => Outcome::Shed,
+                        Some(false) => return Ok(self.admission.enter(units)),
+                        None => Outcome::Shed.maybe_lost(),
+                    };
                     self.shed_orders.increment(1);
-                    return None;
+                    return Err(refused);
+                }
+                Admitted::Unproven => {
+                    if self.may_be_repeating(&reservation.buyer).await {
+                        return Ok(self.admission.enter(units));
+                    }
+                    self.shed_orders.increment(1);
+                    return Err(Outcome::Shed.maybe_lost());
                 }
                 Admitted::Refresh => {
                     let runtime = &self.shared.runtime;
@@ -188,7 +198,33 @@ impl ItemStock {
             }
         }
         // Unknown. The order proceeds; if Redis fails, the attempts handle its errors.
-        Some(self.admission.enter(units))
+        Ok(self.admission.enter(units))
+    }
+
+    /// Whether the buyer has nothing at home, and never had. `None`: home knows nothing of the buyer,
+    /// and may have lost it.
+    async fn is_stranger(&self, buyer: &BuyerId, sold_out: &SoldOut) -> Option<bool> {
+        if self.may_be_repeating(buyer).await {
+            return Some(false);
+        }
+        let checked = sold_out.checked.as_ref()?;
+        if self.segments.len() > 1 && !self.is_still_checked(buyer, checked).await {
+            return None;
+        }
+        if let Some(buyers) = &sold_out.buyers {
+            buyers.note_stranger(buyer.stable_hash());
+        }
+        Some(true)
+    }
+
+    /// Whether a segment has taken the order. Each of them is asked.
+    pub async fn is_taken(&self, order: OrderId) -> Result<bool, StockError> {
+        let asked = self.segments.iter();
+        let asked = asked.map(|segment| self.decision_at(segment, order));
+        let decisions = join_all(asked).await.into_iter();
+        let decisions: Vec<_> = decisions.collect::<Result<_, _>>()?;
+        let mut decisions = decisions.iter();
+        Ok(decisions.any(|decision| matches!(decision, Some(Decision::Taken { .. }))))
     }
 
     /// Whether one buyer may hold so many units. An order above the limit goes to its home segment,
@@ -217,6 +253,7 @@ impl ItemStock {
             begun: as_of,
             segments,
             free_at_most,
+            checked,
         } = &*survey;
         if survey.has_together(1) {
             return Ok(None);
@@ -232,16 +269,27 @@ impl ItemStock {
         if *free_at_most != Some(0) && SafetyCheck::SoldOutProof.is_enabled() {
             return Ok(None);
         }
-        let buyers = match before {
-            Some(before) if before.marks == marks && before.buyers.is_some() => {
-                before.buyers.clone()
-            }
-            _ => Some(self.buyers_at(segments).await?),
+        let Some(checked) = checked else {
+            let unproven = SoldOut::new(as_of, marks, None);
+            return Ok(Some(unproven.checked_in(None)));
         };
-        if let Some(buyers) = &buyers {
-            self.read_buyers_in_background(buyers);
-        }
-        Ok(Some(SoldOut::new(as_of, marks, buyers)))
+        let same = before
+            .filter(|before| before.marks == marks && before.checked.as_ref() == Some(checked));
+        let buyers = match same.and_then(|before| before.buyers.clone()) {
+            Some(buyers) => Some(buyers),
+            None => self.buyers_while_checked(segments, checked).await?,
+        };
+        let Some(buyers) = buyers else {
+            // A transfer or a repair came in between: the next snapshot tells.
+            if self.surveys.checked().is_some() {
+                return Ok(None);
+            }
+            let unproven = SoldOut::new(as_of, marks, None);
+            return Ok(Some(unproven.checked_in(None)));
+        };
+        self.read_buyers_in_background(&buyers, Arc::clone(checked));
+        let sold_out = SoldOut::new(as_of, marks, Some(buyers));
+        Ok(Some(sold_out.checked_in(Some(Arc::clone(checked)))))
     }
 
     fn is_open(&self, segments: &[Inspection]) -> bool {
@@ -302,13 +350,15 @@ impl ItemStock {
 
     /// The same, and whether a segment knows the order at all. If it is an order of `buyer` or of no
     /// other, one segment is asked for an order that does not exist: the buyer's home decides it first,
-    /// and knows it for as long as any other segment does. Without a buyer all are asked.
+    /// and knows it for as long as any other segment does, unless a failover lost what it had declined.
+    /// Without a buyer all are asked.
     pub async fn find(&self, order: OrderId, buyer: Option<&BuyerId>) -> Result<Found, StockError> {
         if let Some(buyer) = buyer
             && let Some(home) = self.ring(buyer).next()
         {
             match self.decision_at(home, order).await? {
-                None => return Ok(Found::Nowhere),
+                None if self.is_unknown(home, order, buyer).await? => return Ok(Found::Nowhere),
+                None => {}
                 Some(Decision::Taken { .. }) => return self.found_at(home, order).await,
                 Some(Decision::Elsewhere { segment, .. }) => {
                     return match self.segments.get(usize::from(segment)) {
@@ -330,6 +380,36 @@ impl ItemStock {
             }
         }
         Ok(Found::Nowhere)
+    }
+
+    /// Whether the home knows nothing of the order, and has lost nothing: it was checked before and
+    /// after it was asked, and no repair came in between.
+    async fn is_unknown(
+        &self,
+        home: &Segment,
+        order: OrderId,
+        buyer: &BuyerId,
+    ) -> Result<bool, StockError> {
+        if self.segments.len() == 1 {
+            return Ok(true);
+        }
+        let mut before = self.surveys.checked();
+        // A transfer may have come in between: the next snapshot tells.
+        for _ in 0..2 {
+            if before.is_none() {
+                before = self.checked_now().await;
+            }
+            let Some(checked) = before.take() else {
+                return Ok(false);
+            };
+            if self.decision_at(home, order).await?.is_some() {
+                return Ok(false);
+            }
+            if self.is_still_checked(buyer, &checked).await {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     async fn found_at(&self, segment: &Segment, order: OrderId) -> Result<Found, StockError> {

@@ -32,6 +32,7 @@
 
 mod admission;
 mod batcher;
+mod checked;
 mod checkpoint;
 mod clock;
 pub mod connection;

@@ -72,12 +72,26 @@ pub enum Outcome {
     Shed,
     /// A segment gave units, but the ledger could not cover them. Nothing was taken.
     Rejected,
+    /// It would be refused like this, without a record. But a failover may have lost what its home had
+    /// declined: another segment, or the ledger, may have the order.
+    MaybeLost {
+        /// The refusal, if neither has it.
+        refused: Box<Outcome>,
+    },
 }
 
 impl Outcome {
     /// Whether no unit is left for this order, by a segment or by the cache.
     pub fn is_sold_out(&self) -> bool {
-        matches!(self, Self::SoldOut | Self::Shed)
+        match self {
+            Self::MaybeLost { refused } => refused.is_sold_out(),
+            outcome => matches!(outcome, Self::SoldOut | Self::Shed),
+        }
+    }
+
+    pub(crate) fn maybe_lost(self) -> Self {
+        let refused = Box::new(self);
+        Self::MaybeLost { refused }
     }
 
     fn held(expires_ms: i64, replayed: bool, recorded: bool) -> Self {

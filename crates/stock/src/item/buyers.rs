@@ -4,7 +4,11 @@
 //! that comes back and is bought again changes them: then each buyer is looked up, once, and all are
 //! read in the background, at most once in [`READ_INTERVAL`].
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use domain::BuyerId;
 use futures::future::try_join_all;
@@ -14,10 +18,12 @@ use super::ItemStock;
 use crate::{
     StockError,
     admission::Buyers,
+    checked::Checked,
     keys::{Keys, RELEASED_MARK},
     reply::ReplyReader,
-    script::Inspection,
+    script::{Inspection, InspectionEntries},
     shared::Shared,
+    snapshot,
 };
 
 /// So many buyers are read at once.
@@ -46,16 +52,36 @@ impl ItemStock {
         Ok(Arc::default())
     }
 
+    /// The same, if every home is still checked afterwards as it was in the snapshots.
+    pub(super) async fn buyers_while_checked(
+        &self,
+        segments: &[Inspection],
+        checked: &Arc<Checked>,
+    ) -> Result<Option<Arc<Buyers>>, StockError> {
+        let buyers = self.buyers_at(segments).await?;
+        if buyers.is_complete() && segments.len() > 1 {
+            let after = self.survey(Instant::now()).await?;
+            return Ok((after.checked.as_ref() == Some(checked)).then_some(buyers));
+        }
+        Ok(Some(buyers))
+    }
+
     /// Reads all buyers in the background, unless that was done a moment ago. The result counts as
     /// long as the sold-out cache has these buyers: until the segments change.
-    pub(super) fn read_buyers_in_background(&self, buyers: &Arc<Buyers>) {
+    ///
+    /// A failover during the read may lose some of them, so the homes must be `checked` as before.
+    pub(super) fn read_buyers_in_background(&self, buyers: &Arc<Buyers>, checked: Arc<Checked>) {
         if buyers.is_complete() || !self.background_read.is_due(READ_INTERVAL) {
             return;
         }
         let (shared, keys) = (Arc::clone(&self.shared), self.all_keys());
         let buyers = Arc::downgrade(buyers);
         self.shared.runtime.spawn_detached(async move {
-            let all = read_all(&shared, keys, BACKGROUND_PAUSE).await;
+            let all = read_all(&shared, keys.clone(), BACKGROUND_PAUSE).await;
+            let all = match all {
+                Ok(_) if !are_checked(&shared, &keys, &checked).await => return,
+                all => all,
+            };
             match (all, buyers.upgrade()) {
                 (Ok(all), Some(buyers)) => buyers.complete(all),
                 (Err(error), _) => tracing::debug!(%error, "could not read an item's buyers"),
@@ -71,6 +97,17 @@ impl ItemStock {
             .iter()
             .map(|segment| Arc::clone(&segment.keys));
         keys.collect()
+    }
+
+    /// Whether the buyer's home is still checked as it was when the cache was filled.
+    pub(super) async fn is_still_checked(&self, buyer: &BuyerId, checked: &Checked) -> bool {
+        let Some(home) = self.ring(buyer).next() else {
+            return false;
+        };
+        let entries = InspectionEntries::History;
+        let inspected = self.inspect_segment(home, entries);
+        let inspected = self.shared.runtime.host(inspected).await;
+        inspected.is_ok_and(|home| checked.has(home.segment.segment, &home))
     }
 
     /// Whether the buyer holds units or has released some. Also `true` if the home segment does not
@@ -89,6 +126,16 @@ impl ItemStock {
             self.shared.runtime.host(self.shared.bulk.query(&cmd)).await;
         !matches!(reply, Ok([None, None, Some(_)]))
     }
+}
+
+async fn are_checked(shared: &Shared, segments: &[Arc<Keys>], checked: &Checked) -> bool {
+    let inspections = segments.iter().map(async |keys| {
+        let entries = InspectionEntries::History;
+        let inspection = snapshot::take(&shared.connection, keys, entries).await?;
+        Ok::<_, StockError>(checked.has(keys.segment.segment, &inspection))
+    });
+    let all = try_join_all(inspections).await;
+    all.is_ok_and(|all| all.into_iter().all(|is_checked| is_checked))
 }
 
 /// Stable hashes of all buyers who hold units, have a pending spillover, or have released units.

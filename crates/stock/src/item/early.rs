@@ -72,7 +72,8 @@ impl ItemStock {
         // If they cannot be read, the next order is refused by Redis too.
         if let Ok(survey) = self.survey(Instant::now()).await
             && let Some(gate) = self.common_gate(&survey)
-            && let Ok(buyers) = self.buyers_at(&survey.segments).await
+            && let Some(checked) = &survey.checked
+            && let Ok(Some(buyers)) = self.buyers_while_checked(&survey.segments, checked).await
         {
             let seen = Seen {
                 as_of: survey.begun,

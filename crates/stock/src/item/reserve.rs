@@ -29,10 +29,11 @@ use crate::{
     StockError,
     admission::Permit,
     batcher::{Batch, Batcher},
+    checked::Checked,
     decision::Decision,
     replies::ReplySender,
     request::{
-        Acknowledge, FinishRequest, Outcome, PackedOrder, Reply, Reservation, ReserveRequest,
+        Acknowledge, FinishRequest, Gate, Outcome, PackedOrder, Reply, Reservation, ReserveRequest,
         SpilloverEnd,
     },
 };
@@ -73,16 +74,53 @@ impl ItemStock {
         if let Some(gate) = self.refused_early(&reservation.buyer) {
             return Ok(Reply::NotOpen(gate).into_outcome(reservation.quantity));
         }
-        let Some(permit) = self.admit(reservation).await else {
-            return Ok(Outcome::Shed);
+        let permit = match self.admit(reservation).await {
+            Ok(permit) => permit,
+            Err(refused) => return Ok(refused),
         };
+        let checked = self.surveys.checked();
         let caller = Caller::Waits(Some(permit));
-        let reply = self.reserve(reservation, begun, caller).await?;
-        if let Reply::NotOpen(gate) = &reply {
+        match self.reserve(reservation, begun, caller).await? {
             // Boxed: this is rare, and would enlarge the future of every order.
-            Box::pin(self.shared.runtime.host(self.note_early(gate))).await;
+            Reply::NotOpen(gate) => Box::pin(self.not_open(reservation, gate, checked)).await,
+            reply => Ok(reply.into_outcome(reservation.quantity)),
         }
-        Ok(reply.into_outcome(reservation.quantity))
+    }
+
+    /// What home's reply means that the item does not sell, and that home does not know the order. Home
+    /// may have lost it, unless it was checked, as now, `before` it was asked.
+    async fn not_open(
+        &self,
+        reservation: &Reservation,
+        mut gate: Gate,
+        mut before: Option<Arc<Checked>>,
+    ) -> Result<Outcome, StockError> {
+        self.shared.runtime.host(self.note_early(&gate)).await;
+        let refused = |gate| Reply::NotOpen(gate).into_outcome(reservation.quantity);
+        if self.segments.len() == 1 {
+            return Ok(refused(gate));
+        }
+        if before.is_none() {
+            before = self.checked_now().await;
+            if before.is_none() {
+                return Ok(refused(gate).maybe_lost());
+            }
+            let caller = Caller::Waits(None);
+            match self.reserve(reservation, Instant::now(), caller).await? {
+                Reply::NotOpen(again) => gate = again,
+                reply => return Ok(reply.into_outcome(reservation.quantity)),
+            }
+        }
+        match self.checked_now().await {
+            after if after == before => Ok(refused(gate)),
+            _ => Ok(refused(gate).maybe_lost()),
+        }
+    }
+
+    /// What the homes are checked in by now. `None`: one is not, or could not be read.
+    pub(super) async fn checked_now(&self) -> Option<Arc<Checked>> {
+        let survey = self.survey(std::time::Instant::now()).await.ok()?;
+        survey.checked.clone()
     }
 
     /// The same for an order that has been admitted before, and that no caller waits for. It begins

@@ -7,20 +7,30 @@
 //! together had no more free units than the first one shows. `lab/models/tests/it/stock/truth.rs` checks it.
 //!
 //! All orders of a process share the snapshots: however many are refused, each of them costs one.
+//!
+//! A snapshot also tells whether each home knows what it has declined: its mark is its server's history
+//! (`lua/mark_checked.lua`). A failover begins another history, and until the reconciler's home check has
+//! set the mark, home may know nothing of an order that another segment has. So a buyer counts as a
+//! stranger only if home was *checked* in the same history before and after home was asked, and no
+//! repair came in between: a repair raises the fence. `lab/models/tests/it/stock/forgotten.rs` checks it.
 
 use std::{sync::Arc, time::Instant};
 
+use arc_swap::ArcSwapOption;
 use tokio::sync::Mutex;
 
 use super::ItemStock;
 use crate::{
     StockError,
+    checked::Checked,
     request::Gate,
     script::{Inspection, InspectionEntries},
 };
 
 /// A snapshot of all segments.
 pub(super) struct Survey {
+    /// What the homes were checked in. `None`: one of them may have lost what it had declined.
+    pub checked: Option<Arc<Checked>>,
     /// When it began.
     pub begun: Instant,
     pub segments: Vec<Inspection>,
@@ -32,7 +42,17 @@ pub(super) struct Survey {
 /// The last snapshot. The lock is held while one is taken, so that one order takes it and the others
 /// wait.
 #[derive(Default)]
-pub(super) struct Surveys(Mutex<Option<Arc<Survey>>>);
+pub(super) struct Surveys {
+    last: Mutex<Option<Arc<Survey>>>,
+    /// What the homes were checked in, by the last snapshot.
+    checked: ArcSwapOption<Checked>,
+}
+
+impl Surveys {
+    pub(super) fn checked(&self) -> Option<Arc<Checked>> {
+        self.checked.load_full()
+    }
+}
 
 impl Survey {
     /// Why the item does not sell at `now_ms`, if any segment says so.
@@ -66,12 +86,16 @@ impl Survey {
 impl ItemStock {
     /// A snapshot that began at `since` or later, possibly that of another order.
     pub(super) async fn survey(&self, since: Instant) -> Result<Arc<Survey>, StockError> {
-        let mut last = self.surveys.0.lock().await;
+        let mut last = self.surveys.last.lock().await;
         if let Some(survey) = last.as_ref().filter(|survey| survey.begun >= since) {
             return Ok(Arc::clone(survey));
         }
         let begun = Instant::now();
-        let inspected = self.inspect(InspectionEntries::None);
+        let entries = match self.segments.len() {
+            1 => InspectionEntries::None,
+            _ => InspectionEntries::History,
+        };
+        let inspected = self.inspect(entries);
         let segments = self.shared.runtime.host(inspected).await?;
         self.limit.refresh(&segments);
         for segment in &segments {
@@ -82,7 +106,10 @@ impl ItemStock {
             [only] => is_sound(only).then(|| free(only)),
             all => last.as_ref().and_then(|last| proof(&last.segments, all)),
         };
+        let checked = Checked::of(&segments).map(Arc::new);
+        self.surveys.checked.store(checked.clone());
         let survey = Arc::new(Survey {
+            checked,
             begun,
             segments,
             free_at_most,

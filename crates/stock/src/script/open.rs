@@ -145,10 +145,10 @@ pub struct Inspection {
     /// after a loss.
     pub whole: bool,
     /// The server's history, its replication id: a failover and a restart begin another one. Empty
-    /// if no entries were requested.
+    /// with [`InspectionEntries::None`].
     pub history: String,
-    /// The history in which home's decisions were last found complete. Empty without a mark, and if
-    /// no entries were requested.
+    /// The history in which home's decisions were last found complete. Empty without a mark, and
+    /// with [`InspectionEntries::None`].
     pub checked: String,
     /// The entries that were requested, up to `last`.
     pub entries: Vec<Entry>,
@@ -240,8 +240,10 @@ const INSPECTION_FIELDS: usize = 20;
 /// Which outbox entries an inspection lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InspectionEntries {
-    /// No entry.
+    /// No entry, and not the server's history either.
     None,
+    /// No entry.
+    History,
     /// Every entry.
     All,
     /// This entry and every later one.
@@ -264,6 +266,7 @@ pub(crate) async fn inspect(
     ];
     let from = match entries {
         InspectionEntries::None => String::new(),
+        InspectionEntries::History => "+".into(),
         InspectionEntries::All => "-".into(),
         InspectionEntries::From(id) => id.to_string(),
     };

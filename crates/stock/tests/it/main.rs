@@ -34,4 +34,5 @@ mod sold_out_cache;
 mod spillovers;
 mod spread;
 mod transitions;
+mod unchecked;
 mod writable;

@@ -304,6 +304,8 @@ impl Engine {
         let reason = match outcome {
             Outcome::Held { .. } => return Ok(Line::Taken),
             Outcome::Released => return Ok(Line::Overtaken),
+            Outcome::MaybeLost { refused } if !refused.is_sold_out() => RefusalReason::NotOpen,
+            Outcome::MaybeLost { .. } => RefusalReason::SoldOut,
             Outcome::Shed | Outcome::Rejected => return Ok(Line::Refused(RefusalReason::SoldOut)),
             Outcome::NotOpen { .. } => return Ok(Line::Refused(RefusalReason::NotOpen)),
             Outcome::SoldOut => RefusalReason::SoldOut,

@@ -200,6 +200,15 @@ impl Engine {
                 .in_ledger(id, quantity, price)
                 .await?
                 .unwrap_or(otherwise),
+            LedgerRead::IfElsewhere { otherwise } => {
+                if let Some(placed) = self.in_ledger(id, quantity, price).await? {
+                    placed
+                } else if self.stock.item(item).is_taken(id).await? {
+                    placed_before(self.wait_for_order(id, 0, until).await?, price, true)
+                } else {
+                    otherwise
+                }
+            }
             LedgerRead::IfChanged { held } => self
                 .ledger
                 .order(id)
@@ -362,6 +371,9 @@ enum LedgerRead {
     /// ledger has, before the repair. Most refused orders are shed in process, so few of them get
     /// this far.
     IfLost { otherwise: Placed },
+    /// The order was refused without a record, and a failover may have lost what its home had declined.
+    /// The ledger or another segment may have it.
+    IfElsewhere { otherwise: Placed },
     /// The order is a repeat, and may have been paid or cancelled since. If the ledger does not
     /// have it, it has not.
     IfChanged { held: Placed },
@@ -386,6 +398,14 @@ fn next_step(
             is_final: false,
         }),
         Outcome::Shed => NextStep::Answer(Placed::Shed),
+        Outcome::MaybeLost { refused } => {
+            match next_step(acknowledge, *refused, id, quantity, item) {
+                NextStep::Answer(otherwise) => {
+                    NextStep::ReadLedger(LedgerRead::IfElsewhere { otherwise })
+                }
+                read => read,
+            }
+        }
         Outcome::Rejected => NextStep::Answer(Placed::SoldOut),
         Outcome::SoldOut => NextStep::ReadLedger(LedgerRead::IfLost {
             otherwise: Placed::SoldOut,

@@ -36,6 +36,7 @@ impl ItemRequests {
     /// Counts what came of it. An outcome that is unknown is none of these.
     pub(crate) fn end(&self, outcome: &Outcome) {
         let ended = match outcome {
+            Outcome::MaybeLost { refused } => return self.end(refused),
             Outcome::Shed => &self.shed,
             Outcome::SoldOut | Outcome::Rejected => &self.sold_out,
             Outcome::BuyerLimitReached => &self.limited,

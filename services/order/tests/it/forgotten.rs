@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use domain::{BuyerId, SegmentKey};
 use reconciler::ReconcilerSettings;
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use stock::InspectionEntries;
 use testbed::RedisSentinel;
 use testkit::eventually;
@@ -55,6 +55,103 @@ async fn homes_are_checked(env: &TestEnv, item: &str) {
         true
     })
     .await;
+}
+
+async fn send_batch(env: &TestEnv, item: &str, buyers: &[String]) -> Vec<Value> {
+    let line = |buyer: &String| json!({ "buyer": buyer, "quantity": 1, "key": "k" });
+    let lines: Vec<_> = buyers.iter().map(line).collect();
+    let request = env.admin(Method::POST, &format!("/v1/items/{item}/orders:batch"));
+    let answer = Answer::of(request.json(&json!({ "orders": lines }))).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.body["results"].as_array().unwrap().clone()
+}
+
+/// The order of a result of a batch. A repeat says so, and is the same order.
+fn order_of(result: &Value) -> (u64, &Value, &Value) {
+    let status = result["status"].as_u64().unwrap();
+    (status, &result["id"], &result["state"])
+}
+
+/// Home forgets its declines, and no check of it ends in this test. Orders alone, in batches and in
+/// carts are what they were, and strangers are refused.
+async fn no_decline_that_was_lost_is_told_as_sold_out(stores: Stores) {
+    let mut group = RedisSentinel::start(1).await.unwrap();
+    let mut options = options(stores, &group);
+    if let Some(reconciler) = &mut options.reconciler {
+        reconciler.close_delay = Duration::from_secs(3600);
+    }
+    open(options, async |env: Arc<TestEnv>| {
+        let item = env.create(json!({ "stock": 12, "segments": 2 })).await;
+        for n in 0..6 {
+            env.order(&item, &buyer_at(1, n), "k", 1).await.is_held();
+        }
+        env.settled_audit(&item).await;
+        group.servers()[0].is_followed_by(1).await.unwrap();
+        group.servers()[1].lag().await.unwrap();
+        // Their home is empty, so the other segment sells them its units.
+        let (ann, bob, cleo) = (buyer_at(1, 6), buyer_at(1, 7), buyer_at(1, 8));
+        let anns = env.order(&item, &ann, "k", 1).await;
+        let bobs = env.order(&item, &bob, "k", 1).await;
+        anns.is_held();
+        bobs.is_held();
+        let of_batch: Vec<_> = (9..12).map(|n| buyer_at(1, n)).collect();
+        let batch = send_batch(&env, &item, &of_batch).await;
+        let cart = env.cart(&cleo, "cart", &[(&item, 1)]).await;
+        cart.is_held();
+
+        fail_over(&mut group, &env).await;
+        eventually("the other segment's repair", async || {
+            let path = format!("/v1/items/{item}/audit");
+            let audit = Answer::of(env.admin(Method::GET, &path)).await;
+            audit.status == 200 && audit.body["drift"] == 0 && audit.body["in_flight"] == 0
+        })
+        .await;
+        let stock = &env.engines[0].stock;
+        let home = SegmentKey {
+            item: item.parse().unwrap(),
+            segment: 1,
+        };
+        let inspection = stock.inspect(&home, InspectionEntries::All).await.unwrap();
+        assert_ne!(inspection.checked, inspection.history, "home is unchecked");
+        for state in ["open", "paused"] {
+            if state == "paused" {
+                let pause = env.admin(Method::PUT, &format!("/v1/items/{item}/state"));
+                let paused = Answer::of(pause.json(&json!({ "state": state }))).await;
+                assert_eq!(paused.status, 200, "{paused:?}");
+            }
+            let code = match state {
+                "open" => "sold_out",
+                _ => "not_open",
+            };
+            for (home, n) in [(0, 0), (1, 20)] {
+                let late = env.order(&item, &buyer_at(home, n), state, 1).await;
+                late.is(409, code);
+            }
+            for (buyer, before) in [(&ann, &anns), (&bob, &bobs)] {
+                let again = env.order(&item, buyer, "k", 1).await;
+                assert_eq!((again.status, &again.body), (201, &before.body), "{state}");
+            }
+            let again = send_batch(&env, &item, &of_batch).await;
+            for (again, before) in again.iter().zip(&batch) {
+                assert_eq!(order_of(again), order_of(before), "{state}");
+            }
+            let again = env.cart(&cleo, "cart", &[(&item, 1)]).await;
+            assert_eq!(again.is_held().body["id"], cart.body["id"], "{state}");
+        }
+        let late = env.cart(&buyer_at(0, 1), "cart", &[(&item, 1)]).await;
+        late.is(409, "not_open");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_decline_that_was_lost_is_told_as_sold_out_with_sqlite() {
+    no_decline_that_was_lost_is_told_as_sold_out(Stores::Small).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_decline_that_was_lost_is_told_as_sold_out_with_postgres() {
+    no_decline_that_was_lost_is_told_as_sold_out(Stores::Postgres).await;
 }
 
 async fn a_repeat_is_the_order_that_was_acknowledged(stores: Stores) {

@@ -126,7 +126,7 @@ async fn home_knows(sale: &Sale, [first, second]: &[Order; 2], returned: &Order)
 
 /// By the segments, or from the sold-out cache.
 fn is_sold_out(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::SoldOut | Outcome::Shed)
+    outcome.is_sold_out()
 }
 
 async fn assert_same(sale: &Sale, buyer: &BuyerId, order: &Order) {

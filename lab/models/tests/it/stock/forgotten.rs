@@ -17,6 +17,11 @@
 //! to the other segment is delivered at any time until its deadline, by a clock that may be behind. A
 //! reconciler can crash anywhere, and another one begins again.
 //!
+//! *The door.* A process refuses by itself whom home does not know: from the sold-out cache, or because
+//! the item does not sell. It reads the mark, then what home knows, then the mark again. Only if both
+//! marks are of the same history, and no repair came in between, is a stranger a stranger. Otherwise it
+//! looks for the order in the ledger and at the other segments.
+//!
 //! # What is left out, and why nothing is lost
 //!
 //! * *Units at home.* An order that home takes is in its outbox (`recovery.rs`).
@@ -33,7 +38,7 @@ mod state;
 
 use self::{
     check::{HomeCheck, Rules},
-    properties::{KNOWN, SETTLED},
+    properties::{KNOWN, SETTLED, TOLD},
 };
 use crate::check::{assert_sound, find_counterexample};
 
@@ -43,6 +48,7 @@ const CHECK: HomeCheck = HomeCheck {
     failovers: 2,
     losses: 0,
     other_failovers: 0,
+    door: false,
 };
 /// Home loses the key of its decisions, and keeps the one of its counter.
 const LOST_KEYS: HomeCheck = HomeCheck {
@@ -54,6 +60,15 @@ const LOST_KEYS: HomeCheck = HomeCheck {
 const BOTH_FAIL: HomeCheck = HomeCheck {
     failovers: 1,
     other_failovers: 1,
+    ..CHECK
+};
+
+/// Repeats come to a door that refuses whom home does not know.
+const DOOR: HomeCheck = HomeCheck {
+    orders: 1,
+    failovers: 1,
+    losses: 1,
+    door: true,
     ..CHECK
 };
 
@@ -74,6 +89,56 @@ fn home_knows_every_order_of_the_ledger_whatever_keys_are_lost() {
 #[test]
 fn home_knows_every_order_of_the_ledger_whatever_both_servers_lose() {
     assert_sound(BOTH_FAIL, 20_000);
+}
+
+#[test]
+fn no_order_of_the_ledger_is_refused_at_the_door() {
+    assert_sound(DOOR, 20_000);
+}
+
+#[test]
+fn a_door_that_does_not_ask_for_the_mark_refuses_an_order() {
+    let rules = Rules {
+        door_asks_for_the_mark: false,
+        ..Rules::ALL
+    };
+    assert_needed(DOOR, rules, TOLD);
+}
+
+#[test]
+fn a_door_that_reads_the_mark_only_afterwards_refuses_an_order() {
+    let rules = Rules {
+        door_reads_the_mark_before: false,
+        ..Rules::ALL
+    };
+    assert_needed(DOOR, rules, TOLD);
+}
+
+#[test]
+fn a_door_that_reads_the_mark_only_before_refuses_an_order() {
+    let rules = Rules {
+        door_reads_the_mark_after: false,
+        ..Rules::ALL
+    };
+    assert_needed(DOOR, rules, TOLD);
+}
+
+#[test]
+fn a_door_that_does_not_compare_the_histories_refuses_an_order() {
+    let rules = Rules {
+        door_compares_the_history: false,
+        ..Rules::ALL
+    };
+    assert_needed(DOOR, rules, TOLD);
+}
+
+#[test]
+fn a_door_that_does_not_see_a_repair_refuses_an_order() {
+    let rules = Rules {
+        door_compares_the_fence: false,
+        ..Rules::ALL
+    };
+    assert_needed(DOOR, rules, TOLD);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use stateright::{Model, Property};
 
 use super::{
     properties,
-    state::{Check, Event, State},
+    state::{Check, Door, Event, Found, State},
 };
 
 /// Time that an order may take.
@@ -39,6 +39,16 @@ pub struct Rules {
     pub mark_is_fenced: bool,
     /// The check begins again when the other segment has another history.
     pub begins_again_with_any_history: bool,
+    /// The door refuses a stranger by itself only if home is marked.
+    pub door_asks_for_the_mark: bool,
+    /// The door has read the mark before it asks whether home knows the order.
+    pub door_reads_the_mark_before: bool,
+    /// It reads the mark again afterwards.
+    pub door_reads_the_mark_after: bool,
+    /// Both marks name the same history.
+    pub door_compares_the_history: bool,
+    /// No repair came in between.
+    pub door_compares_the_fence: bool,
 }
 
 impl Rules {
@@ -55,6 +65,11 @@ impl Rules {
         mark_goes_with_the_decisions: true,
         mark_is_fenced: true,
         begins_again_with_any_history: true,
+        door_asks_for_the_mark: true,
+        door_reads_the_mark_before: true,
+        door_reads_the_mark_after: true,
+        door_compares_the_history: true,
+        door_compares_the_fence: true,
     };
 }
 
@@ -71,6 +86,8 @@ pub struct HomeCheck {
     pub losses: u8,
     /// How often the other segment's server fails.
     pub other_failovers: u8,
+    /// Whether repeats come to a door that refuses by itself whom home does not know.
+    pub door: bool,
 }
 
 /// One atomic step.
@@ -107,6 +124,14 @@ pub enum Step {
     Mark,
     /// It crashes.
     Crash,
+    /// A repeat comes to the door, which reads home's mark.
+    Approach {
+        order: usize,
+    },
+    /// The door asks whether home knows the order.
+    Look,
+    /// The door reads the mark again. It refuses the order, or looks for it elsewhere.
+    Decide,
 }
 
 impl HomeCheck {
@@ -140,6 +165,45 @@ impl HomeCheck {
         if state.check.is_some() {
             steps.push(Step::Crash);
         }
+    }
+
+    fn door(&self, state: &State, steps: &mut Vec<Step>) {
+        match &state.door {
+            Some(Door { found: None, .. }) => steps.push(Step::Look),
+            Some(Door { found: Some(_), .. }) => steps.push(Step::Decide),
+            None if self.door => {
+                steps.extend((0..self.orders).map(|order| Step::Approach { order }));
+            }
+            None => {}
+        }
+    }
+
+    /// Whether the door may say that home has forgotten nothing.
+    fn is_proven(&self, state: &State, door: &Door) -> bool {
+        let rules = &self.rules;
+        let after = state.checked();
+        if !rules.door_asks_for_the_mark {
+            true
+        } else if !rules.door_reads_the_mark_before {
+            after.is_some()
+        } else if !rules.door_reads_the_mark_after {
+            door.before.is_some()
+        } else {
+            door.before.zip(after).is_some_and(|(before, after)| {
+                (before.0 == after.0 || !rules.door_compares_the_history)
+                    && (before.1 == after.1 || !rules.door_compares_the_fence)
+            })
+        }
+    }
+
+    /// Without a proof the door reads the ledger and asks the other segment. So it refuses no order
+    /// that one of them has.
+    fn decide(&self, state: &mut State) {
+        let Some(door) = state.door.take() else {
+            return;
+        };
+        let is_in_ledger = door.found == Some(Found::InTheLedgerOnly);
+        state.wrongly_refused |= is_in_ledger && self.is_proven(state, &door);
     }
 
     /// What the reconciler may do next: one step, if it does not have to wait.
@@ -243,6 +307,26 @@ impl HomeCheck {
             Step::Compare => self.compare(state),
             Step::Mark => self.mark(state),
             Step::Crash => state.check = None,
+            Step::Approach { order } => {
+                state.door = Some(Door {
+                    order,
+                    before: state.checked(),
+                    found: None,
+                });
+            }
+            Step::Look => {
+                let found = |door: &Door| match state.ledger().contains(&door.order) {
+                    true => Found::InTheLedgerOnly,
+                    false => Found::Nowhere,
+                };
+                // An order that home knows is answered there.
+                let stranger = state.door.filter(|door| !state.home_knows(door.order));
+                state.door = stranger.map(|door| Door {
+                    found: Some(found(&door)),
+                    ..door
+                });
+            }
+            Step::Decide => self.decide(state),
         }
     }
 
@@ -301,6 +385,7 @@ impl Model for HomeCheck {
         self.orders(state, steps);
         self.faults(state, steps);
         self.reconciler_steps(state, steps);
+        self.door(state, steps);
         if state.now < TIME_MOST {
             steps.push(Step::Tick);
         }
@@ -313,6 +398,6 @@ impl Model for HomeCheck {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        properties::all()
+        properties::all(self)
     }
 }

@@ -4,7 +4,7 @@ use stateright::Property;
 
 use super::{
     check::{HomeCheck, Step},
-    state::State,
+    state::{Found, State},
 };
 
 /// The promise.
@@ -13,8 +13,28 @@ pub const KNOWN: &str = "a home that is marked knows every order of the ledger";
 /// The check ends.
 pub const SETTLED: &str = "from every state the workers alone come to a mark";
 
+/// What buyers hear meanwhile.
+pub const TOLD: &str = "no order of the ledger is refused at the door";
+
 /// Everything that is checked.
-pub fn all() -> Vec<Property<HomeCheck>> {
+pub fn all(check: &HomeCheck) -> Vec<Property<HomeCheck>> {
+    let mut all = of_the_check();
+    all.push(Property::always(TOLD, |_, state: &State| {
+        !state.wrongly_refused
+    }));
+    if check.door {
+        all.push(Property::sometimes(
+            "the door meets an order that home has forgotten",
+            |_, state: &State| {
+                let found = state.door.and_then(|door| door.found);
+                found == Some(Found::InTheLedgerOnly)
+            },
+        ));
+    }
+    all
+}
+
+fn of_the_check() -> Vec<Property<HomeCheck>> {
     vec![
         Property::always(KNOWN, |_, state: &State| {
             !state.is_marked() || state.forgotten().is_empty()

@@ -26,6 +26,23 @@ pub struct Check {
     pub complete: bool,
 }
 
+/// What the door has found of an order that home does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Found {
+    /// The ledger had it at that moment.
+    InTheLedgerOnly,
+    Nowhere,
+}
+
+/// A repeat at the door.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Door {
+    pub order: usize,
+    /// Home's history and its fence, if home was marked.
+    pub before: Option<(u8, u8)>,
+    pub found: Option<Found>,
+}
+
 /// Everything.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct State {
@@ -42,6 +59,9 @@ pub struct State {
     /// How much of it the ledger has.
     pub recorded: usize,
     pub check: Option<Check>,
+    pub door: Option<Door>,
+    /// The door has refused an order that the ledger had.
+    pub wrongly_refused: bool,
     pub now: u8,
     pub failovers: u8,
     pub losses: u8,
@@ -59,6 +79,8 @@ impl State {
             other: Vec::new(),
             recorded: 0,
             check: None,
+            door: None,
+            wrongly_refused: false,
             now: 0,
             failovers: 0,
             losses: 0,
@@ -83,6 +105,11 @@ impl State {
 
     pub fn is_marked(&self) -> bool {
         self.mark() == Some(self.history)
+    }
+
+    /// What the door reads of home: its history and its fence, if home is marked.
+    pub fn checked(&self) -> Option<(u8, u8)> {
+        self.is_marked().then_some((self.history, self.fence))
     }
 
     /// Orders of the ledger.

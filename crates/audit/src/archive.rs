@@ -59,7 +59,7 @@ pub async fn archivable(
     count(
         snapshots
             .iter()
-            .map(|found| found.behind().len() as u64)
+            .map(|found| found.unrecorded.entries as u64)
             .sum(),
         "outbox entries that are not recorded",
     );

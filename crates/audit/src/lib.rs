@@ -13,6 +13,7 @@
 //! anything.
 
 mod archive;
+mod follow;
 mod report;
 mod snapshot;
 
@@ -24,6 +25,7 @@ use ledger::{Ledger, LedgerError, SegmentRow};
 use stock::{Stock, StockError};
 
 pub use archive::{Archivable, archivable};
+pub use follow::{Outboxes, Unrecorded};
 pub use report::{AuditReport, SegmentReport};
 pub use snapshot::Snapshot;
 

@@ -1,11 +1,11 @@
 //! A snapshot of one segment: its row, its state in Redis, and whether the state follows from the
 //! row.
 
-use domain::{Change, Entry};
+use domain::Change;
 use ledger::{Ledger, SegmentRow};
 use stock::{Inspection, InspectionEntries, Stock, StockError};
 
-use crate::AuditError;
+use crate::{AuditError, follow::Unrecorded};
 
 /// Attempts at a consistent snapshot. After these the outbox counts as diverged; until then, the
 /// recorder may have trimmed it between the reads of the row and of Redis.
@@ -18,6 +18,9 @@ pub struct Snapshot {
     pub row: SegmentRow,
     /// The state in Redis. `None`: the segment does not exist there.
     pub inspection: Option<Inspection>,
+    /// The entries that the row lacks.
+    pub unrecorded: Unrecorded,
+    is_anchored: bool,
 }
 
 pub(crate) async fn take(
@@ -36,7 +39,10 @@ pub(crate) async fn take(
     take_once(stock, row).await
 }
 
-async fn row_again(ledger: &dyn Ledger, row: SegmentRow) -> Result<SegmentRow, AuditError> {
+pub(crate) async fn row_again(
+    ledger: &dyn Ledger,
+    row: SegmentRow,
+) -> Result<SegmentRow, AuditError> {
     let rows = ledger.segments(&row.key.item).await?;
     Ok(rows
         .into_iter()
@@ -53,24 +59,40 @@ async fn take_once(stock: &Stock, row: SegmentRow) -> Result<Snapshot, AuditErro
         Err(StockError::Missing(_)) => None,
         Err(error) => return Err(error.into()),
     };
-    Ok(Snapshot { row, inspection })
+    Ok(Snapshot::new(row, inspection))
 }
 
 impl Snapshot {
+    /// From a state with all entries from the checkpoint on.
+    fn new(row: SegmentRow, inspection: Option<Inspection>) -> Self {
+        let entries = inspection.iter().flat_map(|state| &state.entries);
+        let is_anchored = is_anchored(&row, inspection.as_ref());
+        let anchor = usize::from(row.checkpoint.is_some() && is_anchored);
+        Self {
+            unrecorded: Unrecorded::of(entries.skip(anchor)),
+            is_anchored,
+            row,
+            inspection,
+        }
+    }
+
+    /// From a state without its entries, and what was read of them: the outbox is anchored.
+    pub(crate) fn followed(
+        row: SegmentRow,
+        inspection: Inspection,
+        unrecorded: Unrecorded,
+    ) -> Self {
+        Self {
+            row,
+            inspection: Some(inspection),
+            unrecorded,
+            is_anchored: true,
+        }
+    }
+
     /// Whether the outbox continues what the row has recorded.
     pub fn is_anchored(&self) -> bool {
-        let Some(inspection) = &self.inspection else {
-            return false;
-        };
-        match (self.row.checkpoint, inspection.entries.first()) {
-            (None, first) => {
-                first.is_some_and(|first| matches!(first.change, Change::Opened { .. }))
-            }
-            (Some(checkpoint), Some(first)) => {
-                first.id == checkpoint && Some(first.fingerprint) == self.row.anchor
-            }
-            (Some(_), None) => false,
-        }
+        self.is_anchored
     }
 
     /// Whether decisions, counts and spillovers are the keys that were originally written. A server
@@ -86,36 +108,14 @@ impl Snapshot {
         self.is_anchored() && self.is_whole()
     }
 
-    /// The entries behind the checkpoint.
-    pub fn behind(&self) -> &[Entry] {
-        let anchor = usize::from(self.row.checkpoint.is_some() && self.is_anchored());
-        self.inspection
-            .as_ref()
-            .map_or(&[], |inspection| &inspection.entries[anchor..])
-    }
-
     /// Units that should be available, by the row and the entries behind its checkpoint.
     pub fn expected(&self) -> i64 {
-        self.behind()
-            .iter()
-            .fold(signed(self.row.available), |available, entry| {
-                match entry.change.effect() {
-                    Some(effect) => available + effect,
-                    // `opened` has the units that the row began with. A repair writes `adjusted`
-                    // only over a row with the same units.
-                    None => available,
-                }
-            })
+        signed(self.row.available) + self.unrecorded.effect
     }
 
     /// Units that were taken after the checkpoint.
     pub fn in_flight(&self) -> u64 {
-        let effects = self
-            .behind()
-            .iter()
-            .filter(|entry| matches!(entry.change, Change::Taken { .. }))
-            .filter_map(|entry| entry.change.effect());
-        effects.map(i64::unsigned_abs).sum()
+        self.unrecorded.taken
     }
 
     /// Units in Redis beyond those of the invariant; negative if Redis has fewer. A segment that is
@@ -150,6 +150,19 @@ impl Snapshot {
             let (available, expected) = (inspection.available, self.expected());
             format!("Redis has {available} units, the ledger with the entries behind its checkpoint {expected}")
         })
+    }
+}
+
+fn is_anchored(row: &SegmentRow, inspection: Option<&Inspection>) -> bool {
+    let Some(inspection) = inspection else {
+        return false;
+    };
+    match (row.checkpoint, inspection.entries.first()) {
+        (None, first) => first.is_some_and(|first| matches!(first.change, Change::Opened { .. })),
+        (Some(checkpoint), Some(first)) => {
+            first.id == checkpoint && Some(first.fingerprint) == row.anchor
+        }
+        (Some(_), None) => false,
     }
 }
 

@@ -37,6 +37,15 @@ pub(crate) async fn take(
     Err(StockError::Moved(keys.segment.clone()))
 }
 
+/// The same with the first entries only.
+pub(crate) async fn take_page(
+    carrier: &impl Carrier,
+    keys: &Keys,
+    entries: InspectionEntries,
+) -> Result<Inspection, StockError> {
+    script::inspect(carrier, keys, entries, PAGE_ENTRIES).await
+}
+
 /// `None`: the outbox was trimmed meanwhile.
 async fn take_once(
     carrier: &impl Carrier,

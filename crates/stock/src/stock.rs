@@ -237,6 +237,16 @@ impl Stock {
         snapshot::take(&self.shared.operators, &Keys::of(segment), entries).await
     }
 
+    /// The same with the first entries only: as many as one bounded reply holds. The others up to
+    /// [`Inspection::last`] are read behind them.
+    pub async fn snapshot_page(
+        &self,
+        segment: &SegmentKey,
+        entries: InspectionEntries,
+    ) -> Result<Inspection, StockError> {
+        snapshot::take_page(&self.shared.operators, &Keys::of(segment), entries).await
+    }
+
     /// The time of a Redis server, which sets the end of every hold.
     pub async fn time(&self) -> Result<Timestamp, StockError> {
         let (seconds, micros): (i64, i64) = redis::cmd("TIME")

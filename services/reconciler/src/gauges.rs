@@ -64,10 +64,10 @@ impl Backlog {
 impl Behind {
     fn of(snapshots: &[Snapshot]) -> Self {
         let mut behind = Self::default();
-        for entry in snapshots.iter().flat_map(Snapshot::behind) {
-            behind.entries += 1;
-            let ms = behind.oldest_ms.unwrap_or(entry.id.ms);
-            behind.oldest_ms = Some(ms.min(entry.id.ms));
+        for segment in snapshots {
+            let oldest = behind.oldest_ms.into_iter();
+            behind.oldest_ms = oldest.chain(segment.unrecorded.oldest_ms).min();
+            behind.entries += segment.unrecorded.entries;
         }
         behind
     }

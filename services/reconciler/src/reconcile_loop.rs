@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use audit::Snapshot;
+use audit::{Outboxes, Snapshot};
 use domain::{ItemId, ItemState, SegmentConfig};
 use futures::{StreamExt, stream};
 use ledger::{LiveItem, Transfer};
@@ -48,6 +48,7 @@ struct Watched {
     next: Instant,
     /// The epoch and the version of the rows at which the item came to rest.
     resting_at: Option<(u64, u64)>,
+    outboxes: Outboxes,
     invariant: Invariant,
     home_check: HomeCheck,
     error_latch: ErrorLatch,
@@ -84,6 +85,7 @@ impl Watched {
         Self {
             next: now,
             resting_at: None,
+            outboxes: Outboxes::default(),
             invariant: Invariant::default(),
             home_check: HomeCheck::default(),
             error_latch: ErrorLatch::new("reconciling an item", ERRORS),
@@ -305,7 +307,8 @@ async fn reconcile(
     if item.config.state == ItemState::Archived {
         return archive_item(reconciler, id, "reconciler", watched).await;
     }
-    let snapshots = audit::snapshots(&reconciler.stock, &*reconciler.ledger, id).await?;
+    let (stock, ledger) = (&reconciler.stock, &*reconciler.ledger);
+    let snapshots = watched.outboxes.snapshots(stock, ledger, id).await?;
     gauges::show_item(reconciler, id, &snapshots);
     let repair = watched
         .invariant

@@ -288,7 +288,7 @@ fn segment_row(segment: &Snapshot) -> Markup {
             @for units in [row.allocated, available(segment), row.held, row.confirmed, segment.in_flight()] {
                 td.number { (number(units)) }
             }
-            td.number { (number(segment.behind().len() as u64)) }
+            td.number { (number(segment.unrecorded.entries as u64)) }
             td.number class=[(drift != 0).then_some("number bad")] { (drift) }
         }
     }

@@ -9,6 +9,7 @@
 mod ablation;
 mod archiving;
 mod audits;
+mod backlog;
 mod balance;
 mod closing;
 mod drift;

@@ -45,7 +45,7 @@ async fn backlog(settings: &Settings, ledger: &dyn Ledger) -> Result<usize> {
         let snapshots = audit::snapshots(&stock, ledger, &item.id).await?;
         entries += snapshots
             .iter()
-            .map(|snapshot| snapshot.behind().len())
+            .map(|snapshot| snapshot.unrecorded.entries)
             .sum::<usize>();
     }
     stock.shutdown().await;

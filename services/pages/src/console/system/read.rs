@@ -140,12 +140,12 @@ async fn backlog(engine: &Arc<Engine>) -> Result<Backlog, audit::AuditError> {
 }
 
 fn lag(item: &ItemId, segment: &Snapshot) -> Option<Behind> {
-    let entries = segment.behind();
-    let oldest_ms = entries.iter().map(|entry| entry.id.ms).min()?;
+    let unrecorded = &segment.unrecorded;
+    let oldest_ms = unrecorded.oldest_ms?;
     Some(Behind {
         item: item.clone(),
         segment: segment.row.key.segment,
-        entries: entries.len(),
+        entries: unrecorded.entries,
         oldest_ms,
     })
 }

@@ -158,17 +158,33 @@ async fn orders_are_paid_while_their_segments_are_restored(env: &Arc<TestEnv>) {
     assert_eq!(sale.orders().await.get("confirmed"), Some(&(paid as u64)));
 }
 
-/// `cargo test -p reconciler --test it a_million -- --ignored --nocapture`.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes minutes: it records a million orders"]
-async fn a_million_orders_are_restored_on_postgres() {
-    crate::env::run(testkit::Backend::Postgres, async |env| {
-        let orders: usize = std::env::var("ORDERS").map_or(1_000_000, |n| n.parse().unwrap());
-        let sale = env.create(orders as u64 + 10, 4).await;
+/// The most memory that this process has had since [`forget_peak`], in KB.
+fn peak_kb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let mut lines = status.lines();
+    let peak = lines.find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// The peak counts from now on: it is what the process has now.
+fn forget_peak() -> u64 {
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+    peak_kb()
+}
+
+/// Measures what `docs/performance.md` says of repairs. `ORDERS` and `SEGMENTS` set the size:
+/// `cargo test --release -p reconciler --test it a_million -- --ignored --nocapture`.
+async fn a_million_orders_are_restored(backend: testkit::Backend) {
+    let number = |name, otherwise| std::env::var(name).map_or(otherwise, |n| n.parse().unwrap());
+    let (orders, segments) = (number("ORDERS", 1_000_000), number("SEGMENTS", 1));
+    crate::env::run(backend, async |env| {
+        let sale = env
+            .create(orders as u64 + 10, u16::try_from(segments).unwrap())
+            .await;
         let started = Instant::now();
         only_in_the_ledger(&sale, orders).await;
         eprintln!("recorded {orders} orders in {:?}", started.elapsed());
-        let started = Instant::now();
+        let (started, memory) = (Instant::now(), forget_peak());
         env.record().await;
         env.reconcile(ReconcilerSettings {
             repair_page: ReconcilerSettings::default().repair_page,
@@ -176,17 +192,31 @@ async fn a_million_orders_are_restored_on_postgres() {
         })
         .await;
         let (mut slowest, mut paid) = (Duration::ZERO, 0);
-        while sale.journal("repair").await.len() < 4 {
+        while sale.journal("repair").await.len() < segments {
             let step = Instant::now();
             let order = sale.order_id(&buyer(paid), "key");
             sale.step(order, OrderState::Confirmed).await;
             (slowest, paid) = (slowest.max(step.elapsed()), paid + 1);
             assert!(paid < orders, "the repair does not end");
         }
+        let grown = peak_kb().saturating_sub(memory) / 1024;
         eprintln!(
-            "restored after {:?}; {paid} orders paid meanwhile, the slowest in {slowest:?}",
+            "{orders} orders of {segments} segments restored after {:?}, with {grown} MB of memory; {paid} orders paid \
+             meanwhile, the slowest in {slowest:?}",
             started.elapsed()
         );
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes: it records a million orders"]
+async fn a_million_orders_are_restored_on_postgres() {
+    a_million_orders_are_restored(testkit::Backend::Postgres).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes: it records a million orders"]
+async fn a_million_orders_are_restored_on_sqlite() {
+    a_million_orders_are_restored(testkit::Backend::Sqlite).await;
 }

@@ -30,6 +30,8 @@ use crate::{
     batcher::Batcher,
     decision::Decision,
     keys::Keys,
+    outbox::decode_entries,
+    reply::ReplyReader,
     request::{Outcome, Reservation},
     script::{Inspection, InspectionEntries, Transport},
     shared::Shared,
@@ -445,21 +447,88 @@ impl ItemStock {
         segment: &Segment,
         wanted: OrderId,
     ) -> Result<Option<Unrecorded>, StockError> {
-        let all = InspectionEntries::All;
-        let entries = self.inspect_segment(segment, all).await?.entries;
-        let found = entries.into_iter().find_map(|entry| match entry.change {
-            Change::Taken { expires_at, orders } => {
-                let order = orders.into_iter().find(|order| order.id == wanted)?;
-                Some(Unrecorded {
-                    order,
-                    segment: segment.number(),
-                    expires_at,
-                })
+        let whole = OutboxRange {
+            from: "-".into(),
+            to: "+".into(),
+        };
+        // Its entry has the time at which it took its units. If it has a later one, because the server's
+        // clock was set back, the whole outbox is searched.
+        let near = self.taken_at(segment, wanted).await?;
+        for range in near.into_iter().chain([whole]) {
+            if let Some(found) = self.search_outbox(segment, wanted, range).await? {
+                return Ok(Some(found));
             }
-            _ => None,
-        });
-        Ok(found)
+        }
+        Ok(None)
     }
+
+    /// Where the entry of a taken order is to be expected.
+    async fn taken_at(
+        &self,
+        segment: &Segment,
+        order: OrderId,
+    ) -> Result<Option<OutboxRange>, StockError> {
+        let decision = self.decision_at(segment, order).await?;
+        let Some(Decision::Taken { expires_ms, .. }) = decision else {
+            return Ok(None);
+        };
+        let mut cmd = redis::cmd("HGET");
+        cmd.arg(&segment.keys.stock).arg("hold_ms");
+        let (bulk, runtime) = (&self.shared.bulk, &self.shared.runtime);
+        let hold_ms: Option<i64> = runtime.host(bulk.query(&cmd)).await?;
+        Ok(hold_ms.map(|hold_ms| OutboxRange {
+            from: (expires_ms - hold_ms).max(0).to_string(),
+            to: (expires_ms - hold_ms + OUTBOX_NEAR_MS).max(0).to_string(),
+        }))
+    }
+
+    /// Reads the range page by page, until the order is found.
+    async fn search_outbox(
+        &self,
+        segment: &Segment,
+        wanted: OrderId,
+        mut range: OutboxRange,
+    ) -> Result<Option<Unrecorded>, StockError> {
+        loop {
+            let mut cmd = redis::cmd("XRANGE");
+            cmd.arg(&segment.keys.outbox)
+                .arg(&range.from)
+                .arg(&range.to)
+                .arg("COUNT")
+                .arg(OUTBOX_PAGE);
+            let (bulk, runtime) = (&self.shared.bulk, &self.shared.runtime);
+            let page: redis::Value = runtime.host(bulk.query(&cmd)).await?;
+            let page = decode_entries(ReplyReader::new(page)?)?;
+            let next = page.last().filter(|_| page.len() == OUTBOX_PAGE);
+            let next = next.map(|last| format!("({}", last.id));
+            let found = page.into_iter().find_map(|entry| match entry.change {
+                Change::Taken { expires_at, orders } => {
+                    let order = orders.into_iter().find(|order| order.id == wanted)?;
+                    Some(Unrecorded {
+                        order,
+                        segment: segment.number(),
+                        expires_at,
+                    })
+                }
+                _ => None,
+            });
+            match next {
+                Some(next) if found.is_none() => range.from = next,
+                _ => return Ok(found),
+            }
+        }
+    }
+}
+
+/// Entries that one step of a look-up reads.
+const OUTBOX_PAGE: usize = 256;
+/// How long after its time the entry of an order is expected at most.
+const OUTBOX_NEAR_MS: i64 = 1000;
+
+/// A range of an outbox, as `XRANGE` takes it.
+struct OutboxRange {
+    from: String,
+    to: String,
 }
 
 /// What the segments have of an order.

@@ -35,6 +35,11 @@ async fn bound_replies(sale: &Sale) {
     let () = sale.redis(&cmd).await;
 }
 
+async fn bytes_sent(sale: &Sale) -> u64 {
+    let stats: redis::InfoDict = sale.redis(redis::cmd("INFO").arg("stats")).await;
+    stats.get("total_net_output_bytes").unwrap()
+}
+
 async fn assert_reads_all(stock: &Stock, sale: &Sale, buyers: &[BuyerId]) {
     let segment = sale.segment(0);
     let all = stock.snapshot(&segment, InspectionEntries::All).await;
@@ -54,9 +59,17 @@ async fn assert_reads_all(stock: &Stock, sale: &Sale, buyers: &[BuyerId]) {
     let from = all.entries[ENTRIES / 2].id;
     let half = stock.inspect(&segment, InspectionEntries::From(from)).await;
     assert_eq!(half.unwrap().entries, all.entries[ENTRIES / 2..]);
-    let last = sale.order_id(buyers.last().unwrap(), "k");
-    let found = sale.at_first().find_unrecorded(last).await.unwrap();
-    assert_eq!(found.unwrap().order.id, last);
+    for buyer in [buyers.first(), buyers.get(ORDERS / 2), buyers.last()] {
+        let wanted = sale.order_id(buyer.unwrap(), "k");
+        let before = bytes_sent(sale).await;
+        let found = sale.at_first().find_unrecorded(wanted).await.unwrap();
+        let bytes = bytes_sent(sale).await - before;
+        assert_eq!(found.unwrap().order.id, wanted);
+        assert!(
+            bytes < REPLY_BYTES_MAX as u64 / 2,
+            "a look-up has read {bytes} bytes"
+        );
+    }
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ export const DECISIONS = new Set([
   'idempotency_key_reused',
   'item_exists',
   'item_not_archivable',
-  'item_not_purgeable',
+  'item_not_droppable',
   'not_open',
   'order_in_cart',
   'order_mismatch',

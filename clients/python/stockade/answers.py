@@ -24,7 +24,7 @@ DECISIONS = frozenset(
         "idempotency_key_reused",
         "item_exists",
         "item_not_archivable",
-        "item_not_purgeable",
+        "item_not_droppable",
         "not_open",
         "order_in_cart",
         "order_mismatch",

@@ -47,6 +47,10 @@ pub struct AuditReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub archived_at: Option<Timestamp>,
+    /// When the last order of the archived item was dropped: the ledger has this audit alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub dropped_at: Option<Timestamp>,
     /// The segments.
     pub segments: Vec<SegmentReport>,
 }
@@ -119,6 +123,7 @@ impl AuditReport {
             refund_due_orders: orders_in(totals, OrderState::RefundDue),
             ok: drift == 0 && oversold == 0,
             archived_at: None,
+            dropped_at: None,
             segments,
         }
     }
@@ -132,6 +137,7 @@ impl AuditReport {
         let report: Self = serde_json::from_value(audit.report)?;
         Ok(Self {
             archived_at: Some(audit.at),
+            dropped_at: audit.dropped_at,
             ..report
         })
     }

@@ -37,6 +37,9 @@ pub struct Audit {
     /// When the item was archived. This is its final audit then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archived_at: Option<Timestamp>,
+    /// When the last order of the archived item was dropped. The ledger has this audit alone then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped_at: Option<Timestamp>,
     /// Each segment.
     pub segments: Vec<SegmentAudit>,
 }

@@ -185,7 +185,7 @@ codes! {
     /// The item cannot be archived yet; the detail says what is open.
     ItemNotArchivable = "item_not_archivable": Decision,
     /// The item is not archived, or not for long enough; the detail says which.
-    ItemNotPurgeable = "item_not_purgeable": Decision,
+    ItemNotDroppable = "item_not_droppable": Decision,
     /// An earlier withdrawal is still under way.
     WithdrawalOpen = "withdrawal_open": Nothing,
     /// There are as many webhooks as the service allows.

@@ -189,7 +189,7 @@ impl Request {
     }
 
     /// `DELETE /v1/items/{item}`: deletes the orders of an archived item for good.
-    pub fn purge_item(admin: &Token, item: &str) -> Self {
+    pub fn drop_item(admin: &Token, item: &str) -> Self {
         Self::at(Method::DELETE, item_path(item, "")).bearer(admin)
     }
 

@@ -43,6 +43,8 @@ pub struct FinalAudit {
     pub token: u64,
     /// The report.
     pub report: Value,
+    /// When the last of what the sale has left was deleted. `None`: the ledger still has its orders.
+    pub dropped_at: Option<Timestamp>,
 }
 
 /// SQL statements of a transaction that archives an item, besides those that change one.
@@ -105,6 +107,7 @@ async fn apply(
         actor: archival.actor.clone(),
         token: archival.token,
         report: archival.report.clone(),
+        dropped_at: None,
     };
     transaction.write_archive(&archived, &audit).await?;
     transaction.note(&entry(&item, &archived, &audit)).await?;

@@ -14,9 +14,9 @@ use crate::{
     NewJournalEntry, NewWebhook, Payer, PendingReturn, RefundState, Transfer, TransferState,
     Webhook,
     convert::{json, parsed, quantity, timestamp, unreadable, unsigned, waves},
+    drops::DropState,
     events::order_ids,
     life::transition::BoundPayment,
-    purge::PurgeState,
     refunds::{Due, KnownRefund, PaymentRow},
     repair::memory::RememberedOrder,
     statements::{ReacquiredOrder, Shape, Shapes},
@@ -400,6 +400,7 @@ pub(crate) struct FinalAuditColumns {
     pub actor: String,
     pub token: i64,
     pub report: String,
+    pub dropped_ms: Option<i64>,
 }
 
 impl TryFrom<FinalAuditColumns> for crate::FinalAudit {
@@ -411,6 +412,10 @@ impl TryFrom<FinalAuditColumns> for crate::FinalAudit {
             actor: row.actor,
             token: unsigned("final_audits.token", row.token)?,
             report: json("report", &row.report)?,
+            dropped_at: row
+                .dropped_ms
+                .map(|ms| timestamp("items.dropped_at", ms))
+                .transpose()?,
         })
     }
 }
@@ -610,26 +615,26 @@ impl TryFrom<RememberedColumns> for RememberedOrder {
     }
 }
 
-/// The columns of `items` that say how far it is purged.
-pub(crate) struct PurgeColumns {
+/// The columns of `items` that say how far it is dropped.
+pub(crate) struct DropColumns {
     pub archived_ms: Option<i64>,
-    pub purge_by: Option<String>,
-    pub purged_orders: i64,
-    pub purged_transfers: i64,
-    pub purged_ms: Option<i64>,
+    pub drop_by: Option<String>,
+    pub dropped_orders: i64,
+    pub dropped_transfers: i64,
+    pub dropped_ms: Option<i64>,
 }
 
-impl TryFrom<PurgeColumns> for PurgeState {
+impl TryFrom<DropColumns> for DropState {
     type Error = LedgerError;
 
-    fn try_from(row: PurgeColumns) -> Result<Self, LedgerError> {
+    fn try_from(row: DropColumns) -> Result<Self, LedgerError> {
         let time = |column, ms: Option<i64>| ms.map(|ms| timestamp(column, ms)).transpose();
         Ok(Self {
             archived_at: time("archived_at", row.archived_ms)?,
-            purge_by: row.purge_by,
-            purged_orders: unsigned("purged_orders", row.purged_orders)?,
-            purged_transfers: unsigned("purged_transfers", row.purged_transfers)?,
-            purged_at: time("purged_at", row.purged_ms)?,
+            drop_by: row.drop_by,
+            dropped_orders: unsigned("dropped_orders", row.dropped_orders)?,
+            dropped_transfers: unsigned("dropped_transfers", row.dropped_transfers)?,
+            dropped_at: time("dropped_at", row.dropped_ms)?,
         })
     }
 }
@@ -926,7 +931,8 @@ from_row!(FinalAuditColumns {
     at_ms,
     actor,
     token,
-    report
+    report,
+    dropped_ms
 });
 from_row!(OrderColumns {
     id,
@@ -985,12 +991,12 @@ from_row!(RememberedColumns {
     expires_ms,
     attempt
 });
-from_row!(PurgeColumns {
+from_row!(DropColumns {
     archived_ms,
-    purge_by,
-    purged_orders,
-    purged_transfers,
-    purged_ms
+    drop_by,
+    dropped_orders,
+    dropped_transfers,
+    dropped_ms
 });
 from_row!(GoodAuditColumns { at_ms, revision });
 from_row!(TransferColumns {

@@ -14,6 +14,32 @@ pub struct PoolSettings {
     /// How long a step of an order waits for a connection before it fails. Default: three seconds on
     /// PostgreSQL, and on SQLite as long as for the write of another process.
     pub acquire_timeout: Option<Duration>,
+    /// Limits of statements.
+    pub limits: StatementLimits,
+}
+
+/// How long statements may take, and wait. A statement that is ended changes nothing, and its connection
+/// goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatementLimits {
+    /// For steps of orders, recording and look-ups. On PostgreSQL only.
+    pub statement: Duration,
+    /// For lists, exports, drops and the sums of audits, which read all orders of an item. On PostgreSQL
+    /// only.
+    pub long_statement: Duration,
+    /// How long a statement waits for a lock; on SQLite, how long a writer waits for the write of another
+    /// process.
+    pub lock: Duration,
+}
+
+impl Default for StatementLimits {
+    fn default() -> Self {
+        Self {
+            statement: Duration::from_secs(30),
+            long_statement: Duration::from_secs(600),
+            lock: Duration::from_secs(5),
+        }
+    }
 }
 
 impl PoolSettings {
@@ -22,6 +48,7 @@ impl PoolSettings {
         Self {
             connections,
             acquire_timeout: None,
+            limits: StatementLimits::default(),
         }
     }
 
@@ -30,15 +57,30 @@ impl PoolSettings {
     pub(crate) fn patient(connections: u32) -> Self {
         Self {
             acquire_timeout: Some(testbed::timeout()),
+            limits: StatementLimits {
+                statement: testbed::timeout(),
+                long_statement: testbed::timeout(),
+                lock: testbed::timeout(),
+            },
             ..Self::new(connections)
         }
     }
 }
 
+/// At most this many connections.
+impl From<u32> for PoolSettings {
+    fn from(connections: u32) -> Self {
+        Self::new(connections)
+    }
+}
+
 /// Opens the ledger that `url` names: `postgres://...` or `sqlite://path` (created if missing).
-/// `connections` is the pool's size.
-pub async fn connect(url: &str, connections: u32) -> Result<Arc<dyn Ledger>, LedgerError> {
-    connect_with(url, PoolSettings::new(connections)).await
+/// `pool` is the pool's size, or all of its settings.
+pub async fn connect(
+    url: &str,
+    pool: impl Into<PoolSettings>,
+) -> Result<Arc<dyn Ledger>, LedgerError> {
+    connect_with(url, pool.into()).await
 }
 
 /// [`connect`] with these settings of its connections.
@@ -55,7 +97,10 @@ pub async fn connect_with(url: &str, pool: PoolSettings) -> Result<Arc<dyn Ledge
 }
 
 /// Opens a ledger that exists. A mistyped path of SQLite is an error here, not a new ledger.
-pub async fn connect_existing(url: &str, connections: u32) -> Result<Arc<dyn Ledger>, LedgerError> {
+pub async fn connect_existing(
+    url: &str,
+    pool: impl Into<PoolSettings>,
+) -> Result<Arc<dyn Ledger>, LedgerError> {
     if url.starts_with("sqlite:") && !url.contains(":memory:") {
         let options = SqliteConnectOptions::from_str(url)?;
         let file = options.get_filename();
@@ -63,7 +108,7 @@ pub async fn connect_existing(url: &str, connections: u32) -> Result<Arc<dyn Led
             return Err(LedgerError::NoFile(file.display().to_string()));
         }
     }
-    connect(url, connections).await
+    connect(url, pool).await
 }
 
 /// Opens a second connection pool to the same ledger, for a role that has its own runtime: the
@@ -72,11 +117,11 @@ pub async fn connect_existing(url: &str, connections: u32) -> Result<Arc<dyn Led
 pub async fn connect_again(
     ledger: &Arc<dyn Ledger>,
     url: &str,
-    connections: u32,
+    pool: impl Into<PoolSettings>,
 ) -> Result<Arc<dyn Ledger>, LedgerError> {
     if url.starts_with("sqlite:") {
         Ok(Arc::clone(ledger))
     } else {
-        connect(url, connections).await
+        connect(url, pool).await
     }
 }

@@ -1,18 +1,18 @@
 //! The contract between the engine and the SQL databases, cut by user.
 //!
 //! Each trait serves one role: [`Recording`] the recorder, [`OrderLife`] and [`Refunds`] the order service and the
-//! expiry, [`Carts`] the same for orders of several items, [`StockOperations`] operators and the reconciler, [`Archives`] and [`Purges`] the end of an item, [`Audits`] what audits have found,
+//! expiry, [`Carts`] the same for orders of several items, [`StockOperations`] operators and the reconciler, [`Archives`] and [`Drops`] the end of an item, [`Audits`] what audits have found,
 //! [`Reading`] everything that only looks at the tables, [`Listing`] the lists of the API, [`EventLog`],
 //! [`Webhooks`] and [`Sinks`] what leaves the engine, [`Processes`] what runs. [`Ledger`] is all of them; its users hold an `Arc<dyn Ledger>`.
 
 mod acts;
 mod archives;
 mod carts;
+mod drops;
 mod events;
 mod listing;
 mod order_life;
 mod processes;
-mod purges;
 mod reading;
 mod recording;
 mod refunds;
@@ -30,11 +30,11 @@ pub use {
     acts::Acts,
     archives::Archives,
     carts::Carts,
+    drops::{Audits, Drops},
     events::EventLog,
     listing::{ListedItem, Listing, Page},
     order_life::OrderLife,
     processes::Processes,
-    purges::{Audits, Purges},
     reading::{ByOrders, ItemTotals, Reading},
     recording::{Claim, LiveItem, Recorded, Recording, SegmentReplay, SegmentRow},
     refunds::Refunds,
@@ -55,7 +55,7 @@ pub trait Ledger:
     + StockOperations
     + Acts
     + Archives
-    + Purges
+    + Drops
     + Audits
     + Refunds
     + Reading

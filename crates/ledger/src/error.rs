@@ -46,6 +46,16 @@ pub enum LedgerError {
     /// read again to find out.
     #[error("the ledger's database did not answer within {0:?}")]
     NoAnswer(Duration),
+    /// A statement took or waited longer than its limit, or an operator has canceled it. Nothing was
+    /// changed.
+    #[error("a statement of the ledger's database was ended: {limit}")]
+    TimedOut {
+        /// Which limit.
+        limit: TimeLimit,
+        /// The answer of the database.
+        #[source]
+        source: sqlx::Error,
+    },
     /// The schema could not be migrated to this release.
     #[error("failed to migrate the ledger's schema")]
     Migrate(#[from] sqlx::migrate::MigrateError),
@@ -108,11 +118,27 @@ pub enum ReadOnly {
     FullDisk,
 }
 
+/// A limit of PostgreSQL's statements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TimeLimit {
+    /// `statement_timeout`, or `pg_cancel_backend`.
+    #[error("it ran for too long, or was canceled (57014)")]
+    Statement,
+    /// `lock_timeout`.
+    #[error("it waited for a lock for too long (55P03)")]
+    Lock,
+}
+
 /// All errors of `sqlx` pass here, which is why the doubt about connections begins here.
 impl From<sqlx::Error> for LedgerError {
     fn from(error: sqlx::Error) -> Self {
         answers::note(&error);
-        if answers::is_of_pooler(&error) {
+        if let Some(limit) = answers::time_limit(&error) {
+            Self::TimedOut {
+                limit,
+                source: error,
+            }
+        } else if answers::is_of_pooler(&error) {
             Self::Pooler(error)
         } else {
             Self::Database(error)
@@ -121,6 +147,19 @@ impl From<sqlx::Error> for LedgerError {
 }
 
 impl LedgerError {
+    /// The error of a migration. Those that have ended stay.
+    pub(crate) fn migration(error: sqlx::migrate::MigrateError) -> Self {
+        use sqlx::migrate::MigrateError::{Execute, ExecuteMigration};
+        match error {
+            Execute(error) | ExecuteMigration(error, _)
+                if answers::time_limit(&error).is_some() =>
+            {
+                error.into()
+            }
+            error => error.into(),
+        }
+    }
+
     /// The error of a commit, after which nothing is known.
     pub(crate) fn commit(error: sqlx::Error) -> Self {
         answers::note(&error);
@@ -139,6 +178,7 @@ impl LedgerError {
             | Self::Unreadable { .. } => false,
             Self::Url(_)
             | Self::NoFile(_)
+            | Self::TimedOut { .. }
             | Self::NotWritable(_)
             | Self::PoolerMode
             | Self::Superseded(_)
@@ -180,6 +220,7 @@ impl LedgerError {
                 | Self::NotWritable(_)
                 | Self::Pooler(_)
                 | Self::NoAnswer(_)
+                | Self::TimedOut { .. }
                 | Self::Superseded(_)
                 | Self::CartSuperseded(_)
                 | Self::Known

@@ -13,6 +13,7 @@ mod columns;
 mod connect;
 mod contract;
 mod convert;
+mod drops;
 mod erasure;
 mod error;
 mod events;
@@ -23,7 +24,6 @@ mod listing;
 mod migrations;
 mod postgres;
 mod processes;
-mod purge;
 mod recording;
 mod refunds;
 mod repair;
@@ -45,20 +45,26 @@ pub use changes::{
     TransferPlan, TransferState,
 };
 pub use clock::{ClocksDiffer, earlier_time};
-pub use connect::{PoolSettings, connect, connect_again, connect_existing, connect_with};
+pub use connect::{
+    PoolSettings, StatementLimits, connect, connect_again, connect_existing, connect_with,
+};
 pub use contract::{
-    Acts, Archives, Audits, ByOrders, Carts, Claim, Created, EventLog, ItemTotals, Ledger,
-    ListedItem, Listing, LiveItem, OrderLife, Page, Processes, Purges, Reading, Recorded,
-    Recording, Refunds, SegmentReplay, SegmentRow, Sinks, StockOperations, Webhooks,
+    Acts, Archives, Audits, ByOrders, Carts, Claim, Created, Drops, EventLog, ItemTotals, Ledger,
+    ListedItem, Listing, LiveItem, OrderLife, Page, Processes, Reading, Recorded, Recording,
+    Refunds, SegmentReplay, SegmentRow, Sinks, StockOperations, Webhooks,
+};
+pub use drops::{
+    DropEnd, DropRequest, DroppedRows, ExportPage, ExportedRow, GoodAudit, SaleTable,
+    VerifiedExport,
 };
 pub use erasure::Erased;
-pub use error::{LedgerError, NotWritable, ReadOnly};
+pub use error::{LedgerError, NotWritable, ReadOnly, TimeLimit};
 pub use events::{Event, EventCursor, EventKind, Events, InvalidCursor};
 pub use inspection::{DatabaseConnections, DatabaseReplica, DatabaseReport};
 pub use life::{Actors, PendingReturn, Transition};
 pub use postgres::postgres_connections;
 pub use processes::{ProcessReport, ReportedLock, RequestCounts, SeenProcess};
-pub use purge::{GoodAudit, PurgeRequest, PurgeStep};
+
 pub use refunds::{NotedRefund, Payer, PaymentReturn, RefundReport, RefundState, ReturnedPayment};
 pub use repair::{Repair, Repaired};
 pub use sinks::KnownSink;

@@ -5,15 +5,16 @@ mod archive;
 mod carts;
 mod connections;
 mod doubt;
+mod drops;
 mod events;
 mod full_disk;
 mod inspection;
 mod items;
 mod life;
 mod listing;
+mod migrating;
 mod probe;
 mod processes;
-mod purge;
 mod reach;
 mod reading;
 mod recording;
@@ -31,9 +32,12 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use sqlx::{PgPool, Postgres, postgres::PgConnectOptions};
 
-use self::{probe::Probe, session::Plans};
+use self::{
+    probe::Probe,
+    session::{Limits, Plans},
+};
 use crate::{
-    DatabaseReport, Ledger, LedgerError, PoolSettings, convert::timestamp, migrations,
+    DatabaseReport, Ledger, LedgerError, PoolSettings, StatementLimits, convert::timestamp,
     transaction::Transact,
 };
 pub(crate) use doubt::raise as doubt_connections;
@@ -98,6 +102,9 @@ pub(crate) struct PostgresLedger {
     lists: PgPool,
     audits: PgPool,
     probe: Probe,
+    /// For the connection of migrations, which has limits of its own.
+    options: PgConnectOptions,
+    limits: StatementLimits,
 }
 
 impl PostgresLedger {
@@ -108,16 +115,22 @@ impl PostgresLedger {
             .application_name("stockade")
             .extra_float_digits(None::<i8>);
         let acquire_timeout = settings.acquire_timeout.unwrap_or(ACQUIRE_TIMEOUT);
-        let pool = |connections, plans| {
-            connections::pool(connections, plans).acquire_timeout(acquire_timeout)
+        let limits = settings.limits;
+        let [short, long] = [limits.statement, limits.long_statement].map(|statement| Limits {
+            statement: Some(statement),
+            lock: Some(limits.lock),
+        });
+        let pool = |connections, plans, limits| {
+            connections::pool(connections, plans, limits).acquire_timeout(acquire_timeout)
         };
-        let lists = pool(LIST_CONNECTIONS, Plans::ForPages)
+        let lists = pool(LIST_CONNECTIONS, Plans::ForPages, long)
             .idle_timeout(LIST_IDLE_TIMEOUT)
             .connect_lazy_with(options.clone());
-        let reads = pool(reading_connections(settings.connections), Plans::ByIndex)
+        let readers = reading_connections(settings.connections);
+        let reads = pool(readers, Plans::ByIndex, short)
             .idle_timeout(LIST_IDLE_TIMEOUT)
             .connect_lazy_with(options.clone());
-        let audits = pool(AUDIT_CONNECTIONS, Plans::ByIndex)
+        let audits = pool(AUDIT_CONNECTIONS, Plans::ByIndex, long)
             .idle_timeout(LIST_IDLE_TIMEOUT)
             .acquire_timeout(AUDIT_ACQUIRE_TIMEOUT)
             .connect_lazy_with(options.clone());
@@ -125,8 +138,8 @@ impl PostgresLedger {
         if let Err(error) = reach::check(&options, acquire_timeout).await {
             return Err(probe.reason(error).await);
         }
-        let pool = pool(settings.connections, Plans::ByIndex)
-            .connect_with(options)
+        let pool = pool(settings.connections, Plans::ByIndex, short)
+            .connect_with(options.clone())
             .await?;
         warn_without_fsync(&pool).await?;
         Ok(Self {
@@ -135,6 +148,8 @@ impl PostgresLedger {
             lists,
             audits,
             probe,
+            options,
+            limits,
         })
     }
 }
@@ -189,8 +204,7 @@ impl Transact for Transaction {
 #[async_trait]
 impl Ledger for PostgresLedger {
     async fn migrate(&self) -> Result<(), LedgerError> {
-        // sqlx takes an advisory lock, so one of several processes migrates.
-        Ok(migrations::postgres().run(&self.pool).await?)
+        migrating::run(&self.options, self.limits).await
     }
 
     async fn missing_migrations(&self) -> Result<Vec<i64>, LedgerError> {
@@ -220,11 +234,175 @@ impl Ledger for PostgresLedger {
 
 #[cfg(test)]
 mod tests {
-    use super::postgres_connections;
+    use std::time::Duration;
+
+    use domain::{ItemId, OrderId};
+    use sqlx::{Connection, PgConnection};
+
+    use super::{PostgresLedger, postgres_connections};
+    use crate::{
+        Drops, Ledger, LedgerError, Listing, OrderLife, PoolSettings, Reading, SaleTable,
+        StatementLimits, TimeLimit,
+    };
 
     #[test]
     fn every_pool_and_the_probe_count_as_connections() {
         assert_eq!(postgres_connections(10), 10 + 5 + 2 + 2 + 1);
         assert_eq!(postgres_connections(1), 1 + 1 + 2 + 2 + 1);
+    }
+
+    const BRIEF: Duration = Duration::from_millis(300);
+
+    /// A ledger on a new database whose schema is up to date, with these limits.
+    async fn limited(limits: StatementLimits) -> (String, PostgresLedger) {
+        let url = testkit::postgres_database().await;
+        let patient = PostgresLedger::connect(&url, PoolSettings::patient(1));
+        patient.await.unwrap().migrate().await.unwrap();
+        let settings = PoolSettings {
+            limits,
+            ..PoolSettings::patient(1)
+        };
+        let ledger = PostgresLedger::connect(&url, settings).await.unwrap();
+        (url, ledger)
+    }
+
+    fn is_ended_by(error: &LedgerError, expected: TimeLimit) -> bool {
+        matches!(error, LedgerError::TimedOut { limit, .. } if *limit == expected)
+            && error.proves_unchanged()
+            && error.is_retryable()
+            && !error.is_of_all()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_locked_table_ends_the_statements_of_every_pool_and_leaves_their_connections() {
+        let limits = StatementLimits {
+            lock: BRIEF,
+            ..PoolSettings::patient(1).limits
+        };
+        let (url, ledger) = limited(limits).await;
+        let (vase, order): (ItemId, _) = ("vase".parse().unwrap(), OrderId::from_bytes([1; 16]));
+        let ask = async || {
+            [
+                ("steps", ledger.order(order).await.map(drop)),
+                ("look-ups", ledger.look_up_order(order).await.map(drop)),
+                (
+                    "lists",
+                    ledger
+                        .list_item_orders(&vase, None, None, 9)
+                        .await
+                        .map(drop),
+                ),
+                (
+                    "exports",
+                    ledger
+                        .export_page(&vase, SaleTable::Orders, None, 9)
+                        .await
+                        .map(drop),
+                ),
+                ("audits", ledger.totals(&vase).await.map(drop)),
+            ]
+        };
+        let mut other = PgConnection::connect(&url).await.unwrap();
+        let mut lock = other.begin().await.unwrap();
+        sqlx::raw_sql("LOCK TABLE items, orders IN ACCESS EXCLUSIVE MODE")
+            .execute(&mut *lock)
+            .await
+            .unwrap();
+        // Twice: each pool has one connection, or two, and must have it after the first error.
+        for _ in 0..2 {
+            for (pool, asked) in ask().await {
+                let error = asked.unwrap_err();
+                assert!(is_ended_by(&error, TimeLimit::Lock), "{pool}: {error:?}");
+            }
+        }
+        lock.rollback().await.unwrap();
+        for (pool, asked) in ask().await {
+            assert!(asked.is_ok(), "{pool}: {asked:?}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_statement_that_takes_too_long_is_ended_and_leaves_its_connection() {
+        let limits = StatementLimits {
+            statement: BRIEF,
+            long_statement: BRIEF,
+            ..PoolSettings::patient(1).limits
+        };
+        let (_, ledger) = limited(limits).await;
+        for (name, pool) in [
+            ("steps", &ledger.pool),
+            ("look-ups", &ledger.reads),
+            ("lists", &ledger.lists),
+            ("audits", &ledger.audits),
+        ] {
+            for _ in 0..3 {
+                let slept = sqlx::query("SELECT pg_sleep(3600)").execute(pool).await;
+                let error = LedgerError::from(slept.unwrap_err());
+                assert!(
+                    is_ended_by(&error, TimeLimit::Statement),
+                    "{name}: {error:?}"
+                );
+            }
+            let one = sqlx::query_scalar::<_, i32>("SELECT 1").fetch_one(pool);
+            assert_eq!(one.await.unwrap(), 1, "{name}");
+        }
+    }
+
+    /// A list may take longer than a step of an order.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn only_lists_exports_and_audits_have_the_long_limit() {
+        let limits = StatementLimits {
+            statement: BRIEF,
+            ..PoolSettings::patient(1).limits
+        };
+        let (_, ledger) = limited(limits).await;
+        for (pool, is_long) in [
+            (&ledger.pool, false),
+            (&ledger.reads, false),
+            (&ledger.lists, true),
+            (&ledger.audits, true),
+        ] {
+            let slept = sqlx::query("SELECT pg_sleep(0.6)").execute(pool).await;
+            assert_eq!(slept.is_ok(), is_long, "{slept:?}");
+        }
+    }
+
+    /// A migration has limits of its own: a short limit of statements does not end it, and it waits for a
+    /// table by trying again.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_migration_is_tried_again_until_it_has_its_table() {
+        let url = testkit::postgres_database().await;
+        let settings = PoolSettings {
+            limits: StatementLimits {
+                statement: testbed::timeout(),
+                lock: BRIEF,
+                ..PoolSettings::patient(1).limits
+            },
+            ..PoolSettings::patient(1)
+        };
+        let ledger = PostgresLedger::connect(&url, settings).await.unwrap();
+        ledger.migrate().await.unwrap();
+        // One migration is missing again.
+        let mut other = PgConnection::connect(&url).await.unwrap();
+        sqlx::raw_sql(
+            "DELETE FROM _sqlx_migrations WHERE version = 20261121000020; DROP INDEX orders_refund_due; DROP INDEX journal_unmatched_payments",
+        )
+        .execute(&mut other)
+        .await
+        .unwrap();
+        let mut lock = other.begin().await.unwrap();
+        sqlx::raw_sql("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
+            .execute(&mut *lock)
+            .await
+            .unwrap();
+        let migrated = async { ledger.migrate().await };
+        let unlocked = async {
+            tokio::time::sleep(BRIEF * 2).await;
+            lock.rollback().await
+        };
+        let (migrated, unlocked) = tokio::join!(migrated, unlocked);
+        unlocked.unwrap();
+        migrated.unwrap();
+        assert_eq!(ledger.missing_migrations().await.unwrap(), []);
     }
 }

@@ -122,7 +122,7 @@ pub(crate) struct PaymentRow {
     pub payer: Option<Uuid>,
     pub returned_at: Option<Timestamp>,
     pub due: Option<Due>,
-    /// A purge has deleted the order or cart that the payment has paid.
+    /// A drop has deleted the order or cart that the payment has paid.
     pub is_settled: bool,
 }
 
@@ -356,7 +356,7 @@ async fn find_payer(
     }
 }
 
-/// The order or the cart with this id. A purge deletes it, but not the journal: a payment that it could
+/// The order or the cart with this id. A drop deletes it, but not the journal: a payment that it could
 /// not take can still be returned, and is known by its entry then.
 async fn payer_of(
     transaction: &mut impl Statements,

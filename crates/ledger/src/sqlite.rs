@@ -7,6 +7,7 @@
 mod acts;
 mod archive;
 mod carts;
+mod drops;
 mod events;
 mod inspection;
 mod items;
@@ -14,7 +15,6 @@ mod life;
 mod listing;
 mod probe;
 mod processes;
-mod purge;
 mod reading;
 mod recording;
 mod refunds;
@@ -108,7 +108,7 @@ impl SqliteLedger {
             // An acknowledged order survives the loss of power, not only of the process.
             .synchronous(SqliteSynchronous::Full)
             .foreign_keys(true)
-            .busy_timeout(BUSY_TIMEOUT);
+            .busy_timeout(settings.limits.lock);
         if let Some(folder) = options
             .get_filename()
             .parent()
@@ -116,7 +116,7 @@ impl SqliteLedger {
         {
             std::fs::create_dir_all(folder).map_err(sqlx::Error::Io)?;
         }
-        let acquire_timeout = settings.acquire_timeout.unwrap_or(BUSY_TIMEOUT);
+        let acquire_timeout = settings.acquire_timeout.unwrap_or(settings.limits.lock);
         let pool = |connections| pool(connections).acquire_timeout(acquire_timeout);
         let writer = open(pool(1), &options).await?;
         let probe = Probe::new(&options);

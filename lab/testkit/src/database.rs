@@ -4,7 +4,7 @@ mod templates;
 
 use std::sync::Arc;
 
-use ledger::{Ledger, PoolSettings};
+use ledger::{Ledger, PoolSettings, StatementLimits};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 use testbed::timeout;
@@ -99,6 +99,11 @@ impl Database {
     async fn ledger_of(&self, connections: u32) -> Arc<dyn Ledger> {
         let settings = PoolSettings {
             acquire_timeout: Some(timeout()),
+            limits: StatementLimits {
+                statement: timeout(),
+                long_statement: timeout(),
+                lock: timeout(),
+            },
             ..PoolSettings::new(connections)
         };
         ledger::connect_with(&self.url, settings).await.unwrap()

@@ -3,6 +3,7 @@
 mod archive;
 mod caller;
 mod carts;
+mod drops;
 mod hold;
 mod items;
 mod life;
@@ -11,7 +12,6 @@ mod misses;
 mod orders;
 mod placers;
 mod price;
-mod purge;
 mod readiness;
 mod refunds;
 mod requests;
@@ -40,13 +40,13 @@ use tokio::time::Instant;
 pub use archive::ArchiveRequested;
 pub use caller::Caller;
 pub use carts::{CartEnded, CartExtended, CartPaid, CartPlaced, CartPlacement};
+pub use drops::DropRequested;
 pub use hold::{Extended, HoldChange};
 pub use items::{ItemView, SegmentView, StockRequest, StockSet, Stocked};
 pub use life::{Ended, Paid, Payment};
 pub use lists::{ListedOrder, RefundDone, RefundDue, RefundKey, UnmatchedPayment};
 pub use orders::{Placed, Placement};
 pub use price::{Currency, Price};
-pub use purge::PurgeRequested;
 pub use readiness::NotReady;
 pub use refunds::{MoneyReturned, Payable};
 pub use sessions::SessionEnd;
@@ -73,14 +73,14 @@ pub struct EngineSettings {
     /// How long an order may take before it fails as "outcome unknown".
     pub order_timeout: Duration,
     /// How long an archived item keeps its orders at least.
-    pub purge_retention: Duration,
+    pub drop_retention: Duration,
 }
 
 impl Default for EngineSettings {
     fn default() -> Self {
         Self {
             order_timeout: Duration::from_secs(5),
-            purge_retention: Duration::from_secs(30 * 24 * 3600),
+            drop_retention: Duration::from_secs(30 * 24 * 3600),
         }
     }
 }

@@ -198,7 +198,7 @@ fn api() -> Router<App> {
             "/v1/items/{item}",
             get(items::show)
                 .merge(patch(stock::patch))
-                .merge(delete(stock::purge)),
+                .merge(delete(stock::drop_item)),
         )
         .route(
             "/v1/items/{item}/stock",

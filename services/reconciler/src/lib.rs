@@ -20,6 +20,7 @@ mod carts;
 mod clock;
 mod close;
 mod confirmation;
+mod drops;
 mod expire;
 mod gauges;
 mod home_check;
@@ -28,7 +29,6 @@ mod item_gauges;
 mod item_lock;
 mod lock_log;
 mod plan;
-mod purges;
 mod rebuild;
 mod reconcile_loop;
 mod repair;
@@ -38,7 +38,7 @@ mod spillovers;
 mod transfers;
 mod waves;
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use audit::AuditError;
 use domain::ItemId;
@@ -53,9 +53,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{audits::Audits, gauges::Backlog};
 
 pub use archive_once::{Archived, archive_once};
+pub use drops::{DropError, Dropped, drop_once};
 pub use lock_log::LockLog;
 pub use plan::{Plan, Step, plan, reconcile_once};
-pub use purges::{Purged, purge_once};
 pub use rebuild::rebuild_once;
 
 /// Settings of the reconciler.
@@ -75,8 +75,8 @@ pub struct ReconcilerSettings {
     pub audit_interval: Duration,
     /// How often they are summed up without a change, about.
     pub full_audit_interval: Duration,
-    /// How often to look up items that are to be purged.
-    pub purge_interval: Duration,
+    /// How often to look up items that are to be dropped.
+    pub drop_interval: Duration,
     /// How long the ledger may take to list expired holds, or to end a batch of them, before the
     /// request is retried.
     pub ledger_timeout: Duration,
@@ -90,6 +90,10 @@ pub struct ReconcilerSettings {
     pub close_delay: Duration,
     /// How long after its end a closed and settled item is archived. `None`: only on request.
     pub archive_after: Option<Duration>,
+    /// How long after its archive an item is dropped. `None`: only on request.
+    pub drop_after: Option<Duration>,
+    /// The folder of the exports of items that are dropped. `None`: nothing is dropped.
+    pub drop_exports: Option<PathBuf>,
     /// This process's clock. Redis's is compared with it before a hold ends or an item is closed, and
     /// that of the ledger, too, before an item is archived by itself.
     pub clock: fn() -> Timestamp,
@@ -106,12 +110,14 @@ impl Default for ReconcilerSettings {
             confirmation_period: Duration::from_secs(1),
             audit_interval: Duration::from_secs(60),
             full_audit_interval: Duration::from_secs(24 * 3600),
-            purge_interval: Duration::from_secs(5),
+            drop_interval: Duration::from_secs(5),
             ledger_timeout: Duration::from_secs(30),
             repair_page: 10_000,
             balance: true,
             close_delay: Duration::from_secs(5),
             archive_after: None,
+            drop_after: None,
+            drop_exports: None,
             clock: Timestamp::now,
             locks: Arc::default(),
         }
@@ -245,7 +251,7 @@ pub async fn run(
     });
     gauges::show_initial();
     let mut tasks = JoinSet::new();
-    let [expirer, carter, returner, looper, gauger, auditor, purger] =
+    let [expirer, carter, returner, looper, gauger, auditor, dropper] =
         [0; 7].map(|_| Arc::clone(&reconciler));
     tasks.spawn(supervise("expiry", move || {
         expire::run(Arc::clone(&expirer))
@@ -260,9 +266,7 @@ pub async fn run(
     tasks.spawn(supervise("audits", move || {
         audits::run(Arc::clone(&auditor))
     }));
-    tasks.spawn(supervise("purges", move || {
-        purges::run(Arc::clone(&purger))
-    }));
+    tasks.spawn(supervise("drops", move || drops::run(Arc::clone(&dropper))));
     tasks.spawn(supervise("the gauges", move || {
         gauges::run(Arc::clone(&gauger))
     }));

@@ -111,7 +111,10 @@ pub struct WebhooksArguments {
 /// Commands for items that need the stores instead of a service, with the item.
 pub enum OnTheStores {
     Archive(String),
-    Purge(String),
+    Drop {
+        item: String,
+        after_days: Option<u32>,
+    },
 }
 
 impl ApiCommand {
@@ -122,7 +125,10 @@ impl ApiCommand {
         };
         match command {
             ItemsCommand::Archive { item } => Some(OnTheStores::Archive(item.clone())),
-            ItemsCommand::Purge { item } => Some(OnTheStores::Purge(item.clone())),
+            ItemsCommand::Drop { item, after } => Some(OnTheStores::Drop {
+                item: item.clone(),
+                after_days: *after,
+            }),
             _ => None,
         }
     }

@@ -62,8 +62,11 @@ fn table(report: &AuditReport) -> String {
     let archived = report.archived_at.map_or_else(String::new, |at| {
         format!("archived at {at}: this is the final audit\n")
     });
+    let dropped = report.dropped_at.map_or_else(String::new, |at| {
+        format!("dropped at {at}: the ledger has this audit alone\n")
+    });
     format!(
-        "{table}\n{archived}{findings}oversold {}, drift {}: {verdict}",
+        "{table}\n{archived}{dropped}{findings}oversold {}, drift {}: {verdict}",
         report.oversold, report.drift
     )
 }

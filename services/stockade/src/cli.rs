@@ -1,7 +1,7 @@
 //! The command line.
 //!
 //! Exit status: 0 success; 1 `audit` found drift or an oversell, `reconcile` found or left work to
-//! do, `preflight` found a failure, `health` got no answer, or `items archive`, `items purge` and `buyers erase` found something open; 2 any other error. `lock` has further exit statuses, which its help lists.
+//! do, `preflight` found a failure, `health` got no answer, or `items archive`, `items drop` and `buyers erase` found something open; 2 any other error. `lock` has further exit statuses, which its help lists.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,13 +18,13 @@ use crate::{
     api::{self, ApiCommand, OnTheStores},
     archive, audit,
     buyers::{self, BuyersCommand},
+    drops::{self, DropArguments},
     health,
     lock::{self, LockCommand},
     log,
     output::write_out,
     plan::{self, PlanArguments},
     preflight::{self, PreflightArguments},
-    purge,
     reconcile::{self, Extent},
     roles,
     settings::{self, Layers, Settings},
@@ -160,7 +160,11 @@ pub async fn run() -> Result<ExitCode> {
                     OnTheStores::Archive(item) => {
                         archive::archive(&settings, &ItemId::new(item)?).await
                     }
-                    OnTheStores::Purge(item) => purge::purge(&settings, &ItemId::new(item)?).await,
+                    OnTheStores::Drop { item, after_days } => {
+                        let item = ItemId::new(item)?;
+                        let arguments = DropArguments { item, after_days };
+                        drops::drop_item(&settings, &cli.dir, &arguments).await
+                    }
                 };
             }
             log::start(

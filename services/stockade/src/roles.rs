@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use events::TargetPolicy;
-use ledger::Ledger;
+use ledger::{Ledger, PoolSettings};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use order::{BuyerKey, Credentials, Engine, EngineSettings, Limits, PaymentKey, PaymentKeys};
 use publisher::PublisherSettings;
@@ -83,16 +83,25 @@ impl StopSignal {
     }
 }
 
+fn pool(settings: &Settings, connections: u32) -> PoolSettings {
+    PoolSettings {
+        limits: settings.database_limits,
+        ..PoolSettings::new(connections)
+    }
+}
+
 /// Opens the ledger without changing its schema, and without creating it.
 pub async fn connect_ledger(settings: &Settings) -> Result<Arc<dyn Ledger>> {
-    ledger::connect_existing(settings.database_url()?, settings.database_connections)
+    let pool = pool(settings, settings.database_connections);
+    ledger::connect_existing(settings.database_url()?, pool)
         .await
         .context("DATABASE_URL")
 }
 
 /// Opens the ledger, creates it if it is a file that is missing, and updates its schema.
 pub async fn migrated_ledger(settings: &Settings) -> Result<Arc<dyn Ledger>> {
-    let ledger = ledger::connect(settings.database_url()?, settings.database_connections)
+    let pool = pool(settings, settings.database_connections);
+    let ledger = ledger::connect(settings.database_url()?, pool)
         .await
         .context("DATABASE_URL")?;
     ledger.migrate().await.context("DATABASE_URL")?;
@@ -165,7 +174,7 @@ impl Running {
             ledger,
             EngineSettings {
                 order_timeout: settings.order_timeout,
-                purge_retention: settings.purge_retention,
+                drop_retention: settings.drop_retention,
             },
         );
         let mut running = Self {
@@ -244,11 +253,16 @@ impl Running {
             settings.database_url()?.to_owned(),
             self.stop_recording.clone(),
         );
+        let limits = settings.database_limits;
         let role = async move || {
             let stock = engine.stock.reconnect().await.context("REDIS_URL")?;
             // One connection per worker, and one for the sweep.
             let connections = u32::try_from(recorder.workers + 1)?;
-            let ledger = ledger::connect_again(&engine.ledger, &url, connections)
+            let pool = PoolSettings {
+                limits,
+                ..PoolSettings::new(connections)
+            };
+            let ledger = ledger::connect_again(&engine.ledger, &url, pool)
                 .await
                 .context("DATABASE_URL")?;
             Ok(recorder::run(stock, ledger, recorder, stop))
@@ -271,6 +285,8 @@ impl Running {
             ReconcilerSettings {
                 close_delay: settings.order_timeout,
                 archive_after: settings.archive_after,
+                drop_after: settings.drop_after,
+                drop_exports: settings.drop_exports.clone(),
                 locks,
                 ..ReconcilerSettings::default()
             },

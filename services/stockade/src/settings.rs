@@ -17,6 +17,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use ledger::StatementLimits;
 use order::{Admin, RateLimits, TokenPolicy};
 use stock::TlsCertificates;
 
@@ -45,6 +46,7 @@ pub struct Settings {
     pub lock_lease: Duration,
     pub database_url: Option<String>,
     pub database_connections: u32,
+    pub database_limits: StatementLimits,
     /// Whether `serve` updates the schema.
     pub migrate: bool,
     pub listen: SocketAddr,
@@ -108,7 +110,9 @@ pub struct Settings {
     /// Brokers that get every event.
     pub event_sinks: Vec<publisher::SinkSettings>,
     pub archive_after: Option<Duration>,
-    pub purge_retention: Duration,
+    pub drop_retention: Duration,
+    pub drop_after: Option<Duration>,
+    pub drop_exports: Option<PathBuf>,
     pub log: String,
     pub log_format: LogFormat,
     /// The stores that the user configured, without those of an earlier `up`.
@@ -201,6 +205,11 @@ impl Settings {
             lock_lease: ms("lock_lease_ms", 500..=600_000)?,
             database_url,
             database_connections: u32::try_from(layers.number("database_connections", 1..=1000)?)?,
+            database_limits: StatementLimits {
+                statement: ms("database_statement_timeout_ms", 100..=3_600_000)?,
+                long_statement: ms("database_long_statement_timeout_ms", 100..=86_400_000)?,
+                lock: ms("database_lock_timeout_ms", 10..=3_600_000)?,
+            },
             migrate: switch(layers, "migrate")?,
             listen: layers.parse("listen", "ADDRESS:PORT, such as 127.0.0.1:8080")?,
             listen_is_set: layers.unless_default("listen").is_some(),
@@ -281,15 +290,11 @@ impl Settings {
             webhooks_retry: ms("webhooks_retry_ms", 10..=3_600_000)?,
             publisher_lease: ms("publisher_lease_ms", 1000..=600_000)?,
             events_keep,
-            archive_after: layers
-                .text("archive_after")
-                .map(|text| {
-                    duration::parse(&text)
-                        .ok_or_else(|| layers.wrong("archive_after", duration::EXPECTED))
-                })
-                .transpose()?,
-            purge_retention: duration::parse(&layers.text("purge_retention").unwrap_or_default())
-                .ok_or_else(|| layers.wrong("purge_retention", duration::EXPECTED))?,
+            archive_after: long(layers, "archive_after")?,
+            drop_after: long(layers, "drop_after")?,
+            drop_exports: layers.text("drop_exports").map(PathBuf::from),
+            drop_retention: duration::parse(&layers.text("drop_retention").unwrap_or_default())
+                .ok_or_else(|| layers.wrong("drop_retention", duration::EXPECTED))?,
             log: layers.text("log").unwrap_or_default(),
             log_format: log_format(layers)?,
         })
@@ -365,6 +370,13 @@ fn lock_backend(layers: &Layers) -> Result<Option<&'static str>> {
     backends::find(&text)
         .map(Some)
         .map_err(|_| layers.wrong("lock", &format!("one of {}", backends::names())))
+}
+
+/// A long duration, if it is set.
+fn long(layers: &Layers, key: &str) -> Result<Option<Duration>> {
+    let text = layers.text(key);
+    text.map(|text| duration::parse(&text).ok_or_else(|| layers.wrong(key, duration::EXPECTED)))
+        .transpose()
 }
 
 fn switch(layers: &Layers, key: &str) -> Result<bool> {

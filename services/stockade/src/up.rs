@@ -15,6 +15,7 @@ use nix::sys::stat::{Mode, umask};
 use rand::distr::{Alphanumeric, SampleString};
 
 use crate::{
+    drops,
     output::write_out,
     pages::DEMO_ITEM,
     private::Private,
@@ -113,6 +114,9 @@ async fn fill_in(dir: &Path, settings: &mut Settings, private: &mut Private) -> 
     settings.stripe_secret.get_or_insert_with(stripe);
     allow_local_webhooks(settings);
     place_operators_pages(settings);
+    settings
+        .drop_exports
+        .get_or_insert_with(|| dir.join(drops::EXPORTS));
     write_run_file(dir, settings)
 }
 

@@ -6,6 +6,7 @@
 
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
+use super::TimeLimit;
 use crate::postgres::{doubt_connections, remember_full_disk};
 
 /// What a code of a database means.
@@ -111,6 +112,16 @@ pub(crate) fn is_of_wrong_server(error: &sqlx::Error) -> bool {
 pub(super) fn is_of_pooler(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code());
     code.is_some_and(|code| OF_POOLER.contains(&&*code))
+}
+
+/// The limit that has ended the statement. A statement in a commit is not ended: PostgreSQL stops its clock
+/// before.
+pub(super) fn time_limit(error: &sqlx::Error) -> Option<TimeLimit> {
+    match &*error.as_database_error()?.code()? {
+        "57014" => Some(TimeLimit::Statement),
+        "55P03" => Some(TimeLimit::Lock),
+        _ => None,
+    }
 }
 
 /// Lets the pools drop their connections after an answer of a wrong server, and remembers a full disk.

@@ -50,7 +50,9 @@ impl Archives for PostgresLedger {
 
     async fn final_audit(&self, id: &ItemId) -> Result<Option<FinalAudit>, LedgerError> {
         let row = sqlx::query_as::<_, FinalAuditColumns>(
-            "SELECT (extract(epoch FROM at) * 1000)::bigint AS at_ms, actor, token, report::text FROM final_audits WHERE item = $1",
+            "SELECT (extract(epoch FROM at) * 1000)::bigint AS at_ms, actor, token, report::text, \
+             (SELECT (extract(epoch FROM dropped_at) * 1000)::bigint FROM items WHERE items.id = final_audits.item) AS dropped_ms \
+             FROM final_audits WHERE item = $1",
         );
         row.bind(id.as_str())
             .fetch_optional(&self.pool)
@@ -60,7 +62,8 @@ impl Archives for PostgresLedger {
     }
 
     async fn erase_buyer(&self, buyer: &BuyerId, actor: &str) -> Result<Erased, LedgerError> {
-        erasure::erase(self.pool.begin().await?, buyer, actor).await
+        // It reads every order of the ledger, so it has the limits of audits.
+        erasure::erase(self.audits.begin().await?, buyer, actor).await
     }
 }
 

@@ -11,7 +11,7 @@ use tracing::{Instrument, Span, debug_span};
 
 use super::{
     doubt,
-    session::{self, Plans},
+    session::{self, Limits, Plans},
 };
 use crate::error::{NotWritable, answers};
 
@@ -25,11 +25,13 @@ const ASK_AFTER_IDLE: Duration = Duration::from_secs(1);
 /// connection.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 
-pub(super) fn pool(connections: u32, plans: Plans) -> PgPoolOptions {
+pub(super) fn pool(connections: u32, plans: Plans, limits: Limits) -> PgPoolOptions {
     PgPoolOptions::new()
         .max_connections(connections)
         .test_before_acquire(false)
-        .after_connect(move |connection, _| Box::pin(begin(connection, plans).instrument(upkeep())))
+        .after_connect(move |connection, _| {
+            Box::pin(begin(connection, plans, limits).instrument(upkeep()))
+        })
         .before_acquire(|connection, meta| {
             Box::pin(async move { Ok(is_usable(connection, meta).await) })
         })
@@ -37,9 +39,13 @@ pub(super) fn pool(connections: u32, plans: Plans) -> PgPoolOptions {
 
 /// Refuses a server that cannot write. The pool then connects again, after a pause that grows to a
 /// fifth of the time for an acquisition.
-async fn begin(connection: &mut PgConnection, plans: Plans) -> Result<(), sqlx::Error> {
+async fn begin(
+    connection: &mut PgConnection,
+    plans: Plans,
+    limits: Limits,
+) -> Result<(), sqlx::Error> {
     match session::read_only(connection).await? {
-        None => session::set_up(connection, plans).await,
+        None => session::set_up(connection, plans, limits).await,
         Some(why) => Err(sqlx::Error::Configuration(Box::new(NotWritable(why)))),
     }
 }

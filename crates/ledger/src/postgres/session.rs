@@ -5,6 +5,8 @@
 //! transaction mode, a prepared one would meet a statement of another client before the pooler is
 //! recognised.
 
+use std::time::Duration;
+
 use sqlx::{PgConnection, Row};
 
 use crate::error::ReadOnly;
@@ -50,13 +52,56 @@ pub(super) enum Plans {
     ForPages,
 }
 
+/// How long the statements of a session may take, and wait for a lock. `None`: for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Limits {
+    pub statement: Option<Duration>,
+    pub lock: Option<Duration>,
+}
+
+impl Limits {
+    /// PostgreSQL takes zero for no limit.
+    fn as_settings(self) -> [(&'static str, String); 2] {
+        let ms = |limit: Option<Duration>| {
+            let ms = limit.map_or(0, |limit| limit.as_millis().clamp(1, MS_MAX));
+            ms.to_string()
+        };
+        [
+            ("statement_timeout", ms(self.statement)),
+            ("lock_timeout", ms(self.lock)),
+        ]
+    }
+}
+
+/// The most that PostgreSQL takes.
+const MS_MAX: u128 = 2_147_483_647;
+
+/// Gives a session new limits.
+pub(super) async fn limit(
+    connection: &mut PgConnection,
+    limits: Limits,
+) -> Result<(), sqlx::Error> {
+    let settings = limits.as_settings();
+    let settings = settings.map(|(name, value)| format!("SET {name} = {value}"));
+    let sql = sqlx::AssertSqlSafe(settings.join("; "));
+    sqlx::raw_sql(sql).execute(connection).await?;
+    Ok(())
+}
+
 /// Gives a new session our settings.
-pub(super) async fn set_up(connection: &mut PgConnection, plans: Plans) -> Result<(), sqlx::Error> {
+pub(super) async fn set_up(
+    connection: &mut PgConnection,
+    plans: Plans,
+    limits: Limits,
+) -> Result<(), sqlx::Error> {
     let pages: &[_] = match plans {
         Plans::ByIndex => &[],
         Plans::ForPages => &PAGE_PLANS,
     };
     let mut sql = String::from(WAIT_FOR_DISK);
+    for (name, value) in limits.as_settings() {
+        sql.push_str(&format!("; SET {name} = {value}"));
+    }
     for (name, value) in [IDLE_IN_TRANSACTION, ISOLATION]
         .iter()
         .chain(&INDEX_PLANS)

@@ -50,7 +50,8 @@ impl Archives for SqliteLedger {
 
     async fn final_audit(&self, id: &ItemId) -> Result<Option<FinalAudit>, LedgerError> {
         let row = sqlx::query_as::<_, FinalAuditColumns>(
-            "SELECT at AS at_ms, actor, token, report FROM final_audits WHERE item = ?1",
+            "SELECT at AS at_ms, actor, token, report, \
+             (SELECT dropped_at FROM items WHERE items.id = final_audits.item) AS dropped_ms FROM final_audits WHERE item = ?1",
         );
         row.bind(id.as_str())
             .fetch_optional(&self.readers)

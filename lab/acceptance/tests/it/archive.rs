@@ -1,4 +1,4 @@
-//! `stockade items archive`, and what is left of an archived item.
+//! `stockade items archive` and `items drop`, and what is left of the item.
 
 use std::process::Output;
 
@@ -10,6 +10,8 @@ use crate::{
     process::{Serving, audit, create, order, run, settled_audit, stderr, stdout, stockade},
     test_env::TestEnv,
 };
+
+const PAGE: &str = include_str!("../../../../docs/operations.md");
 
 fn archive(env: &TestEnv, item: &str) -> Output {
     run(stockade(env.dir()).args(["items", "archive", item]))
@@ -91,4 +93,77 @@ async fn the_command_archives_a_closed_item_and_the_service_answers_from_the_led
         0,
         "vase: nothing to do",
     );
+}
+
+/// The commands of the page that drop an old sale.
+fn documented() -> Vec<&'static str> {
+    let (_, section) = PAGE.split_once("### Dropping old sales\n").unwrap();
+    let (_, block) = section.split_once("```sh\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    block.lines().collect()
+}
+
+fn command(env: &TestEnv, line: &str) -> Output {
+    run(stockade(env.dir()).args(line.split_whitespace()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commands_of_the_page_drop_an_old_sale_and_its_audit_still_answers() {
+    let env = TestEnv::new().await;
+    let service = Serving::serve(env.dir(), free_port().await, &[]).await;
+    let item = json!({ "id": "vase", "stock": 10, "segments": 2 });
+    create(&service.url, &env.admin, &item).await;
+    let held = env.hold(&service.url, "vase", "k").await;
+    let ask =
+        async |method, path: &str, body: Value| call(&env, &service.url, method, path, &body).await;
+    let order_path = format!("/v1/orders/{held}");
+    ask(Method::DELETE, &order_path, json!(null)).await;
+    let closed = json!({ "state": "closed" });
+    ask(Method::PUT, "/v1/items/vase/state", closed).await;
+    settled_audit(env.dir(), "vase").await;
+    let open = command(&env, "items drop vase");
+    ends(&open, 1, "vase: NOT dropped: it is not archived");
+    ends(
+        &command(&env, "items drop none"),
+        2,
+        "there is no item none",
+    );
+    ends(&archive(&env, "vase"), 0, "vase: archived");
+    let early = command(&env, "items drop vase --after 1");
+    ends(&early, 1, "vase: NOT dropped: it keeps its orders until 2");
+
+    let outputs: Vec<_> = documented()
+        .into_iter()
+        .map(|line| {
+            let line = line.strip_prefix("stockade ").unwrap();
+            let output = command(&env, &line.replace("ITEM", "vase"));
+            assert!(output.status.success(), "{line}: {}", stderr(&output));
+            stdout(&output)
+        })
+        .collect();
+    let [archived, dropped, audited] = &outputs[..] else {
+        panic!("{outputs:?}");
+    };
+    assert_eq!(archived, "vase: archived\n");
+    assert!(audited.contains("dropped at 2"), "{audited}");
+    let (text, export) = dropped.trim_end().split_once("\nexport: ").unwrap();
+    assert_eq!(text, "vase: dropped, 1 orders deleted");
+    let export = std::fs::read_to_string(export).unwrap();
+    assert!(export.contains(&held.replace('-', "")), "{export}");
+
+    let report = audit(env.dir(), "vase");
+    assert!(report["dropped_at"].is_string(), "{report:#}");
+    assert_eq!(report["ok"], true);
+    let answered = ask(Method::GET, "/v1/items/vase/audit", json!(null)).await;
+    assert_eq!(answered, report);
+    let gone = ask(Method::GET, &order_path, json!(null)).await;
+    assert_eq!(gone["code"], "order_not_found");
+    let again = order(&Client::new(), &service.url, "vase", &env.ann, "k");
+    let again: Value = again.send().await.unwrap().json().await.unwrap();
+    assert_eq!(
+        (&again["code"], &again["state"]),
+        (&json!("not_open"), &json!("archived"))
+    );
+    let again = command(&env, "items drop vase");
+    ends(&again, 0, "vase: dropped, 1 orders deleted");
 }

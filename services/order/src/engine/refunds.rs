@@ -216,7 +216,7 @@ impl Engine {
         }
         let has_failed = matches!(report.state, RefundState::Failed | RefundState::Canceled);
         if noted == NotedRefund::Unknown && has_failed {
-            tracing::warn!(payment = %report.payment, refund = %report.id, state = report.state.as_str(), "a refund has failed whose payment is not known: it is of something else, or of an order that was purged");
+            tracing::warn!(payment = %report.payment, refund = %report.id, state = report.state.as_str(), "a refund has failed whose payment is not known: it is of something else, or of an order that was dropped");
         }
         Ok(noted)
     }

@@ -21,7 +21,7 @@ use super::{
 #[openapi(
     info(title = "Stockade", description = "Sells limited stock to many concurrent buyers without overselling, stranding a unit or losing an acknowledged order."),
     paths(orders::place, batch::place, orders::show, life::extend, life::pay, life::cancel, life::refund, carts::place, carts::show, carts::extend, carts::pay, carts::cancel, carts::refund, items::create, items::show, items::set_state, items::audit,
-        stock::move_stock, stock::set_stock, stock::patch, stock::archive, stock::purge, buyers::erase,
+        stock::move_stock, stock::set_stock, stock::patch, stock::archive, stock::drop_item, buyers::erase,
         lists::items, lists::item_orders, lists::own_orders, lists::own_carts, lists::refunds_due, lists::refund_done, lists::journal, lists::service_journal,
         events::list, stripe::receive, webhooks::create, webhooks::list, webhooks::remove, webhooks::enable, webhooks::test, healthz, readyz, metrics),
     tags((name = "buyers", description = "What buyers call: items and their own orders. A shop's backend may call for them."),

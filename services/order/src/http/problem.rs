@@ -636,9 +636,9 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "buyer_has_held_orders", detail)
     }
 
-    pub(crate) fn item_not_purgeable(reason: &str) -> Self {
+    pub(crate) fn item_not_droppable(reason: &str) -> Self {
         let detail = format!("nothing was changed: {reason}");
-        Self::new(StatusCode::CONFLICT, "item_not_purgeable", detail)
+        Self::new(StatusCode::CONFLICT, "item_not_droppable", detail)
     }
 
     pub(crate) fn item_not_archivable(reasons: &[String]) -> Self {

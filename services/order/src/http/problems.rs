@@ -107,7 +107,7 @@ const PROBLEMS: &[Entry] = &[
         "Close the item, wait until `detail` is settled, and repeat the request.",
     ),
     (
-        "item_not_purgeable",
+        "item_not_droppable",
         "409",
         "The item is not archived, or not for long enough: `detail` says which. Nothing was changed.",
         "Archive the item, or repeat the request after the time in `detail`.",

@@ -18,7 +18,7 @@ use super::{
     orders::idempotency_key,
     problem::FieldError,
 };
-use crate::engine::{ArchiveRequested, PurgeRequested, StockRequest, StockSet, Stocked};
+use crate::engine::{ArchiveRequested, DropRequested, StockRequest, StockSet, Stocked};
 
 type Units = Whole<1, { Item::MAX_STOCK }>;
 
@@ -270,28 +270,28 @@ pub(crate) async fn archive(
     }
 }
 
-/// Deletes the orders of an archived item for good. The item, its journal and its final audit stay.
-#[utoipa::path(delete, path = "/v1/items/{item}", operation_id = "purgeItem", tag = "admins",
+/// Exports and deletes what the sale of an archived item has left. The item and its final audit stay.
+#[utoipa::path(delete, path = "/v1/items/{item}", operation_id = "dropItem", tag = "admins",
     params(("item" = String, Path, description = "the item")),
-    responses((status = 200, description = "the item's orders are deleted", body = ItemBody),
-        (status = 202, description = "the request is recorded, and a reconciler will delete the item's orders", body = ItemBody),
+    responses((status = 200, description = "the item is dropped", body = ItemBody),
+        (status = 202, description = "the request is recorded, and a reconciler will drop the item", body = ItemBody),
         (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `items:write`", body = Problem),
-        (status = 404, description = "`item_not_found`", body = Problem), (status = 409, description = "`item_not_purgeable`: the item is not archived, or not for long enough", body = Problem)),
+        (status = 404, description = "`item_not_found`", body = Problem), (status = 409, description = "`item_not_droppable`: the item is not archived, or not for long enough", body = Problem)),
     security(("admin" = [])))]
-pub(crate) async fn purge(
+pub(crate) async fn drop_item(
     State(app): State<App>,
     admin: AdminWith<ItemsWrite>,
     Name(item): Name,
 ) -> Result<Response, Problem> {
     let id = item_id(&item)?;
-    match app.engine.purge_item(&id, &admin.name).await? {
-        PurgeRequested::Purged => item_shown(&app, StatusCode::OK, &id).await,
-        PurgeRequested::Pending => item_shown(&app, StatusCode::ACCEPTED, &id).await,
-        PurgeRequested::NotArchived => Err(Problem::item_not_purgeable("it is not archived")),
-        PurgeRequested::TooEarly(until) => Err(Problem::item_not_purgeable(&format!(
+    match app.engine.drop_item(&id, &admin.name).await? {
+        DropRequested::Dropped => item_shown(&app, StatusCode::OK, &id).await,
+        DropRequested::Pending => item_shown(&app, StatusCode::ACCEPTED, &id).await,
+        DropRequested::NotArchived => Err(Problem::item_not_droppable("it is not archived")),
+        DropRequested::TooEarly(until) => Err(Problem::item_not_droppable(&format!(
             "it keeps its orders until {until}"
         ))),
-        PurgeRequested::NoItem => Err(Problem::item_not_found()),
+        DropRequested::NoItem => Err(Problem::item_not_found()),
     }
 }

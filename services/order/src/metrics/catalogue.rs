@@ -124,7 +124,7 @@ pub const CATALOGUE: &[Metric] = &[
     // Do items end?
     metric("stockade_closed_items_total", Counter, "reconciler", &[], "items closed because their window had ended"),
     metric("stockade_archived_items_total", Counter, "reconciler", &[], "items archived"),
-    metric("stockade_purged_items_total", Counter, "reconciler", &[], "archived items whose orders were deleted"),
+    metric("stockade_dropped_items_total", Counter, "reconciler", &[], "archived items that were dropped"),
     metric("stockade_audits_total", Counter, "reconciler", &[], "audits, each of which reads all orders of an item"),
 
     // Do events reach their receivers?

@@ -1,6 +1,6 @@
 //! Archived items: the ledger alone answers for them, at every instance.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -266,19 +266,21 @@ async fn a_buyers_name_is_erased_once_the_items_are_archived() {
     .await;
 }
 
-fn purging(retention: Duration) -> Options {
+fn dropping(retention: Duration, exports: &Path) -> Options {
     let mut options = two_instances();
-    options.purge_retention = retention;
+    options.drop_retention = retention;
     if let Some(settings) = &mut options.reconciler {
-        settings.purge_interval = Duration::from_millis(20);
+        settings.drop_interval = Duration::from_millis(20);
+        settings.drop_exports = Some(exports.to_owned());
     }
     options
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_orders_of_an_archived_item_are_purged_after_their_retention() {
-    open_each(purging(Duration::ZERO), async |env| {
-        let purge = async |item: &str| {
+async fn the_orders_of_an_archived_item_are_dropped_after_their_retention() {
+    let exports = tempfile::tempdir().unwrap();
+    open_each(dropping(Duration::ZERO, exports.path()), async |env| {
+        let drop = async |item: &str| {
             let path = format!("/v1/items/{item}");
             Answer::of(env.admin(Method::DELETE, &path)).await
         };
@@ -299,16 +301,16 @@ async fn the_orders_of_an_archived_item_are_purged_after_their_retention() {
         assert_eq!(sessions().await, 2);
         env.pay_at(0, &paid, &format!("pay-{item}")).await;
         env.pay_cart(&cart, &format!("pay-{cart}"), None).await;
-        let refused = purge(&item).await;
+        let refused = drop(&item).await;
         assert_eq!(
-            refused.is(409, "item_not_purgeable").body["detail"],
+            refused.is(409, "item_not_droppable").body["detail"],
             "nothing was changed: it is not archived"
         );
         env.becomes_state(&item, "closed").await.is_now("closed");
         env.archives(&item).await.is_now("archived");
         let audit = env.audited(&item).await;
-        eventually("the purge of the item", async || {
-            let answer = purge(&item).await;
+        eventually("the drop of the item", async || {
+            let answer = drop(&item).await;
             assert!(matches!(answer.status, 200 | 202), "{answer:?}");
             assert_eq!(answer.body["state"], "archived");
             answer.status == 200
@@ -322,27 +324,32 @@ async fn the_orders_of_an_archived_item_are_purged_after_their_retention() {
             let again = Answer::of(env.order_at(instance, &item, "ann", "k", 1)).await;
             assert_eq!(again.is(409, "not_open").body["state"], "archived");
         }
-        assert_eq!(env.audited(&item).await, audit, "the final audit stays");
-        let entry = env.journal(&item, "purge").await.swap_remove(0);
+        let mut after = env.audited(&item).await;
+        let at = after.as_object_mut().unwrap().remove("dropped_at");
+        assert!(at.is_some_and(|at| at.is_string()), "{after}");
+        assert_eq!(after, audit, "the final audit stays");
+        let entry = env.journal(&item, "drop").await.swap_remove(0);
         assert_eq!(
             (&entry["actor"], &entry["after"]["orders"]),
             (&json!("admin"), &json!(2))
         );
-        purge("no-such-item").await.is(404, "item_not_found");
+        drop("no-such-item").await.is(404, "item_not_found");
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_archived_item_keeps_its_orders_for_the_retention() {
-    open(purging(Duration::from_secs(3600)), async |env| {
+    let exports = tempfile::tempdir().unwrap();
+    let hour = Duration::from_secs(3600);
+    open(dropping(hour, exports.path()), async |env| {
         let item = env.create(json!({ "stock": 6, "segments": 2 })).await;
         let paid = env.hold(&item, "ann", "k").await;
         env.pay_at(0, &paid, &format!("pay-{item}")).await;
         env.becomes_state(&item, "closed").await.is_now("closed");
         env.archives(&item).await.is_now("archived");
         let refused = Answer::of(env.admin(Method::DELETE, &format!("/v1/items/{item}"))).await;
-        let detail = refused.is(409, "item_not_purgeable").body["detail"].clone();
+        let detail = refused.is(409, "item_not_droppable").body["detail"].clone();
         let detail = detail.as_str().unwrap();
         assert!(detail.contains("it keeps its orders until 20"), "{detail}");
         let buyer = env.buyer("ann", Method::DELETE, &format!("/v1/items/{item}"));

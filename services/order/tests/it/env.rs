@@ -76,7 +76,7 @@ pub struct Options {
     /// Short only where an order must time out.
     pub order_timeout: Duration,
     /// How long an archived item keeps its orders at least.
-    pub purge_retention: Duration,
+    pub drop_retention: Duration,
     pub limits: Limits,
     /// Admins besides the one with [`ADMIN`].
     pub admins: Vec<Admin>,
@@ -93,7 +93,7 @@ impl Default for Options {
             reconciler: None,
             sold_out_cache_ttl: Duration::from_millis(100),
             order_timeout: timeout(),
-            purge_retention: EngineSettings::default().purge_retention,
+            drop_retention: EngineSettings::default().drop_retention,
             limits: patient(),
             admins: Vec::new(),
             redis_url: None,
@@ -245,7 +245,7 @@ impl TestEnv {
             ledger,
             EngineSettings {
                 order_timeout: options.order_timeout,
-                purge_retention: options.purge_retention,
+                drop_retention: options.drop_retention,
             },
         );
         let credentials = Credentials::new(&BuyerKey::Secret(SECRET.into()), ADMIN).unwrap();

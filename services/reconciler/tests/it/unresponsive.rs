@@ -17,13 +17,14 @@ use domain::{
 use jiff::Timestamp;
 use ledger::{
     Act, Actors, Acts, Archival, Archives, Audits, CartStep, Carts, Changed, Claim, Created,
-    CreatedCart, Erased, EventCursor, EventLog, Events, FailedAttempt, FinalAudit, GoodAudit,
-    ItemChange, ItemTotals, JournalEntry, KnownSink, Ledger, LedgerError, ListedItem, Listing,
-    LiveItem, NewAct, NewJournalEntry, NewWebhook, NotedRefund, OrderLife, Page, PaymentReturn,
-    PendingReturn, ProcessReport, Processes, PurgeRequest, PurgeStep, Purges, Reading, Recorded,
-    Recording, RefundReport, Refunds, Repair, RequestCounts, ReturnedPayment, SeenProcess,
-    SegmentRow, Sinks, SteppedCart, StockChange, StockOperations, Transfer, TransferPlan,
-    Transition, Webhook, Webhooks,
+    CreatedCart, DropEnd, DropRequest, DroppedRows, Drops, Erased, EventCursor, EventLog, Events,
+    ExportPage, ExportedRow, FailedAttempt, FinalAudit, GoodAudit, ItemChange, ItemTotals,
+    JournalEntry, KnownSink, Ledger, LedgerError, ListedItem, Listing, LiveItem, NewAct,
+    NewJournalEntry, NewWebhook, NotedRefund, OrderLife, Page, PaymentReturn, PendingReturn,
+    ProcessReport, Processes, Reading, Recorded, Recording, RefundReport, Refunds, Repair,
+    RequestCounts, ReturnedPayment, SaleTable, SeenProcess, SegmentRow, Sinks, SteppedCart,
+    StockChange, StockOperations, Transfer, TransferPlan, Transition, VerifiedExport, Webhook,
+    Webhooks,
 };
 use testkit::eventually;
 use tokio::sync::Semaphore;
@@ -689,27 +690,57 @@ impl Archives for UnresponsiveLedger {
 }
 
 #[async_trait]
-impl Purges for UnresponsiveLedger {
-    async fn request_purge(
+impl Drops for UnresponsiveLedger {
+    async fn request_drop(
         &self,
         id: &ItemId,
         archived_before: Timestamp,
         actor: &str,
-    ) -> Result<PurgeRequest, LedgerError> {
-        self.ledger.request_purge(id, archived_before, actor).await
+    ) -> Result<DropRequest, LedgerError> {
+        self.ledger.request_drop(id, archived_before, actor).await
     }
 
-    async fn items_to_purge(&self) -> Result<Vec<ItemId>, LedgerError> {
-        self.ledger.items_to_purge().await
+    async fn items_to_drop(&self) -> Result<Vec<ItemId>, LedgerError> {
+        self.ledger.items_to_drop().await
     }
 
-    async fn purge(
+    async fn items_archived_before(
+        &self,
+        time: Timestamp,
+        at_most: usize,
+    ) -> Result<Vec<ItemId>, LedgerError> {
+        self.ledger.items_archived_before(time, at_most).await
+    }
+
+    async fn orders_owed(&self, id: &ItemId) -> Result<u64, LedgerError> {
+        self.ledger.orders_owed(id).await
+    }
+
+    async fn export_page(
         &self,
         id: &ItemId,
-        after: Option<OrderId>,
+        table: SaleTable,
+        after: Option<u128>,
         at_most: usize,
-    ) -> Result<PurgeStep, LedgerError> {
-        self.ledger.purge(id, after, at_most).await
+    ) -> Result<ExportPage, LedgerError> {
+        self.ledger.export_page(id, table, after, at_most).await
+    }
+
+    async fn note_export(&self, id: &ItemId, export: &VerifiedExport) -> Result<(), LedgerError> {
+        self.ledger.note_export(id, export).await
+    }
+
+    async fn drop_rows(
+        &self,
+        id: &ItemId,
+        table: SaleTable,
+        rows: &[ExportedRow],
+    ) -> Result<Option<DroppedRows>, LedgerError> {
+        self.ledger.drop_rows(id, table, rows).await
+    }
+
+    async fn finish_drop(&self, id: &ItemId) -> Result<DropEnd, LedgerError> {
+        self.ledger.finish_drop(id).await
     }
 }
 

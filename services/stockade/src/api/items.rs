@@ -61,17 +61,21 @@ pub enum ItemsCommand {
         /// Id of the item.
         item: String,
     },
-    /// Deletes the orders of an archived item for good. The item, its journal and its final audit stay.
+    /// Drops an archived item: deletes its orders, carts, transfers, journal and events for good.
     ///
-    /// It works on the ledger and needs no running service. An item keeps its orders for
-    /// `STOCKADE_PURGE_RETENTION` after its archive. A purge that was interrupted is continued by the
-    /// next one, or by a reconciler.
+    /// First it exports them, reads the export again and compares it with the ledger. The item and its
+    /// final audit stay. It works on the ledger and needs no running service. A drop that was interrupted
+    /// is continued by the next one, or by a reconciler. The exports are in STOCKADE_DROP_EXPORTS, or in
+    /// the folder `exports` of --dir.
     ///
-    /// Exit status 0: the orders are deleted; 1: the item is not archived for long enough, or money of
-    /// its orders is to be returned; 2: an error.
-    Purge {
+    /// Exit status 0: the item is dropped; 1: it is not archived, not for long enough, or money of its
+    /// orders is to be returned; 2: an error.
+    Drop {
         /// Id of the item.
         item: String,
+        /// Only if the item was archived at least this many days ago.
+        #[arg(long, value_name = "DAYS")]
+        after: Option<u32>,
     },
     /// Adds units to an item.
     Add(Units),
@@ -196,8 +200,8 @@ impl ItemsCommand {
             Self::Open { item } => state(&item, ItemState::Open).await,
             Self::Pause { item } => state(&item, ItemState::Paused).await,
             Self::Close { item } => state(&item, ItemState::Closed).await,
-            Self::Archive { .. } | Self::Purge { .. } => {
-                unreachable!("the command line archives and purges on the stores")
+            Self::Archive { .. } | Self::Drop { .. } => {
+                unreachable!("the command line archives and drops on the stores")
             }
             Self::Add(units) => units.change(service, StockChange::add).await,
             Self::Withdraw(units) => units.change(service, StockChange::withdraw).await,

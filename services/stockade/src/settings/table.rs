@@ -74,6 +74,24 @@ pub(super) const SETTINGS: &[Setting] = &[
         "connections to the ledger; on PostgreSQL, a recorder in the same process as an order service opens its own, one more than its workers",
     ),
     setting(
+        "database_statement_timeout_ms",
+        "STOCKADE_DATABASE_STATEMENT_TIMEOUT_MS",
+        "30000",
+        "milliseconds that a statement of PostgreSQL may take: a step of an order, a recorded batch, a look-up",
+    ),
+    setting(
+        "database_long_statement_timeout_ms",
+        "STOCKADE_DATABASE_LONG_STATEMENT_TIMEOUT_MS",
+        "600000",
+        "the same for lists, exports, drops, erasures and the sums of audits, which read many rows",
+    ),
+    setting(
+        "database_lock_timeout_ms",
+        "STOCKADE_DATABASE_LOCK_TIMEOUT_MS",
+        "5000",
+        "milliseconds that a statement waits for a lock of the ledger: for a row or a table of PostgreSQL, or for the write of another process to the file of SQLite",
+    ),
+    setting(
         "migrate",
         "STOCKADE_MIGRATE",
         "off",
@@ -381,10 +399,20 @@ pub(super) const SETTINGS: &[Setting] = &[
         "how long after its end a closed item is archived by itself, such as 30d; the units are s, m, h and d. Unset: never",
     ),
     setting(
-        "purge_retention",
-        "STOCKADE_PURGE_RETENTION",
+        "drop_retention",
+        "STOCKADE_DROP_RETENTION",
         "30d",
-        "how long after its archive an item keeps its orders at least, before `items purge` may delete them; the units are s, m, h and d",
+        "how long after its archive an item keeps its orders at least, before `DELETE /v1/items/{item}` may drop it; the units are s, m, h and d",
+    ),
+    unset(
+        "drop_after",
+        "STOCKADE_DROP_AFTER",
+        "how long after its archive an item is dropped by itself, such as 90d; the units are s, m, h and d. Unset: never",
+    ),
+    unset(
+        "drop_exports",
+        "STOCKADE_DROP_EXPORTS",
+        "folder for the exports of items that are dropped, on a disk that lasts. Unset: the reconcilers of `serve` drop nothing; `up` and `items drop` write into the folder `exports` of --dir",
     ),
     unset(
         "cors_origins",

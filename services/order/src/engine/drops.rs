@@ -2,15 +2,15 @@
 
 use domain::ItemId;
 use jiff::{SignedDuration, Timestamp};
-use ledger::PurgeRequest;
+use ledger::DropRequest;
 
 use super::{Engine, EngineError};
 
-/// Result of asking for the purge of an item.
+/// Result of asking for the drop of an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PurgeRequested {
+pub enum DropRequested {
     /// The item's orders are deleted.
-    Purged,
+    Dropped,
     /// The request is recorded, and a reconciler will delete the item's orders.
     Pending,
     /// The item is not archived.
@@ -24,25 +24,21 @@ pub enum PurgeRequested {
 impl Engine {
     /// Records that the orders of the item are to be deleted for `actor`. May be repeated after any
     /// failure.
-    pub async fn purge_item(
-        &self,
-        id: &ItemId,
-        actor: &str,
-    ) -> Result<PurgeRequested, EngineError> {
+    pub async fn drop_item(&self, id: &ItemId, actor: &str) -> Result<DropRequested, EngineError> {
         let retention =
-            SignedDuration::try_from(self.settings.purge_retention).unwrap_or(SignedDuration::MAX);
+            SignedDuration::try_from(self.settings.drop_retention).unwrap_or(SignedDuration::MAX);
         // A clock that runs ahead deletes nothing early: the ledger has dated the archive.
         let now = Timestamp::now().min(self.ledger.time().await?);
         let archived_before = now.checked_sub(retention).unwrap_or(Timestamp::MIN);
-        let requested = self.ledger.request_purge(id, archived_before, actor);
+        let requested = self.ledger.request_drop(id, archived_before, actor);
         Ok(match requested.await.map_err(EngineError::of_change)? {
-            PurgeRequest::Noted => PurgeRequested::Pending,
-            PurgeRequest::Purged => PurgeRequested::Purged,
-            PurgeRequest::NotArchived => PurgeRequested::NotArchived,
-            PurgeRequest::TooEarly(at) => {
-                PurgeRequested::TooEarly(at.checked_add(retention).unwrap_or(Timestamp::MAX))
+            DropRequest::Noted => DropRequested::Pending,
+            DropRequest::Dropped => DropRequested::Dropped,
+            DropRequest::NotArchived => DropRequested::NotArchived,
+            DropRequest::TooEarly(at) => {
+                DropRequested::TooEarly(at.checked_add(retention).unwrap_or(Timestamp::MAX))
             }
-            PurgeRequest::NoItem => PurgeRequested::NoItem,
+            DropRequest::NoItem => DropRequested::NoItem,
         })
     }
 }

@@ -317,9 +317,8 @@ async fn the_journal_keeps_payments_and_the_end_of_the_item(env: &Arc<TestEnv>) 
         after: json!({ "payment": format!("pi-{id}"), "amount": 5 }),
     };
     sale.ledger.note(&entry("repair")).await.unwrap();
-    let once = sale
-        .ledger
-        .note_once(&entry("unmatched_payment"), "unmatched pi");
+    let unmatched = entry("unmatched_payment");
+    let once = sale.ledger.note_once(&unmatched, "unmatched pi");
     assert!(once.await.unwrap());
     let folder = tempfile::tempdir().unwrap();
     let dropped = drop_once(&*sale.ledger, id, now, "cli", folder.path()).await;
@@ -341,9 +340,7 @@ async fn the_journal_keeps_payments_and_the_end_of_the_item(env: &Arc<TestEnv>) 
     let gone: Vec<_> = gone.iter().map(|row| row["action"].as_str()).collect();
     assert!(gone.contains(&Some("repair")), "{gone:?}");
     // A repeated report of the payment still finds itself.
-    let again = sale
-        .ledger
-        .note_once(&entry("unmatched_payment"), "unmatched pi");
+    let again = sale.ledger.note_once(&unmatched, "unmatched pi");
     assert!(!again.await.unwrap());
     forget(env).await;
 }

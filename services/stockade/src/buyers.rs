@@ -14,7 +14,7 @@ use crate::{account, output::write_out, roles, settings::Settings};
 pub enum BuyersCommand {
     /// Replaces a buyer's name in the orders at archived items by a random one, for good.
     ///
-    /// The ids of the orders still follow from the name until a purge deletes them.
+    /// The ids of the orders still follow from the name until a drop deletes them.
     ///
     /// Exit status 0: done; 1: the buyer has held orders, and nothing was changed; 2: an error.
     Erase {

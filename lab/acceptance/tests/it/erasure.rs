@@ -23,7 +23,6 @@ fn erase(env: &TestEnv, item: &str) {
         .args(["-euo", "pipefail", "-c", script])
         .current_dir(env.dir())
         .env("PATH", path())
-        .env("STOCKADE_PURGE_RETENTION", "0s")
         .env("BUYER", "ann")
         .env("ITEM", item);
     let output = run(&mut command);
@@ -89,6 +88,15 @@ async fn after_the_commands_of_the_page_the_ledger_has_neither_name_nor_orders_o
     let has_name = |texts: &[String]| texts.iter().any(|text| text.ends_with(": ann"));
     assert!(has_name(&texts(&env).await), "the orders name her before");
 
+    let of_item = async || {
+        let of_item = get(&env, &service.url, "/v1/items/vase/journal").await;
+        of_item["data"].as_array().unwrap().clone()
+    };
+    let before = of_item().await;
+    for action in ["create", "cancel", "state"] {
+        assert_eq!(actor_of(&before, action), "admin", "{action}");
+    }
+
     erase(&env, "vase");
 
     let texts = texts(&env).await;
@@ -99,21 +107,17 @@ async fn after_the_commands_of_the_page_the_ledger_has_neither_name_nor_orders_o
     let erased = &journal["data"][0];
     assert_eq!(erased["action"], "erase_buyer", "{journal}");
     assert_eq!(erased["after"], json!({ "orders": 1, "kept": 0 }));
-    let of_item = get(&env, &service.url, "/v1/items/vase/journal").await;
-    let of_item = of_item["data"].as_array().unwrap();
-    let actor_of = |action: &str| {
-        let mut entries = of_item.iter().filter(|entry| entry["action"] == action);
-        let entry = entries
-            .next()
-            .unwrap_or_else(|| panic!("no {action} in {of_item:?}"));
-        entry["actor"].as_str().unwrap().to_owned()
-    };
-    for action in ["create", "cancel", "state"] {
-        assert_eq!(actor_of(action), "admin", "{action}");
-    }
     let account = erased["actor"].as_str().unwrap();
     assert!(account.starts_with("cli:"), "{erased}");
-    for action in ["archive", "erase_buyer", "purge"] {
-        assert_eq!(actor_of(action), account, "{action}");
+    let after = of_item().await;
+    for action in ["archive", "drop_request", "drop_export", "drop"] {
+        assert_eq!(actor_of(&after, action), account, "{action}");
     }
+}
+
+/// The actor of the newest entry with this action.
+fn actor_of<'e>(entries: &'e [Value], action: &str) -> &'e str {
+    let entry = entries.iter().find(|entry| entry["action"] == action);
+    let entry = entry.unwrap_or_else(|| panic!("no {action} in {entries:?}"));
+    entry["actor"].as_str().unwrap()
 }

@@ -1,13 +1,15 @@
 //! A private Redis server.
 
 use std::{
-    fs,
+    fs::{File, Permissions},
+    io::{self, Write},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
 
-use redis::{AsyncConnectionConfig, InfoDict, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, ErrorKind, InfoDict, aio::MultiplexedConnection};
 
 use crate::{Instance, Kind, LocalError, LockedFolder, Readiness, Result, Settings, program};
 
@@ -15,6 +17,8 @@ const PROGRAM: &str = "redis-server";
 const INSTALL_HINT: &str =
     "`apt-get install redis-server`, `dnf install redis` or `brew install redis`";
 const CONFIG_FILE: &str = "redis.conf";
+/// The key of the configuration with the password of every client.
+const PASSWORD: &str = "requirepass";
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Configuration that callers start from: evicts nothing, listens on 127.0.0.1 only, and lets the
@@ -66,6 +70,14 @@ impl RedisBuilder {
         self
     }
 
+    /// Every client must log in with this password, which has letters and digits only. It stands in the
+    /// configuration file, which no other user may read, and not on the command line, which every user
+    /// sees. Default: none.
+    pub fn password(mut self, password: &str) -> Self {
+        self.settings.set(&[(PASSWORD, password)]);
+        self
+    }
+
     /// Starts the server on a free port, and waits until it has loaded its data.
     pub async fn start(self) -> Result<Redis> {
         let kind = RedisKind::find(self.settings)?;
@@ -96,9 +108,9 @@ impl Redis {
         }
     }
 
-    /// `redis://127.0.0.1:PORT`
+    /// `redis://127.0.0.1:PORT`, or `redis://:PASSWORD@127.0.0.1:PORT`
     pub fn url(&self) -> String {
-        url(self.instance.port())
+        self.instance.kind().url(self.instance.port())
     }
 
     /// Sends SIGTERM and waits for an orderly end. Kills the server if that takes more than ten
@@ -131,6 +143,34 @@ impl RedisKind {
         Ok(Self { program, settings })
     }
 
+    fn password(&self) -> Option<&str> {
+        self.settings.config.get(PASSWORD).map(String::as_str)
+    }
+
+    /// Address on this port, with the password if there is one.
+    fn url(&self, port: u16) -> String {
+        match self.password() {
+            Some(password) => format!("redis://:{password}@127.0.0.1:{port}"),
+            None => url(port),
+        }
+    }
+
+    /// Writes the configuration. No other user may read it if it has a password.
+    fn write_config(&self, path: &Path, port: u16) -> io::Result<()> {
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true);
+        let has_password = self.password().is_some();
+        if has_password {
+            options.mode(0o600);
+        }
+        let mut file = options.open(path)?;
+        if has_password {
+            // The file may be one of a run without a password.
+            file.set_permissions(Permissions::from_mode(0o600))?;
+        }
+        file.write_all(self.config_text(port).as_bytes())
+    }
+
     fn config_text(&self, port: u16) -> String {
         let line = |(key, value): (&String, &String)| {
             format!("{key} {}\n", if value.is_empty() { "\"\"" } else { value })
@@ -153,7 +193,8 @@ impl Kind for RedisKind {
 
     fn configure(&self, dir: &Path, port: u16) -> Result<()> {
         let config = dir.join(CONFIG_FILE);
-        fs::write(&config, self.config_text(port)).map_err(LocalError::folder(&config))
+        self.write_config(&config, port)
+            .map_err(LocalError::folder(&config))
     }
 
     /// All paths are relative to the server's folder, which is its working directory, so that the
@@ -169,15 +210,20 @@ impl Kind for RedisKind {
     }
 
     async fn readiness(&self, _dir: &Path, port: u16, pid: u32) -> Readiness {
-        readiness(port, pid).await
+        readiness(&self.url(port), pid).await
     }
 }
 
 /// Checks with INFO, which a server answers even while it loads its data, and which names the
 /// process.
-async fn readiness(port: u16, pid: u32) -> Readiness {
-    let Ok(info) = info(port).await else {
-        return Readiness::Silent;
+async fn readiness(url: &str, pid: u32) -> Readiness {
+    let info = match info(url).await {
+        Ok(info) => info,
+        // Our server accepts our password from its first reply on.
+        Err(error) if error.kind() == ErrorKind::AuthenticationFailed => {
+            return Readiness::Stranger;
+        }
+        Err(_) => return Readiness::Silent,
     };
     match (info.get::<u32>("process_id"), info.get::<u8>("loading")) {
         (Some(process), _) if process != pid => Readiness::Stranger,
@@ -186,19 +232,23 @@ async fn readiness(port: u16, pid: u32) -> Readiness {
     }
 }
 
-async fn info(port: u16) -> redis::RedisResult<InfoDict> {
+async fn info(url: &str) -> redis::RedisResult<InfoDict> {
     redis::cmd("INFO")
-        .query_async(&mut connect(port).await?)
+        .query_async(&mut connect_to(url).await?)
         .await
 }
 
 /// Connects to a Redis server or sentinel on 127.0.0.1. The connection, and every command on it,
 /// fails after one second without a response.
 pub async fn connect(port: u16) -> redis::RedisResult<MultiplexedConnection> {
+    connect_to(&url(port)).await
+}
+
+async fn connect_to(url: &str) -> redis::RedisResult<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(RESPONSE_TIMEOUT))
         .set_response_timeout(Some(RESPONSE_TIMEOUT));
-    redis::Client::open(url(port))?
+    redis::Client::open(url)?
         .get_multiplexed_async_connection_with_config(&config)
         .await
 }

@@ -21,6 +21,7 @@ mod preflight;
 mod private;
 mod reconcile;
 mod roles;
+mod secrets;
 mod settings;
 mod up;
 

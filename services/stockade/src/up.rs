@@ -2,17 +2,15 @@
 
 use std::{
     fmt::Write as _,
-    fs::{self, File, OpenOptions},
-    io::Write as _,
+    fs::{self, File},
     net::{Ipv4Addr, SocketAddr},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, Result, bail};
 use domain::{Durability, Item, ItemId, ItemState, Quantity, Window};
 use nix::sys::stat::{Mode, umask};
-use rand::distr::{Alphanumeric, SampleString};
 
 use crate::{
     drops,
@@ -20,6 +18,7 @@ use crate::{
     pages::DEMO_ITEM,
     private::Private,
     roles::{Running, StopSignal},
+    secrets::{random_secret, write_secret_file},
     settings::{RUN_FILE, Settings},
 };
 
@@ -140,10 +139,6 @@ fn place_operators_pages(settings: &mut Settings) {
     }
 }
 
-fn random_secret() -> String {
-    Alphanumeric.sample_string(&mut rand::rng(), 43) // 256 bits
-}
-
 /// Writes the settings of this run, so that `token`, `audit` and another `serve` find them and the
 /// secrets stay the same on the next start.
 fn write_run_file(dir: &Path, settings: &Settings) -> Result<()> {
@@ -159,16 +154,7 @@ fn write_run_file(dir: &Path, settings: &Settings) -> Result<()> {
     line("admin_token", settings.admin_token.as_deref());
     line("payment_secret", settings.payment_secret.as_deref());
     line("stripe_secret", settings.stripe_secret.as_deref());
-    let (path, unfinished) = (dir.join(RUN_FILE), dir.join("run.toml.unfinished"));
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&unfinished)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(unfinished, path).context("cannot write the run file")
+    write_secret_file(&dir.join(RUN_FILE), &text).context("cannot write the run file")
 }
 
 async fn open_demo_item(running: &Running) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::{
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt},
+    path::Path,
     process::Command,
 };
 
@@ -93,6 +94,133 @@ async fn the_folder_keeps_its_data_and_its_secrets() {
         0,
         "other users cannot read them"
     );
+}
+
+/// The URLs of the six servers, as `up` writes them.
+fn redis_urls(folder: &Path) -> Vec<String> {
+    let run_file: toml::Table = fs::read_to_string(folder.join("run.toml"))
+        .unwrap()
+        .parse()
+        .unwrap();
+    let text = |key: &str| run_file[key].as_str().unwrap().to_owned();
+    let locks = text("lock_urls");
+    let locks = locks.split(',').map(|url| url.split('?').next().unwrap());
+    [text("redis_url")]
+        .into_iter()
+        .chain(locks.map(str::to_owned))
+        .collect()
+}
+
+/// The password in the URL, and the URL without it.
+fn without_password(url: &str) -> (String, String) {
+    let rest = url
+        .strip_prefix("redis://:")
+        .unwrap_or_else(|| panic!("{url}"));
+    let (password, address) = rest.split_once('@').unwrap();
+    (password.to_owned(), format!("redis://{address}"))
+}
+
+/// Whether the server obeys a command that comes over this URL.
+async fn obeys(url: &str) -> bool {
+    let client = redis::Client::open(url).unwrap();
+    let Ok(mut connection) = client.get_multiplexed_async_connection().await else {
+        return false;
+    };
+    redis::cmd("PING").exec_async(&mut connection).await.is_ok()
+}
+
+/// The command lines of all processes, as every user of the machine sees them.
+fn command_lines() -> String {
+    let lines = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        // A process may end meanwhile, and not every folder is one.
+        let line = fs::read(entry.ok()?.path().join("cmdline")).ok()?;
+        Some(String::from_utf8_lossy(&line).replace('\0', " "))
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn its_redis_servers_ask_for_a_password_that_only_the_user_can_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut up = Serving::up(folder.path());
+    let urls = redis_urls(folder.path());
+    assert_eq!(urls.len(), 6, "{urls:?}");
+    let (password, _) = without_password(&urls[0]);
+    assert!(password.len() >= 32, "{password}");
+    let processes = command_lines();
+    for url in &urls {
+        let (own, address) = without_password(url);
+        assert_eq!(own, password);
+        assert!(obeys(url).await, "{url}");
+        assert!(!obeys(&address).await, "{address} needs no password");
+        assert!(!obeys(&url.replace(&own, "another")).await, "{address}");
+        let port = address.rsplit(':').next().unwrap();
+        assert!(
+            processes.contains(&format!("127.0.0.1:{port}")),
+            "{processes}"
+        );
+    }
+    assert!(!processes.contains(&password), "{processes}");
+    let printed = up.printed.join("\n");
+    assert!(!printed.contains(&password), "{printed}");
+
+    let servers = folder.path().join("redis");
+    let names = ["stock", "lock-1", "lock-2", "lock-3", "lock-4", "lock-5"];
+    let configurations = names.map(|name| servers.join(name).join("redis.conf"));
+    for file in configurations.into_iter().chain([servers.join("password")]) {
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains(&password), "{}", file.display());
+        let mode = fs::metadata(&file).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", file.display());
+    }
+    assert_eq!(up.interrupt(), Some(0));
+    let _up = Serving::up(folder.path());
+    let again = redis_urls(folder.path());
+    assert_eq!(without_password(&again[0]).0, password, "it stays");
+}
+
+/// As a version left it that knew no passwords.
+fn without_passwords(folder: &Path, password: &str) {
+    let servers = folder.join("redis");
+    fs::remove_file(servers.join("password")).unwrap();
+    let run_file = folder.join("run.toml");
+    let text = fs::read_to_string(&run_file).unwrap();
+    fs::write(&run_file, text.replace(&format!(":{password}@"), "")).unwrap();
+    for entry in fs::read_dir(&servers).unwrap() {
+        let file = entry.unwrap().path().join("redis.conf");
+        let text = fs::read_to_string(&file).unwrap();
+        let lines = text.lines().filter(|line| !line.contains(password));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        fs::write(&file, text + "\n").unwrap();
+        // Other users could read it.
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_without_a_password_gets_one_and_keeps_its_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut up = Serving::up(folder.path());
+    let ann = token(folder.path(), &["buyer", "ann"]);
+    let placed = order(&Client::new(), &up.url, "demo", &ann, "k");
+    let first: Value = placed.send().await.unwrap().json().await.unwrap();
+    assert_eq!(up.interrupt(), Some(0));
+    let (old, _) = without_password(&redis_urls(folder.path())[0]);
+    without_passwords(folder.path(), &old);
+
+    let up = Serving::up(folder.path());
+    for url in redis_urls(folder.path()) {
+        let (password, address) = without_password(&url);
+        assert_ne!(password, old);
+        assert!(obeys(&url).await && !obeys(&address).await, "{address}");
+    }
+    let file = folder.path().join("redis/stock/redis.conf");
+    assert_eq!(fs::metadata(file).unwrap().mode() & 0o777, 0o600);
+    let placed = order(&Client::new(), &up.url, "demo", &ann, "k");
+    let again = placed.send().await.unwrap();
+    assert_eq!(again.headers()["idempotent-replayed"], "true");
+    assert_eq!(again.json::<Value>().await.unwrap(), first);
+    settled_audit(folder.path(), "demo").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

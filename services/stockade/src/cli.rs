@@ -206,7 +206,7 @@ async fn engine(command: Command, dir: &Path, layers: &Layers) -> Result<ExitCod
         }
         Command::Buyers(command) => buyers::run(&settings, command).await,
         Command::Token(token) => print_token(&settings, &token),
-        Command::Config => print(&layers.describe()),
+        Command::Config => print(&described(&settings, layers)),
         Command::Lock(command) => lock::lock(command, layers).await,
         Command::Api(_)
         | Command::Completions { .. }
@@ -215,6 +215,15 @@ async fn engine(command: Command, dir: &Path, layers: &Layers) -> Result<ExitCod
             unreachable!("`run` handles commands that need no store")
         }
     }
+}
+
+/// Every setting, and why `serve` would refuse them together.
+fn described(settings: &Settings, layers: &Layers) -> String {
+    let mut text = layers.describe();
+    if let Err(error) = settings.check_audience() {
+        text += &format!("# With these settings `serve` does not start. {error}\n");
+    }
+    text
 }
 
 fn complete(shell: Shell) -> Result<ExitCode> {

@@ -5,9 +5,11 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use anyhow::{Context, Result, ensure};
 use lock::without_secrets;
 use order::{Credentials, TokenPolicy};
-use reqwest::{Client, Url};
+use reqwest::Url;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
+
+use crate::http;
 
 /// How often the set is read again.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(300);
@@ -21,6 +23,14 @@ const BYTES_MAX: usize = 1024 * 1024;
 pub enum KeySetSource {
     File(PathBuf),
     Url(Url),
+}
+
+/// A key set, and which authorities may have signed the certificate of its address.
+#[derive(Debug, Clone)]
+pub struct KeySet {
+    pub source: KeySetSource,
+    /// PEM file of authorities that count besides those of the system.
+    pub authority: Option<Vec<u8>>,
 }
 
 impl KeySetSource {
@@ -41,22 +51,24 @@ impl KeySetSource {
         }
         (url.scheme() == "https" || (url.scheme() == "http" && local)).then_some(Self::Url(url))
     }
+}
 
+impl KeySet {
     /// Reads the set.
     async fn read(&self) -> Result<String> {
-        match self {
-            Self::File(path) => tokio::fs::read_to_string(path)
+        match &self.source {
+            KeySetSource::File(path) => tokio::fs::read_to_string(path)
                 .await
                 .with_context(|| format!("cannot read {}", path.display())),
-            Self::Url(url) => get(url)
+            KeySetSource::Url(url) => get(url, self.authority.as_deref())
                 .await
                 .with_context(|| format!("cannot get {}", without_secrets(url.as_str()))),
         }
     }
 }
 
-async fn get(url: &Url) -> Result<String> {
-    let client = Client::builder()
+async fn get(url: &Url, authority: Option<&[u8]>) -> Result<String> {
+    let client = http::client(authority)?
         .timeout(READ_TIMEOUT)
         .https_only(url.scheme() == "https")
         .build()?;
@@ -80,14 +92,14 @@ async fn get(url: &Url) -> Result<String> {
 }
 
 /// Credentials with the keys of the set as it is now.
-pub async fn credentials(source: &KeySetSource, policy: TokenPolicy) -> Result<Credentials> {
-    let set = source.read().await.context("STOCKADE_JWKS")?;
+pub async fn credentials(keys: &KeySet, policy: TokenPolicy) -> Result<Credentials> {
+    let set = keys.read().await.context("STOCKADE_JWKS")?;
     Credentials::with_key_set(&set, policy).context("STOCKADE_JWKS")
 }
 
 /// Replaces the keys until `stop`: at intervals, and when a token names a key that is missing. While
 /// the set cannot be read, the keys stay as they are.
-pub async fn follow(source: KeySetSource, credentials: Arc<Credentials>, stop: CancellationToken) {
+pub async fn follow(keys: KeySet, credentials: Arc<Credentials>, stop: CancellationToken) {
     let rounds = async {
         let mut last = String::new();
         loop {
@@ -97,7 +109,7 @@ pub async fn follow(source: KeySetSource, credentials: Arc<Credentials>, stop: C
                 () = sleep_until(due) => {}
                 () = credentials.unknown_key() => {}
             }
-            if let Err(error) = replace(&source, &credentials, &mut last).await {
+            if let Err(error) = replace(&keys, &credentials, &mut last).await {
                 tracing::warn!("cannot refresh the keys of buyers' tokens: {error:#}");
             }
         }
@@ -110,12 +122,8 @@ pub async fn follow(source: KeySetSource, credentials: Arc<Credentials>, stop: C
 
 /// Replaces the keys, unless the set is the `last` one: that would only make every token be verified
 /// again, and anyone can ask for it with a token that names an unknown key.
-async fn replace(
-    source: &KeySetSource,
-    credentials: &Credentials,
-    last: &mut String,
-) -> Result<()> {
-    let set = source.read().await?;
+async fn replace(keys: &KeySet, credentials: &Credentials, last: &mut String) -> Result<()> {
+    let set = keys.read().await?;
     if set != *last {
         credentials.replace_keys(&set)?;
         *last = set;

@@ -10,6 +10,7 @@ mod dedicated_runtime;
 mod drops;
 mod health;
 mod heartbeat;
+mod http;
 mod item_lock;
 mod key_set;
 mod lock;

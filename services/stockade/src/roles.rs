@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     dedicated_runtime,
     heartbeat::Heartbeat,
-    item_lock, key_set,
+    http, item_lock, key_set,
     pages::{with_console, with_sale_page},
     settings::Settings,
 };
@@ -299,7 +299,7 @@ impl Running {
     fn start_publisher(&mut self, settings: &Settings) {
         let publisher = PublisherSettings {
             targets: targets(settings),
-            authority: authority(settings),
+            authority: http::authority(settings.tls.as_ref()),
             request_timeout: settings.webhooks_timeout,
             retry_pause: settings.webhooks_retry,
             lease: settings.publisher_lease,
@@ -326,10 +326,10 @@ impl Running {
         self.address = Some(listener.local_addr()?);
         let limits = limits(settings);
         let payments = payment_keys(settings);
-        if let Some(source) = settings.jwks.clone() {
+        if let Some(keys) = settings.key_set() {
             let (credentials, stop) = (Arc::clone(&credentials), self.stop_recording.clone());
             self.recording
-                .push(tokio::spawn(key_set::follow(source, credentials, stop)));
+                .push(tokio::spawn(key_set::follow(keys, credentials, stop)));
         }
         let engine = Arc::clone(&self.engine);
         let stop = self.stop_serving.clone();
@@ -442,9 +442,10 @@ async fn credentials(settings: &Settings) -> Result<Credentials> {
 
 /// Credentials that have the keys of buyers' tokens, and no admins.
 pub async fn buyers(settings: &Settings) -> Result<Credentials> {
+    settings.check_audience()?;
     let policy = settings.token_policy.clone();
-    if let Some(source) = &settings.jwks {
-        return key_set::credentials(source, policy).await;
+    if let Some(keys) = settings.key_set() {
+        return key_set::credentials(&keys, policy).await;
     }
     let credentials = Credentials::with_policy(&settings.buyer_key()?, policy)
         .context("STOCKADE_JWT_PUBLIC_KEY")?;
@@ -469,10 +470,6 @@ fn targets(settings: &Settings) -> TargetPolicy {
     }
 }
 
-fn authority(settings: &Settings) -> Option<Vec<u8>> {
-    settings.tls.as_ref()?.root_cert.clone()
-}
-
 fn limits(settings: &Settings) -> Limits {
     Limits {
         body_bytes: settings.body_bytes_max,
@@ -495,7 +492,7 @@ fn limits(settings: &Settings) -> Limits {
         bodies_per_peer: Some(settings.bodies_per_peer_max),
         rates: settings.rates.clone(),
         webhook_targets: targets(settings),
-        webhook_authority: authority(settings),
+        webhook_authority: http::authority(settings.tls.as_ref()),
         webhooks: settings.webhooks_max,
         threads: settings.http_threads,
         ..Limits::default()

@@ -16,12 +16,17 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ledger::StatementLimits;
 use order::{Admin, RateLimits, TokenPolicy};
 use stock::TlsCertificates;
 
-use crate::{key_set::KeySetSource, lock::backends, log::LogFormat};
+use crate::{
+    http,
+    key_set::{KeySet, KeySetSource},
+    lock::backends,
+    log::LogFormat,
+};
 
 pub use layers::{Layers, RUN_FILE, add_flags, parse_urls};
 pub use tls::read as tls;
@@ -347,6 +352,30 @@ impl Settings {
         self.jwt_secret
             .as_deref()
             .context("STOCKADE_JWT_SECRET is not set: expected a secret of 16 characters or more")
+    }
+
+    /// The key set that verifies buyers' tokens, if there is one.
+    pub fn key_set(&self) -> Option<KeySet> {
+        Some(KeySet {
+            source: self.jwks.clone()?,
+            authority: http::authority(self.tls.as_ref()),
+        })
+    }
+
+    /// Fails if buyers' tokens are verified with a key of an identity provider, and no audience is set.
+    /// Such a key signs tokens for many applications; a shared secret is the shop's own.
+    pub fn check_audience(&self) -> Result<()> {
+        let key = match (&self.jwks, &self.jwt_public_key) {
+            (Some(_), _) => "STOCKADE_JWKS",
+            (None, Some(_)) => "STOCKADE_JWT_PUBLIC_KEY",
+            (None, None) => return Ok(()),
+        };
+        if self.roles.order && self.token_policy.audience.is_none() {
+            bail!(
+                "STOCKADE_JWT_AUDIENCE is not set: expected the audience (`aud`) of this shop's tokens, because the keys of {key} sign tokens for other applications, too"
+            );
+        }
+        Ok(())
     }
 
     /// The key that verifies buyers' tokens.

@@ -28,6 +28,7 @@ const ADDRESS_FILE: &str = "address";
 /// Starts the servers that are not configured, serves until Ctrl-C, and stops what it started. The
 /// folder keeps its data.
 pub async fn up(dir: &Path, mut settings: Settings) -> Result<()> {
+    settings.check_audience()?;
     settings.is_trial = true;
     settings.migrate = true;
     // The ledger has the names of buyers. Only the user may read what this process and its servers

@@ -28,7 +28,8 @@ use tokio_rustls::{
 };
 
 use crate::{
-    process::{Serving, create, settled_audit, stockade},
+    identity::{AUDIENCE, Issuer},
+    process::{Serving, create, order, run, settled_audit, stderr, stdout, stockade},
     test_env::TestEnv,
 };
 
@@ -106,8 +107,8 @@ async fn stock_and_lock_are_reached_with_the_certificates_of_a_private_authority
         &json!({ "id": "vase", "stock": 2 }),
     )
     .await;
-    let order = env.hold(&service.url, "vase", "k").await;
-    env.becomes(&service.url, &order, "held").await;
+    let held = env.hold(&service.url, "vase", "k").await;
+    env.becomes(&service.url, &held, "held").await;
     settled_audit(env.dir(), "vase").await;
     let audited = with_files(env.dir(), &url, &all)
         .args(["audit", "vase"])
@@ -121,8 +122,9 @@ async fn stock_and_lock_are_reached_with_the_certificates_of_a_private_authority
     assert!(locked.status.success(), "{locked:?}");
 }
 
-/// A receiver with the certificate `server`, which answers 204 to everything. Returns its URL.
-async fn encrypted_receiver(dir: &Path) -> (String, Arc<AtomicUsize>) {
+/// A server with the certificate `server`, which answers every request so. Returns its URL, and the
+/// number of requests.
+async fn encrypted_server(dir: &Path, answer: String) -> (String, Arc<AtomicUsize>) {
     let certificates = CertificateDer::pem_file_iter(dir.join("server.pem")).unwrap();
     let key = PrivateKeyDer::from_pem_file(dir.join("server.key")).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -134,11 +136,13 @@ async fn encrypted_receiver(dir: &Path) -> (String, Arc<AtomicUsize>) {
         .unwrap();
     let (acceptor, received) = (TlsAcceptor::from(Arc::new(config)), Arc::default());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("https://{}/hook", listener.local_addr().unwrap());
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let answer: Arc<str> = answer.into();
     let counter: Arc<AtomicUsize> = Arc::clone(&received);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let (acceptor, counter) = (acceptor.clone(), Arc::clone(&counter));
+            let answer = Arc::clone(&answer);
             tokio::spawn(async move {
                 let Ok(mut stream) = acceptor.accept(stream).await else {
                     return;
@@ -146,7 +150,6 @@ async fn encrypted_receiver(dir: &Path) -> (String, Arc<AtomicUsize>) {
                 let mut bytes = [0; 16 * 1024];
                 if stream.read(&mut bytes).await.is_ok_and(|read| read > 0) {
                     counter.fetch_add(1, Ordering::Relaxed);
-                    let answer = "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
                     let _ = stream.write_all(answer.as_bytes()).await;
                     let _ = stream.shutdown().await;
                 }
@@ -156,12 +159,22 @@ async fn encrypted_receiver(dir: &Path) -> (String, Arc<AtomicUsize>) {
     (url, received)
 }
 
+/// An answer with this JSON.
+fn json_answer(body: &str) -> String {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_may_have_a_certificate_of_the_private_authority() {
     for is_known in [false, true] {
         let env = TestEnv::new().await;
         write_certificates(env.dir(), &["server"]);
-        let (hook, received) = encrypted_receiver(env.dir()).await;
+        let answer = "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
+        let (url, received) = encrypted_server(env.dir(), answer.into()).await;
+        let hook = format!("{url}/hook");
         let mut command = stockade(env.dir());
         command.env("STOCKADE_WEBHOOKS_ALLOW_PRIVATE", "true");
         if is_known {
@@ -193,6 +206,57 @@ async fn a_webhook_may_have_a_certificate_of_the_private_authority() {
         let expected = if is_known { 2 } else { 0 };
         assert_eq!(received.load(Ordering::Relaxed), expected);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_set_may_have_a_certificate_of_the_private_authority() {
+    let env = TestEnv::new().await;
+    write_certificates(env.dir(), &["server"]);
+    let issuer = Issuer::new("key");
+    let (url, received) = encrypted_server(env.dir(), json_answer(&issuer.key_set())).await;
+    let with_key_set = || {
+        let mut command = stockade(env.dir());
+        command
+            .env("STOCKADE_JWKS", format!("{url}/keys"))
+            .env("STOCKADE_JWT_AUDIENCE", AUDIENCE);
+        command
+    };
+    let refused = run(with_key_set().args(["serve", "--listen", "127.0.0.1:0"]));
+    let error = stderr(&refused);
+    assert_eq!(refused.status.code(), Some(2), "{error}");
+    assert!(error.contains("STOCKADE_JWKS"), "{error}");
+    assert_eq!(received.load(Ordering::Relaxed), 0);
+
+    let mut command = with_key_set();
+    command.env(AUTHORITY.0, env.dir().join(AUTHORITY.1));
+    let service = Serving::serve_by(command, free_port().await, &[]).await;
+    let item = json!({ "id": "vase", "stock": 2 });
+    create(&service.url, &env.admin, &item).await;
+    let token = issuer.token("ann");
+    let placed = order(&Client::new(), &service.url, "vase", &token, "k");
+    assert_eq!(placed.send().await.unwrap().status(), 201);
+    assert!(received.load(Ordering::Relaxed) >= 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_line_reaches_a_service_with_a_certificate_of_the_private_authority() {
+    let folder = tempfile::tempdir().unwrap();
+    write_certificates(folder.path(), &["server"]);
+    let answer = json_answer("{\"data\":[{\"id\":\"vase\"}],\"next\":null}");
+    let (url, received) = encrypted_server(folder.path(), answer).await;
+    let list = || {
+        let mut command = stockade(folder.path());
+        command
+            .env("STOCKADE_TOKEN", "a token of the admins")
+            .args(["items", "list", "--json", "--url", &url]);
+        command
+    };
+    let refused = run(&mut list());
+    assert!(!refused.status.success(), "{}", stdout(&refused));
+    assert_eq!(received.load(Ordering::Relaxed), 0);
+    let listed = run(list().env(AUTHORITY.0, folder.path().join(AUTHORITY.1)));
+    assert!(listed.status.success(), "{}", stderr(&listed));
+    assert!(stdout(&listed).contains("vase"), "{}", stdout(&listed));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,27 +22,34 @@ use crate::{
     test_env::TestEnv,
 };
 
+/// The audience of the shop's tokens.
+pub const AUDIENCE: &str = "shop";
+
 /// The login of a shop: it signs tokens, and publishes its key.
-struct Issuer {
+pub struct Issuer {
     id: &'static str,
     key: Ed25519KeyPair,
 }
 
 impl Issuer {
-    fn new(id: &'static str) -> Self {
+    pub fn new(id: &'static str) -> Self {
         let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
         let key = Ed25519KeyPair::from_pkcs8(document.as_ref()).unwrap();
         Self { id, key }
     }
 
-    fn key_set(&self) -> String {
+    pub fn key_set(&self) -> String {
         let x = URL_SAFE_NO_PAD.encode(self.key.public_key());
         json!({ "keys": [{ "kty": "OKP", "crv": "Ed25519", "kid": self.id, "x": x }] }).to_string()
     }
 
-    fn token(&self, buyer: &str) -> String {
+    pub fn token(&self, buyer: &str) -> String {
+        self.sign(json!({ "sub": buyer, "exp": 4_102_444_800_u64, "aud": AUDIENCE }))
+    }
+
+    /// A token with these claims.
+    fn sign(&self, claims: Value) -> String {
         let header = json!({ "alg": "EdDSA", "kid": self.id });
-        let claims = json!({ "sub": buyer, "exp": 4_102_444_800_u64 });
         let part = |part: Value| URL_SAFE_NO_PAD.encode(part.to_string());
         let text = format!("{}.{}", part(header), part(claims));
         let signature = URL_SAFE_NO_PAD.encode(self.key.sign(text.as_bytes()));
@@ -75,7 +82,9 @@ async fn tokens_of_a_new_key_are_accepted_while_the_service_runs() {
     let published = Arc::new(Mutex::new(old.key_set()));
     let url = publish(Arc::clone(&published)).await;
     let mut command = stockade(env.dir());
-    command.env("STOCKADE_JWKS", &url);
+    command
+        .env("STOCKADE_JWKS", &url)
+        .env("STOCKADE_JWT_AUDIENCE", AUDIENCE);
     let service = Serving::serve_by(command, free_port().await, &[]).await;
     crate::process::create(
         &service.url,
@@ -111,6 +120,53 @@ async fn tokens_of_a_new_key_are_accepted_while_the_service_runs() {
         201,
         "the keys stay as they were"
     );
+}
+
+/// The keys of an identity provider sign tokens for many applications.
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_key_set_a_token_must_be_for_this_shop() {
+    let env = TestEnv::new().await;
+    let issuer = Issuer::new("key");
+    let file = env.dir().join("keys.json");
+    std::fs::write(&file, issuer.key_set()).unwrap();
+    let mut command = stockade(env.dir());
+    command
+        .env("STOCKADE_JWKS", &file)
+        .env("STOCKADE_JWT_AUDIENCE", AUDIENCE);
+    let service = Serving::serve_by(command, free_port().await, &[]).await;
+    let item = json!({ "id": "vase", "stock": 10 });
+    crate::process::create(&service.url, &env.admin, &item).await;
+    let exp = 4_102_444_800_u64;
+    for (key, claims, accepted) in [
+        (
+            "a",
+            json!({ "sub": "ann", "exp": exp, "aud": AUDIENCE }),
+            true,
+        ),
+        (
+            "b",
+            json!({ "sub": "ann", "exp": exp, "aud": ["news", AUDIENCE] }),
+            true,
+        ),
+        (
+            "c",
+            json!({ "sub": "ann", "exp": exp, "aud": "news" }),
+            false,
+        ),
+        ("d", json!({ "sub": "ann", "exp": exp, "aud": [] }), false),
+        ("e", json!({ "sub": "ann", "exp": exp }), false),
+    ] {
+        let token = issuer.sign(claims.clone());
+        let request = order(&Client::new(), &service.url, "vase", &token, key);
+        let answer = request.send().await.unwrap();
+        let status = answer.status().as_u16();
+        assert_eq!(status, if accepted { 201 } else { 401 }, "{claims}");
+        if !accepted {
+            let problem: Value = answer.json().await.unwrap();
+            let detail = problem["detail"].as_str().unwrap();
+            assert!(detail.contains("aud"), "{claims}: {detail}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

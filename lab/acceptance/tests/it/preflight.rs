@@ -8,6 +8,7 @@ use testbed::{Postgres, free_port};
 use testkit::eventually;
 
 use crate::{
+    identity::{AUDIENCE, Issuer},
     process::{Serving, create, run, stderr, stdout, stockade},
     test_env::TestEnv,
 };
@@ -230,6 +231,40 @@ async fn connections_and_lock_nodes_must_suffice() {
         statuses(&report, "lock node", "memory of its votes"),
         ["fail"]
     );
+}
+
+/// A key set signs tokens for other applications, too; the secret of a shop's own login does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_set_without_an_audience_fails_and_a_secret_is_warned_of() {
+    let env = TestEnv::new().await;
+    become_fit(&env).await;
+    assert!(run(stockade(env.dir()).arg("migrate")).status.success());
+    let file = env.dir().join("keys.json");
+    std::fs::write(&file, Issuer::new("key").key_set()).unwrap();
+    let checked = |key_set: bool, audience: bool| {
+        let mut command = stockade(env.dir());
+        if key_set {
+            command.env("STOCKADE_JWKS", &file);
+        }
+        if audience {
+            command.env("STOCKADE_JWT_AUDIENCE", AUDIENCE);
+        }
+        checks(command.arg("preflight"))
+    };
+    for (key_set, audience, code, status) in [
+        (false, false, 0, "warn"),
+        (false, true, 0, "ok"),
+        (true, false, 1, "fail"),
+        (true, true, 0, "ok"),
+    ] {
+        let (found, report) = checked(key_set, audience);
+        let statuses = statuses(&report, "process", "keys of buyers' tokens");
+        assert_eq!(
+            (found, &*statuses),
+            (Some(code), &[status.to_owned()][..]),
+            "{report:#}"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

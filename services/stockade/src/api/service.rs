@@ -5,15 +5,23 @@ use std::{env, fs, path::Path, time::Duration};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use client::{Client, Page, PageRequest, Request, Response, RetryPolicy, Token};
+use reqwest::redirect::Policy;
 use serde_json::Value;
 
 use super::table;
-use crate::{output::write_out, settings::Layers};
+use crate::{
+    http,
+    output::write_out,
+    settings::{self, Layers},
+};
 
 /// Rows of a page: the most that the service gives.
 const PAGE_ROWS: u16 = 1000;
 /// Time after which a request is not repeated.
 const RETRY_DEADLINE: Duration = Duration::from_secs(3);
+/// As the client has them by itself.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 /// The file in which `up` writes its address.
 const ADDRESS_FILE: &str = "address";
@@ -55,7 +63,7 @@ impl Service {
             );
         };
         Ok(Self {
-            client: client(url)?,
+            client: client(url, layers)?,
             token: Token::bearer(token).with_context(|| TOKEN_VARIABLE)?,
             json: arguments.json,
         })
@@ -140,12 +148,22 @@ impl Service {
 }
 
 /// A client that gives up while someone still waits at the terminal.
-fn client(url: String) -> Result<Client> {
+fn client(url: String, layers: &Layers) -> Result<Client> {
     let retry = RetryPolicy {
         deadline: RETRY_DEADLINE,
         ..RetryPolicy::default()
     };
-    Ok(Client::builder([url]).retry(retry).build()?)
+    let builder = Client::builder([url]).retry(retry);
+    let Some(authority) = http::authority(settings::tls(layers)?.as_ref()) else {
+        return Ok(builder.build()?);
+    };
+    let http = http::client(Some(&authority))?
+        .timeout(ATTEMPT_TIMEOUT)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .redirect(Policy::none())
+        .build()
+        .context("STOCKADE_TLS_CA")?;
+    Ok(builder.http(http).build()?)
 }
 
 /// The pages of a list, one after the other.

@@ -39,12 +39,12 @@ async fn add_keys(settings: &Settings, checks: &mut Checks) {
         (None, Some(_)) => "a public key",
         (None, None) => "a shared secret",
     };
+    let any_audience = format!("{source}, any audience");
+    let set_it =
+        "set STOCKADE_JWT_AUDIENCE: a token for another application of your login buys too";
     let (status, found, remedy) = match roles::buyers(settings).await {
-        Ok(_) if settings.token_policy.audience.is_none() => (
-            Status::Warn,
-            format!("{source}, any audience"),
-            "set STOCKADE_JWT_AUDIENCE: a token for another application of your login buys too",
-        ),
+        _ if settings.check_audience().is_err() => (Status::Fail, any_audience, set_it),
+        Ok(_) if settings.token_policy.audience.is_none() => (Status::Warn, any_audience, set_it),
         Ok(_) => (Status::Ok, source.to_owned(), ""),
         Err(error) => (
             Status::Fail,

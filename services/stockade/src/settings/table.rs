@@ -140,8 +140,8 @@ pub(super) const SETTINGS: &[Setting] = &[
     unset(
         "tls_ca",
         "STOCKADE_TLS_CA",
-        "PEM file with the authority that signed the certificates of Redis and the lock's nodes (rediss); unset: those that browsers trust. Brokers and webhooks \
-         may have a certificate of it too",
+        "PEM file with the authority that signed the certificates of Redis and the lock's nodes (rediss); unset: those that browsers trust. Brokers, webhooks, the key set and the service \
+         that the command line calls may have a certificate of it too",
     ),
     unset(
         "tls_cert",
@@ -171,7 +171,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     unset(
         "jwt_audience",
         "STOCKADE_JWT_AUDIENCE",
-        "audience (`aud`) that buyers' tokens must name, so that tokens for other applications do not buy; unset: any",
+        "audience (`aud`) that buyers' tokens must name, so that tokens for other applications do not buy; required with STOCKADE_JWKS and STOCKADE_JWT_PUBLIC_KEY. Unset with a secret: any",
     ),
     setting(
         "jwt_leeway_seconds",
@@ -182,12 +182,12 @@ pub(super) const SETTINGS: &[Setting] = &[
     unset(
         "jwt_public_key",
         "STOCKADE_JWT_PUBLIC_KEY",
-        "PEM file with the public key that verifies buyers' tokens, instead of a secret",
+        "PEM file with the public key that verifies buyers' tokens, instead of a secret; needs STOCKADE_JWT_AUDIENCE",
     ),
     unset(
         "jwks",
         "STOCKADE_JWKS",
-        "file or https:// URL of the JSON Web Key Set that verifies buyers' tokens, instead of a secret or a PEM file",
+        "file or https:// URL of the JSON Web Key Set that verifies buyers' tokens, instead of a secret or a PEM file; needs STOCKADE_JWT_AUDIENCE",
     ),
     secret(
         "admin_token",

@@ -33,6 +33,55 @@ fn serving_without_secrets_is_refused_with_the_name_of_the_variable() {
     );
 }
 
+/// The keys of an identity provider sign tokens for many applications.
+#[test]
+fn keys_of_an_identity_provider_need_an_audience_and_a_shared_secret_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/../order/src/auth/vectors");
+    let command = |key: Option<(&str, &str)>, argument: &str| {
+        let mut command = configured(folder.path());
+        if let Some((variable, file)) = key {
+            command.env(variable, format!("{vectors}/{file}"));
+        }
+        command.arg(argument);
+        command
+    };
+    let audience = ("STOCKADE_JWT_AUDIENCE", "shop");
+    let set = "STOCKADE_JWT_AUDIENCE is not set";
+    for key in [
+        ("STOCKADE_JWKS", "jwks.json"),
+        ("STOCKADE_JWT_PUBLIC_KEY", "p256.pem"),
+    ] {
+        for argument in ["serve", "up"] {
+            let output = run(&mut command(Some(key), argument));
+            let error = stderr(&output);
+            assert_eq!(output.status.code(), Some(2), "{argument}: {error}");
+            assert!(error.contains(set) && error.contains(key.0), "{error}");
+        }
+        assert!(!folder.path().join("ledger.db").exists());
+        let shown = stdout(&run(&mut command(Some(key), "config")));
+        assert!(
+            shown.contains(&format!("`serve` does not start. {set}")),
+            "{shown}"
+        );
+        let shown = run(command(Some(key), "config").env(audience.0, audience.1));
+        assert!(!stdout(&shown).contains("does not start"));
+        // A process that admits no buyers needs none.
+        let shown = run(command(Some(key), "config").env("STOCKADE_ROLES", "recorder"));
+        assert!(!stdout(&shown).contains("does not start"));
+        // It goes on to the next step: the ledger, whose schema is missing.
+        let output = run(command(Some(key), "serve").env(audience.0, audience.1));
+        let error = stderr(&output);
+        assert!(error.contains("DATABASE_URL"), "{error}");
+    }
+    let output = run(&mut command(None, "serve"));
+    let error = stderr(&output);
+    assert!(
+        error.contains("DATABASE_URL") && !error.contains(set),
+        "{error}"
+    );
+}
+
 #[test]
 fn an_invalid_value_is_refused_with_its_origin_and_the_expected_value() {
     let table = [

@@ -19,6 +19,7 @@ mod orders;
 mod outage;
 pub(crate) mod problem;
 mod problems;
+mod protection;
 mod public_view;
 pub(crate) mod request_id;
 mod signature;
@@ -255,7 +256,9 @@ pub(crate) fn route_patterns() -> Vec<String> {
 /// The OpenAPI description and its pages.
 fn docs<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let pages = SwaggerUi::new("/docs").url("/openapi.json", meta::Api::openapi());
-    Router::from(pages).route_layer(map_response(page_or_problem))
+    Router::from(pages)
+        .route_layer(map_response(page_or_problem))
+        .route_layer(map_response(protection::of_docs))
 }
 
 /// Swagger UI does not answer with a problem body for a missing page or a path that is not UTF-8.

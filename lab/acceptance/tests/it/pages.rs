@@ -1,6 +1,7 @@
 //! The pages: the console and the sale page, as a browser gets them.
 
 mod chromium;
+mod headers;
 mod visitor;
 
 use base64::{Engine, prelude::BASE64_STANDARD};

@@ -5,7 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use http::header;
+use http::{HeaderValue, header};
 use utoipa::{
     Modify, OpenApi,
     openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
@@ -13,7 +13,7 @@ use utoipa::{
 
 use super::{
     Operators, Problem, batch, buyers, carts, description::Shared, events, items, life, lists,
-    orders, stock, stripe, webhooks,
+    orders, protection::NOSNIFF, stock, stripe, webhooks,
 };
 
 /// The OpenAPI description, derived from the handlers.
@@ -72,14 +72,8 @@ pub(crate) async fn metrics(State(operators): State<Operators>) -> Response {
         Some(page) => page.text().await,
         None => Bytes::new(),
     };
-    (
-        [(
-            header::CONTENT_TYPE,
-            "text/plain; version=0.0.4; charset=utf-8",
-        )],
-        text,
-    )
-        .into_response()
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    ([(header::CONTENT_TYPE, kind), NOSNIFF], text).into_response()
 }
 
 #[cfg(test)]

@@ -3,7 +3,10 @@
 
 use std::{fmt::Write as _, sync::LazyLock};
 
-use axum::response::Html;
+use axum::response::{Html, IntoResponse, Response};
+use http::HeaderValue;
+
+use super::protection;
 
 /// Code, statuses, cause and remedy.
 type Entry = (&'static str, &'static str, &'static str, &'static str);
@@ -332,15 +335,19 @@ pub(crate) fn codes() -> impl Iterator<Item = &'static str> {
 }
 
 /// Shows all problems.
-pub(crate) async fn page() -> Html<&'static str> {
+pub(crate) async fn page() -> Response {
     static PAGE: LazyLock<String> = LazyLock::new(write_page);
-    Html(&PAGE)
+    static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| protection::with_style(STYLE));
+    protection::protected(Html(PAGE.as_str()).into_response(), POLICY.clone())
 }
 
+/// The style of the page. The policy has its hash.
+const STYLE: &str = "body{max-width:44rem;margin:2rem auto;padding:0 1rem;font:1rem/1.5 sans-serif}:target{background:#ff8}";
+
 fn write_page() -> String {
-    let mut page = String::from(
+    let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Stockade: problems</title>\n\
-         <style>body{max-width:44rem;margin:2rem auto;padding:0 1rem;font:1rem/1.5 sans-serif}:target{background:#ff8}</style>\n\
+         <style>{STYLE}</style>\n\
          <h1>Problems</h1>\n",
     );
     for (code, status, cause, remedy) in PROBLEMS {

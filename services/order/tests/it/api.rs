@@ -855,6 +855,33 @@ async fn operators_see_health_readiness_and_metrics() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn pages_say_what_they_may_run_and_nothing_is_taken_for_another_kind() {
+    open(Options::default(), async |env| {
+        for path in [
+            "/docs/",
+            "/docs/no-such-page",
+            "/docs/problems",
+            "/openapi.json",
+            "/metrics",
+        ] {
+            let answer = Answer::of(env.anyone(Method::GET, path)).await;
+            let nosniff = answer.header("x-content-type-options");
+            assert_eq!(nosniff, Some("nosniff"), "{path}");
+            if !path.starts_with("/docs") {
+                continue;
+            }
+            assert_eq!(answer.header("referrer-policy"), Some("same-origin"));
+            let policy = answer.header("content-security-policy").unwrap();
+            for part in ["default-src 'none'", "frame-ancestors 'none'"] {
+                assert!(policy.contains(part), "{path}: {policy}");
+            }
+            assert!(!policy.contains("unsafe"), "{path}: {policy}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_problem_refers_to_its_page_and_to_its_request() {
     open(Options::default(), async |env| {
         let item = env.create(json!({ "stock": 0 })).await;

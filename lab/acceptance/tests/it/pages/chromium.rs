@@ -148,6 +148,46 @@ async fn a_buyer_buys_an_operator_pauses_and_opens_and_the_numbers_move() {
     settled_audit(folder.path(), "demo").await;
 }
 
+/// The policy of the API's pages lets everything run that they consist of, also the form that tries a call.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_description_of_the_api_opens_a_call_and_breaks_no_policy() {
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let up = Serving::up(folder.path());
+    browser.open(&format!("{}/docs/", up.url)).await;
+    browser
+        .shows("#operations-operators-getHealth", "/healthz")
+        .await;
+    browser
+        .click("#operations-operators-getHealth .opblock-summary-control")
+        .await;
+    browser
+        .shows("#operations-operators-getHealth .try-out", "Try it out")
+        .await;
+    browser
+        .click("#operations-operators-getHealth .try-out__btn")
+        .await;
+    browser
+        .shows("#operations-operators-getHealth .execute", "Execute")
+        .await;
+    browser
+        .click("#operations-operators-getHealth .execute")
+        .await;
+    browser
+        .shows(
+            "#operations-operators-getHealth .live-responses-table",
+            "ok",
+        )
+        .await;
+    assert_eq!(browser.errors().await, Vec::<Value>::new());
+    browser.open(&format!("{}/docs/problems", up.url)).await;
+    browser.shows("h1", "Problems").await;
+    assert_eq!(browser.errors().await, Vec::<Value>::new());
+    browser.client.clone().quit().await.unwrap();
+}
+
 /// Orders of `count` buyers, one unit each.
 async fn order_batch(url: &str, admin: &str, batch: u32, count: u32) {
     let orders: Vec<_> = (0..count)

@@ -345,8 +345,10 @@ pub(crate) async fn page() -> Response {
 const STYLE: &str = "body{max-width:44rem;margin:2rem auto;padding:0 1rem;font:1rem/1.5 sans-serif}:target{background:#ff8}";
 
 fn write_page() -> String {
+    // Without an icon browsers ask for /favicon.ico.
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Stockade: problems</title>\n\
+         <link rel=\"icon\" href=\"data:,\">\n\
          <style>{STYLE}</style>\n\
          <h1>Problems</h1>\n",
     );

@@ -29,7 +29,7 @@ pub(super) async fn of_docs(response: Response) -> Response {
 pub(super) fn with_style(style: &str) -> HeaderValue {
     let hash = BASE64_STANDARD.encode(digest(&SHA256, style.as_bytes()));
     let policy = format!(
-        "default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "default-src 'none'; style-src 'sha256-{hash}'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     );
     // Base64 has only characters that a header may have.
     HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("default-src 'none'"))

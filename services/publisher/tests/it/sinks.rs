@@ -40,9 +40,13 @@ macro_rules! on_broker {
 on_broker!(redis_with_sqlite: RedisStream, Backend::Sqlite);
 on_broker!(redis_with_postgres: RedisStream, Backend::Postgres);
 #[cfg(feature = "nats")]
-on_broker!(nats: crate::brokers::JetStream, Backend::Sqlite);
+on_broker!(nats_with_sqlite: crate::brokers::JetStream, Backend::Sqlite);
+#[cfg(feature = "nats")]
+on_broker!(nats_with_postgres: crate::brokers::JetStream, Backend::Postgres);
 #[cfg(feature = "amqp")]
-on_broker!(amqp: crate::brokers::Exchange, Backend::Sqlite);
+on_broker!(amqp_with_sqlite: crate::brokers::Exchange, Backend::Sqlite);
+#[cfg(feature = "amqp")]
+on_broker!(amqp_with_postgres: crate::brokers::Exchange, Backend::Postgres);
 
 on_both_databases!(crate::env::run:
     one_publisher_at_a_time_publishes_to_a_sink,
@@ -218,11 +222,13 @@ async fn a_broker_that_is_down_delays_no_webhook(env: Arc<TestEnv>) {
 }
 
 #[cfg(feature = "nats")]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broker_that_is_down_delays_no_other_sink() {
+mod with_nats {
+    use super::*;
     use crate::brokers::JetStream;
 
-    env::run(Backend::Sqlite, async |env: Arc<TestEnv>| {
+    on_both_databases!(crate::env::run: a_broker_that_is_down_delays_no_other_sink);
+
+    async fn a_broker_that_is_down_delays_no_other_sink(env: Arc<TestEnv>) {
         let (mut down, mut working) = (RedisStream::start().await, JetStream::start().await);
         down.kill().await;
         let sinks = vec![down.sink(), working.sink()];
@@ -233,8 +239,7 @@ async fn a_broker_that_is_down_delays_no_other_sink() {
         down.restart().await;
         has(&env, &mut down, &[(&item, 6)]).await;
         publisher.stop().await;
-    })
-    .await;
+    }
 }
 
 async fn a_broker_without_memory_gets_every_event_afterwards(env: Arc<TestEnv>) {
@@ -277,11 +282,13 @@ async fn a_stream_is_bounded(env: Arc<TestEnv>) {
 }
 
 #[cfg(feature = "amqp")]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_for_which_there_is_no_queue_waits_for_one() {
+mod with_amqp {
+    use super::*;
     use crate::brokers::Exchange;
 
-    env::run(Backend::Sqlite, async |env: Arc<TestEnv>| {
+    on_both_databases!(crate::env::run: an_event_for_which_there_is_no_queue_waits_for_one);
+
+    async fn an_event_for_which_there_is_no_queue_waits_for_one(env: Arc<TestEnv>) {
         let mut broker = Exchange::without_queue().await;
         let publisher = env.publish(publishing_to(vec![broker.sink()])).await;
         let item = env.create("vase").await;
@@ -291,8 +298,7 @@ async fn an_event_for_which_there_is_no_queue_waits_for_one() {
         has(&env, &mut broker, &[(&item, 4)]).await;
         assert_eq!(broker.received().await.len(), 4, "each once");
         publisher.stop().await;
-    })
-    .await;
+    }
 }
 
 #[test]

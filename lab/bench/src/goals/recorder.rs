@@ -66,16 +66,18 @@ pub async fn measure(options: &Options) -> Result<Measured> {
         mut against_no_events,
         mut limited,
         mut service,
+        mut service_against_no_events,
     ] = lines();
-    for _ in 0..options.repeats {
-        let ours = env.ledger(each, None, Events::Written).await?;
-        let without = env.ledger(each, None, Events::Dropped).await?;
+    for repeat in 0..options.repeats {
+        let ledger = async |events| env.ledger(each, None, events).await;
+        let [ours, without] = with_and_without_events(repeat, ledger).await?;
         let copy = env.raw(each, Variant::Copy).await?;
         let watched = env
             .ledger(each, Some(Quantity::ONE), Events::Written)
             .await?;
         let unnest = env.raw(each, Variant::Unnest).await?;
-        let drained = env.service().await?;
+        let drain = async |events| env.service(events).await;
+        let [drained, drained_without] = with_and_without_events(repeat, drain).await?;
         against_copy.samples.push(sample(&ours, &copy));
         against_number.samples.push(Sample {
             baseline: ORDERS_PER_SECOND,
@@ -85,6 +87,9 @@ pub async fn measure(options: &Options) -> Result<Measured> {
         against_no_events.samples.push(sample(&ours, &without));
         limited.samples.push(sample(&watched, &copy));
         service.samples.push(sample(&drained, &copy));
+        service_against_no_events
+            .samples
+            .push(sample(&drained, &drained_without));
     }
     let lines = vec![
         against_copy,
@@ -93,12 +98,27 @@ pub async fn measure(options: &Options) -> Result<Measured> {
         against_no_events,
         limited,
         service,
+        service_against_no_events,
     ];
     Ok(Measured {
         goal: "P4",
         title: "the recorder alone, PostgreSQL",
         lines,
     })
+}
+
+/// Measures the rate with events and without, and returns it in this order. Every other repeat begins
+/// without, so that neither side always runs on a server that is newer.
+async fn with_and_without_events(
+    repeat: usize,
+    measure: impl AsyncFn(Events) -> Result<Run>,
+) -> Result<[Run; 2]> {
+    if repeat.is_multiple_of(2) {
+        let with = measure(Events::Written).await?;
+        return Ok([with, measure(Events::Dropped).await?]);
+    }
+    let without = measure(Events::Dropped).await?;
+    Ok([measure(Events::Written).await?, without])
 }
 
 fn sample(figure: &Run, baseline: &Run) -> Sample {
@@ -113,7 +133,7 @@ fn sample(figure: &Run, baseline: &Run) -> Sample {
     }
 }
 
-fn lines() -> [Line; 6] {
+fn lines() -> [Line; 7] {
     let setting = format!(
         "{}; {BATCH} orders in a transaction, {TASKS} connections, {SEGMENTS} segments",
         servers::POSTGRES
@@ -127,13 +147,14 @@ fn lines() -> [Line; 6] {
         samples: Vec::new(),
     };
     let copy = "raw COPY + segment update";
-    let service = Line {
+    let no_events = "the same, but PostgreSQL drops the events";
+    let service = |baseline, bound| Line {
         setting: format!(
             "{}; {BACKLOG} orders in the outboxes of {SEGMENTS} segments ({}), until the last is recorded",
             servers::POSTGRES,
             servers::REDIS
         ),
-        ..line("recorder service, from the outboxes", copy, Bound::None)
+        ..line("recorder service, from the outboxes", baseline, bound)
     };
     [
         line(
@@ -153,7 +174,7 @@ fn lines() -> [Line; 6] {
         ),
         line(
             "recorded by the ledger, no limit",
-            "the same, but PostgreSQL drops the events",
+            no_events,
             Bound::AtLeast(0.95),
         ),
         line(
@@ -161,7 +182,8 @@ fn lines() -> [Line; 6] {
             copy,
             Bound::None,
         ),
-        service,
+        service(copy, Bound::None),
+        service(no_events, Bound::None),
     ]
 }
 
@@ -199,6 +221,16 @@ impl TestEnv {
         Ok((name, url))
     }
 
+    async fn database_with(&self, events: Events) -> Result<(String, String)> {
+        let (name, url) = self.database().await?;
+        if events == Events::Dropped {
+            let mut connection = PgConnection::connect(&url).await?;
+            sqlx::raw_sql(DROP_EVENTS).execute(&mut connection).await?;
+            connection.close().await?;
+        }
+        Ok((name, url))
+    }
+
     async fn drop(&self, name: &str) -> Result<()> {
         let mut connection = PgConnection::connect(&self.postgres.url("postgres")).await?;
         sqlx::raw_sql(AssertSqlSafe(format!("DROP DATABASE {name} WITH (FORCE)")))
@@ -211,12 +243,7 @@ impl TestEnv {
 
     /// The ledger without Redis. Entries are synthetic, as the recorder would decode them.
     async fn ledger(&self, each: Duration, limit: Option<Quantity>, events: Events) -> Result<Run> {
-        let (name, url) = self.database().await?;
-        if events == Events::Dropped {
-            let mut connection = PgConnection::connect(&url).await?;
-            sqlx::raw_sql(DROP_EVENTS).execute(&mut connection).await?;
-            connection.close().await?;
-        }
+        let (name, url) = self.database_with(events).await?;
         let ledger = ledger::connect(&url, u32::from(TASKS)).await?;
         let item = in_process::item("recorder", Item::MAX_STOCK, SEGMENTS, limit)?;
         ledger.create_item(&item).await?;
@@ -279,8 +306,8 @@ impl TestEnv {
     }
 
     /// The recorder service, from its start with full outboxes until the last entry is recorded.
-    async fn service(&self) -> Result<Run> {
-        let (name, url) = self.database().await?;
+    async fn service(&self, events: Events) -> Result<Run> {
+        let (name, url) = self.database_with(events).await?;
         let redis = Redis::start().await?;
         let item = Arc::new(in_process::item("service", 2 * BACKLOG, SEGMENTS, None)?);
         ledger::connect(&url, 1).await?.create_item(&item).await?;
@@ -469,7 +496,7 @@ mod tests {
                 .unwrap(),
             env.raw(each, Variant::Copy).await.unwrap(),
             env.raw(each, Variant::Unnest).await.unwrap(),
-            env.service().await.unwrap(),
+            env.service(Events::Written).await.unwrap(),
         ];
         for (number, run) in runs.into_iter().enumerate() {
             assert!(run.count.accepted > 0, "run {number}");

@@ -41,7 +41,7 @@ pub enum Behavior {
     Redirect,
     /// Never answers.
     Hang,
-    /// Answers 204 after the publisher has stopped waiting.
+    /// Answers 204 after the publisher has stopped waiting, however late it notices the time.
     AnswerLate,
     /// Resets the connection before it has read the request.
     ResetUnread,
@@ -204,6 +204,7 @@ async fn serve(mut connection: TcpStream, shared: Arc<Shared>) -> io::Result<()>
             Behavior::Hang => return until_closed(&mut connection).await,
             Behavior::AnswerLate => {
                 sleep(RECEIVER_TIMEOUT.mul_f32(1.3)).await;
+                until_closed(&mut connection).await?;
                 respond(&mut connection, 204, "").await?;
             }
             Behavior::ResetUnread | Behavior::CloseUnanswered => return Ok(()),

@@ -9,10 +9,13 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use rand::{RngExt, rngs::StdRng};
 use testbed::{Clock, Disk, Postgres, Redis};
-use tokio::time::{Instant, sleep};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 
 pub use self::{
     process::{CONNECTIONS_MAX, LOCK_LEASE_MS, Process, RECEIVER_TIMEOUT, Role},
@@ -97,6 +100,13 @@ impl EnvConfig {
         )
     }
 
+    /// The same, with those of its brokers that are wanted.
+    pub fn with_brokers(&self, wanted: &[BrokerKind]) -> Self {
+        let mut config = self.clone();
+        config.brokers.retain(|broker| wanted.contains(broker));
+        config
+    }
+
     /// The faults that this machine can inject.
     pub fn faults(&self) -> Vec<Fault> {
         let is_possible = |fault: &Fault| match fault {
@@ -111,6 +121,9 @@ impl TestEnv {
     /// Starts servers and processes, and waits until the service is ready. `name` is the folder for
     /// the logs.
     pub async fn start(topology: Topology, name: &str, config: &EnvConfig) -> Result<Self> {
+        // Brokers take seconds to start. The other servers start meanwhile.
+        let mut starting = JoinSet::new();
+        starting.spawn(Subscribers::start(config.brokers.clone()));
         let dir = config.out.join(name);
         std::fs::create_dir_all(&dir)?;
         // In a cluster each node has a clock of its own.
@@ -123,16 +136,27 @@ impl TestEnv {
         let ledger = LedgerServer::start(topology, config).await?;
         let locks = servers::start_lock_nodes(config.clocks).await?;
         let secrets = secrets();
-        let mut subscribers = Subscribers::start(topology, &config.brokers).await?;
-        let servers = (&redis, &ledger, &*locks);
-        let processes =
-            process::start_all(topology, config, &dir, &secrets, servers, &subscribers).await?;
+        let subscribers = starting.join_all().await.pop();
+        let mut subscribers = subscribers.context("the subscribers did not start")??;
+        let launcher = process::Launcher {
+            config,
+            dir: &dir,
+            secrets: &secrets,
+            redis: &redis,
+            ledger: &ledger,
+            locks: &locks,
+            subscribers: &subscribers,
+        };
+        let mut processes = launcher.start_all(process::roles(topology)).await?;
         let urls = processes
             .iter()
             .filter_map(|process| process.url.clone())
             .collect();
-        let api = Api::new(urls, secrets)?;
+        let api = Api::new(urls, secrets.clone())?;
         wait_until_ready(&api, &dir).await?;
+        // It opens the ledger that the others have made.
+        let late = launcher.start_all(process::late_roles(topology)).await?;
+        processes.extend(late);
         subscribers.subscribe(&api).await?;
         Ok(Self {
             processes,

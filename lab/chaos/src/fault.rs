@@ -15,10 +15,10 @@ pub enum Topology {
     Sentinel,
     /// A Redis Cluster of three masters with a replica each, and PostgreSQL.
     Cluster,
-    /// `stockade up`: every role in one process, SQLite, and one Redis server. Webhooks have
-    /// receivers.
+    /// `stockade up`: every role in one process, SQLite, and one Redis server. A second publisher
+    /// opens the same file.
     Embedded,
-    /// As `Server`, with two publishers, receivers of webhooks, and brokers that get every event.
+    /// As `Server`. Its faults are those of stores, publishers, receivers and brokers.
     Events,
 }
 
@@ -26,16 +26,6 @@ impl Topology {
     /// Whether one Redis server has all of the stock.
     pub fn has_one_redis(self) -> bool {
         matches!(self, Self::Server | Self::Embedded | Self::Events)
-    }
-
-    /// Whether it has a publisher, and receivers of webhooks.
-    pub fn has_receivers(self) -> bool {
-        matches!(self, Self::Embedded | Self::Events)
-    }
-
-    /// Whether it has brokers that get every event.
-    pub fn has_brokers(self) -> bool {
-        self == Self::Events
     }
 }
 
@@ -142,9 +132,14 @@ impl Fault {
         use Topology::{Cluster, Embedded, Events, Sentinel, Server};
         match self {
             Self::OrderServiceKilled | Self::ReconcilerKilled => &[Server, Sentinel, Cluster],
-            Self::EverythingKilled | Self::PasswordBlip | Self::AclLate | Self::AddressFailover => {
-                &[Server, Sentinel, Cluster, Embedded, Events]
-            }
+            Self::EverythingKilled
+            | Self::PasswordBlip
+            | Self::AclLate
+            | Self::AddressFailover
+            | Self::PublisherKilled
+            | Self::ReceiversFailing
+            | Self::BrokerKilled
+            | Self::BrokerCut => &[Server, Sentinel, Cluster, Embedded, Events],
             Self::RedisOutOfMemory
             | Self::LockClockJump
             | Self::ProcessClockJump
@@ -159,8 +154,6 @@ impl Fault {
                 &[Server, Sentinel, Cluster, Events]
             }
             Self::LedgerClockJump => &[Server, Sentinel, Cluster],
-            Self::ReceiversFailing => &[Embedded, Events],
-            Self::PublisherKilled | Self::BrokerKilled | Self::BrokerCut => &[Events],
             Self::LedgerDiskFull => &[Server, Embedded],
             Self::SentinelFailover => &[Sentinel],
             Self::ClusterMasterKilled | Self::SlotMigration => &[Cluster],
@@ -184,6 +177,14 @@ impl Fault {
         matches!(
             self,
             Self::PasswordBlip | Self::AclLate | Self::AddressFailover | Self::LedgerStandby
+        )
+    }
+
+    /// Whether it is a fault of publishers, receivers or brokers.
+    pub fn is_of_events(self) -> bool {
+        matches!(
+            self,
+            Self::PublisherKilled | Self::ReceiversFailing | Self::BrokerKilled | Self::BrokerCut
         )
     }
 
@@ -226,6 +227,25 @@ mod tests {
         let topologies = Topology::value_variants().iter().map(ToString::to_string);
         for name in faults.chain(topologies) {
             assert!(page.contains(&format!("`{name}`")), "{name}");
+        }
+    }
+
+    #[test]
+    fn events_meet_every_fault_of_theirs_in_every_topology() {
+        for topology in Topology::value_variants() {
+            let has = |fault: &Fault| fault.topologies().contains(topology);
+            let mut of_events = Fault::ALL.iter().filter(|fault| fault.is_of_events());
+            assert!(of_events.all(has), "{topology}");
+            // An SQLite file has no standby. It fails with its disk.
+            let of_ledger: &[_] = match topology {
+                Topology::Embedded => &[Fault::LedgerDiskFull],
+                _ => &[
+                    Fault::PostgresKilled,
+                    Fault::LedgerCut,
+                    Fault::LedgerStandby,
+                ],
+            };
+            assert!(of_ledger.iter().all(has), "{topology}");
         }
     }
 

@@ -8,7 +8,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::SliceRandom};
 
-use crate::fault::{Fault, Topology};
+use crate::{
+    fault::{Fault, Topology},
+    subscribers::BrokerKind,
+};
 
 /// Number of rounds in one environment. A new one then replaces it, so that the data of old rounds
 /// stays small.
@@ -33,6 +36,8 @@ pub struct Batch {
     pub number: usize,
     /// The servers of the environment.
     pub topology: Topology,
+    /// The brokers that get every event, as far as the program has them.
+    pub brokers: Vec<BrokerKind>,
     /// The rounds, in order.
     pub rounds: Vec<Round>,
 }
@@ -109,16 +114,18 @@ impl Plan {
     pub fn new(seed: u64, faults: usize, kinds: &[Fault], topologies: &[Topology]) -> Self {
         let mut rng = seeded_rng(seed, "plan");
         let mut queues = BTreeMap::<Topology, Vec<Fault>>::new();
+        let mut undealt = BTreeMap::<Fault, Vec<Topology>>::new();
         for fault in deal(&mut rng, faults, kinds, topologies) {
-            let possible: Vec<_> = fault
-                .topologies()
-                .iter()
-                .filter(|topology| topologies.contains(topology))
-                .collect();
-            queues
-                .entry(*possible[rng.random_range(0..possible.len())])
-                .or_default()
-                .push(fault);
+            // No topology has a kind a second time before all of them have had it.
+            let undealt = undealt.entry(fault).or_default();
+            if undealt.is_empty() {
+                let possible = fault.topologies().iter().copied();
+                undealt.extend(possible.filter(|topology| topologies.contains(topology)));
+                undealt.shuffle(&mut rng);
+            }
+            if let Some(topology) = undealt.pop() {
+                queues.entry(topology).or_default().push(fault);
+            }
         }
         let mut batches: Vec<_> = queues
             .into_iter()
@@ -132,8 +139,13 @@ impl Plan {
     }
 
     /// The same faults, earlier, shorter and with fewer orders, for the test suite. The service must
-    /// heal as well, but a busy machine may take longer.
+    /// heal as well, but a busy machine may take longer. RabbitMQ takes seconds to start, so one
+    /// topology has it.
     pub fn shortened(mut self) -> Self {
+        let others = |batch: &&mut Batch| batch.topology != Topology::Events;
+        for batch in self.batches.iter_mut().filter(others) {
+            batch.brokers.retain(|broker| *broker != BrokerKind::Amqp);
+        }
         for round in self.batches.iter_mut().flat_map(|batch| &mut batch.rounds) {
             round.after = round.after.min(40);
             round.lasts = round.lasts.min(Duration::from_millis(400));
@@ -201,6 +213,7 @@ fn number(seed: u64, rng: &mut StdRng, batches: Vec<(Topology, Vec<Fault>)>) -> 
     let batch = |(index, (topology, faults)): (usize, (Topology, Vec<Fault>))| Batch {
         number: index + 1,
         topology,
+        brokers: BrokerKind::ALL.into(),
         rounds: faults.into_iter().map(&mut round).collect(),
     };
     batches.into_iter().enumerate().map(batch).collect()
@@ -259,6 +272,27 @@ mod tests {
                 "{batch:?}"
             );
             assert!((1..=super::BATCH_ROUNDS_MAX).contains(&batch.rounds.len()));
+        }
+    }
+
+    #[test]
+    fn a_kind_comes_to_each_of_its_topologies_before_it_comes_again() {
+        let times = 2 * Topology::value_variants().len();
+        for fault in Fault::ALL {
+            let plan = Plan::new(7, times, &[fault], Topology::value_variants());
+            let of = |topology| {
+                let batches = plan.batches.iter();
+                let batches = batches.filter(|batch| batch.topology == topology);
+                batches.map(|batch| batch.rounds.len()).sum::<usize>()
+            };
+            let share = times / fault.topologies().len();
+            for topology in fault.topologies() {
+                let dealt = of(*topology);
+                assert!(
+                    (share..=share + 1).contains(&dealt),
+                    "{fault} in {topology}: {dealt}"
+                );
+            }
         }
     }
 

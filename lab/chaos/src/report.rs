@@ -52,9 +52,20 @@ struct Sums {
     events_lost: usize,
     events_reordered: usize,
     events_altered: usize,
+    events: EventSums,
     heal_seconds_p50: Option<f64>,
     heal_seconds_max: Option<f64>,
     violations: usize,
+}
+
+/// What became of events, counted for each subscriber.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+struct EventSums {
+    sent: usize,
+    lost: usize,
+    /// Repeats with the same id, which are allowed.
+    doubled: usize,
+    out_of_order: usize,
 }
 
 #[derive(Serialize)]
@@ -179,6 +190,7 @@ impl Report {
             sums.events_lost += verdict.events_lost;
             sums.events_reordered += verdict.events_reordered;
             sums.events_altered += verdict.events_altered;
+            sums.events.add(verdict);
             sums.violations += usize::from(!verdict.is_good());
             healed.extend(verdict.healed_after);
         }
@@ -186,6 +198,15 @@ impl Report {
         sums.heal_seconds_p50 = healed.get(healed.len() / 2).map(seconds);
         sums.heal_seconds_max = healed.last().map(seconds);
         sums
+    }
+}
+
+impl EventSums {
+    fn add(&mut self, verdict: &Verdict) {
+        self.sent += verdict.events_sent;
+        self.lost += verdict.events_lost;
+        self.doubled += verdict.events_doubled;
+        self.out_of_order += verdict.events_reordered;
     }
 }
 
@@ -284,4 +305,77 @@ fn row(name: &str, sums: &Sums) -> Vec<String> {
         heal(sums.heal_seconds_p50),
         heal(sums.heal_seconds_max),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{Report, RoundReport};
+    use crate::{
+        fault::{Fault, Topology},
+        plan::Plan,
+        verdict::Verdict,
+    };
+
+    fn summary(report: &Report) -> Value {
+        let folder = tempfile::tempdir().unwrap();
+        report.write(folder.path()).unwrap();
+        let text = std::fs::read_to_string(folder.path().join("summary.json")).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn the_summary_has_the_events_of_all_stages() {
+        let plan = Plan::new(7, 1, &[Fault::BrokerKilled], &[Topology::Events]);
+        let mut report = Report::new(&plan);
+        assert_eq!(
+            summary(&report)["events"],
+            json!({ "sent": 0, "lost": 0, "doubled": 0, "out_of_order": 0 })
+        );
+        let verdict = Verdict {
+            events: 100,
+            deliveries: 310,
+            events_sent: 300,
+            events_doubled: 12,
+            events_lost: 2,
+            events_reordered: 1,
+            ..Verdict::default()
+        };
+        let stages = [Topology::Events, Topology::Cluster, Topology::Embedded];
+        for (round, topology) in (1..).zip(stages) {
+            report.add(RoundReport {
+                topology,
+                round,
+                fault: if round == 1 {
+                    Fault::BrokerKilled
+                } else {
+                    Fault::PublisherKilled
+                },
+                description: String::new(),
+                verdict: verdict.clone(),
+            });
+        }
+        let summary = summary(&report);
+        assert_eq!(
+            summary["events"],
+            json!({ "sent": 900, "lost": 6, "doubled": 36, "out_of_order": 3 })
+        );
+        assert_eq!(
+            summary["by_fault"]["broker-killed"]["events"],
+            json!({ "sent": 300, "lost": 2, "doubled": 12, "out_of_order": 1 })
+        );
+        // What programs have read so far stays.
+        assert_eq!(
+            (
+                &summary["deliveries"],
+                &summary["events_lost"],
+                &summary["events_reordered"]
+            ),
+            (&json!(930), &json!(6), &json!(3))
+        );
+        assert_eq!(summary["rounds"][1]["stage"], "cluster");
+        assert_eq!(summary["rounds"][1]["events"], 100);
+        assert_eq!(summary["violations"], 3);
+    }
 }

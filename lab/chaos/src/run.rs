@@ -93,7 +93,8 @@ async fn start_and_run(
     report: &mut Report,
     progress: Progress<'_>,
 ) -> Result<()> {
-    let mut env = TestEnv::start(batch.topology, name, config)
+    let config = config.with_brokers(&batch.brokers);
+    let mut env = TestEnv::start(batch.topology, name, &config)
         .await
         .with_context(|| format!("the environment {name} could not be started"))?;
     run_rounds(&mut env, batch, report, progress).await
@@ -175,7 +176,7 @@ async fn run_round(
         Err(reason) => verdict.findings.push(reason),
     }
     // After the workload: beside it, a slow machine would measure which of the two is faster.
-    if verdict.healed_after.is_some() && !env.subscribers.is_empty() {
+    if verdict.healed_after.is_some() {
         match env.subscribers.catch_up(&api, CATCH_UP_TIMEOUT).await {
             Ok(()) => verdict.healed_after = Some(injected.ended.elapsed()),
             Err(reason) => verdict.findings.push(reason),

@@ -7,9 +7,13 @@ mod inbox;
 mod log;
 mod receiver;
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
+use futures::future::try_join_all;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -19,7 +23,7 @@ pub use self::{
     log::{EventLog, id_of, kind_of},
     receiver::{Behavior, Receiver},
 };
-use crate::{api::Api, fault::Topology};
+use crate::api::Api;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -66,37 +70,46 @@ pub struct Subscribers {
 /// What was judged so far.
 #[derive(Default)]
 pub struct Judged {
-    /// Number of events.
-    pub events: usize,
-    /// Number of deliveries.
-    pub deliveries: usize,
+    /// Numbers of events and deliveries.
+    pub counts: EventCounts,
     /// What was found to be wrong.
     pub findings: HashSet<String>,
 }
 
-impl Subscribers {
-    /// Starts those that an environment of this topology has.
-    pub(crate) async fn start(topology: Topology, brokers: &[BrokerKind]) -> Result<Self> {
-        let mut subscribers = Self::default();
-        if topology.has_receivers() {
-            for (number, kinds) in (1..).zip(KINDS) {
-                let receiver = Receiver::start(format!("receiver-{number}"), kinds);
-                subscribers.receivers.push(receiver.await?);
-            }
-        }
-        if topology.has_brokers() {
-            for kind in brokers {
-                let broker = Broker::start(*kind).await;
-                let broker = broker.with_context(|| format!("the broker {kind}"))?;
-                subscribers.brokers.push(broker);
-            }
-        }
-        Ok(subscribers)
-    }
+/// Numbers of events and deliveries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventCounts {
+    /// Number of events.
+    pub events: usize,
+    /// What each subscriber was to get and has got, by its name.
+    pub subscribers: BTreeMap<String, DeliveryCounts>,
+}
 
-    /// Whether there is nothing that gets events.
-    pub fn is_empty(&self) -> bool {
-        self.receivers.is_empty() && self.brokers.is_empty()
+/// What one subscriber was to get and has got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeliveryCounts {
+    /// Number of events that it was to get.
+    pub sent: usize,
+    /// Number of deliveries, repeats included.
+    pub deliveries: usize,
+    /// Number of deliveries of an event that it had got before.
+    pub doubled: usize,
+}
+
+impl Subscribers {
+    /// Starts the receivers, and brokers of these kinds.
+    pub(crate) async fn start(brokers: Vec<BrokerKind>) -> Result<Self> {
+        let mut subscribers = Self::default();
+        for (number, kinds) in (1..).zip(KINDS) {
+            let receiver = Receiver::start(format!("receiver-{number}"), kinds);
+            subscribers.receivers.push(receiver.await?);
+        }
+        let brokers = brokers.into_iter().map(async |kind| {
+            let broker = Broker::start(kind).await;
+            broker.with_context(|| format!("the broker {kind}"))
+        });
+        subscribers.brokers = try_join_all(brokers).await?;
+        Ok(subscribers)
     }
 
     /// The settings that name the brokers.
@@ -107,9 +120,6 @@ impl Subscribers {
     /// Creates the webhooks. Nothing else may happen meanwhile, because a webhook begins with the
     /// events to come.
     pub(crate) async fn subscribe(&mut self, api: &Api) -> Result<()> {
-        if self.is_empty() {
-            return Ok(());
-        }
         self.log.read(api).await?;
         for receiver in &mut self.receivers {
             let secret = api.create_webhook(receiver.url(), receiver.kinds()).await;

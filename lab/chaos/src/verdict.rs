@@ -21,6 +21,10 @@ pub struct Verdict {
     pub events: usize,
     /// Number of deliveries of events, repeats included.
     pub deliveries: usize,
+    /// Number of events that subscribers were to get, counted for each subscriber.
+    pub events_sent: usize,
+    /// Number of deliveries of an event that the subscriber had got before. Allowed.
+    pub events_doubled: usize,
     /// Number of events that a subscriber has not got, or that the events lack.
     pub events_lost: usize,
     /// Number of events that a subscriber has got before an earlier one of the same item.

@@ -50,20 +50,32 @@ pub enum Role {
 }
 
 /// Two processes of each role, so that killing one leaves the other.
-const ROLES: [(Role, &str); 6] = [
+const ROLES: [(Role, &str); 8] = [
     (Role::Order, "order-1"),
     (Role::Order, "order-2"),
     (Role::Recorder, "recorder-1"),
     (Role::Recorder, "recorder-2"),
     (Role::Reconciler, "reconciler-1"),
     (Role::Reconciler, "reconciler-2"),
-];
-
-/// Publishers of a topology that has brokers.
-const PUBLISHERS: [(Role, &str); 2] = [
     (Role::Publisher, "publisher-1"),
     (Role::Publisher, "publisher-2"),
 ];
+
+/// The processes that a topology starts with.
+pub(super) fn roles(topology: Topology) -> &'static [(Role, &'static str)] {
+    match topology {
+        Topology::Embedded => &[(Role::All, "up")],
+        Topology::Server | Topology::Sentinel | Topology::Cluster | Topology::Events => &ROLES,
+    }
+}
+
+/// The processes that follow once the service is ready: a second publisher beside `stockade up`.
+pub(super) fn late_roles(topology: Topology) -> &'static [(Role, &'static str)] {
+    match topology {
+        Topology::Embedded => &[(Role::Publisher, "publisher-2")],
+        Topology::Server | Topology::Sentinel | Topology::Cluster | Topology::Events => &[],
+    }
+}
 
 /// A process of Stockade.
 pub struct Process {
@@ -92,14 +104,14 @@ struct CommandLine {
 }
 
 /// What the processes of an environment have in common.
-struct Launcher<'a> {
-    config: &'a EnvConfig,
-    dir: &'a Path,
-    secrets: &'a Secrets,
-    redis: &'a StockServers,
-    ledger: &'a LedgerServer,
-    locks: &'a [LockNode],
-    subscribers: &'a Subscribers,
+pub(super) struct Launcher<'a> {
+    pub config: &'a EnvConfig,
+    pub dir: &'a Path,
+    pub secrets: &'a Secrets,
+    pub redis: &'a StockServers,
+    pub ledger: &'a LedgerServer,
+    pub locks: &'a [LockNode],
+    pub subscribers: &'a Subscribers,
 }
 
 impl CommandLine {
@@ -120,39 +132,18 @@ impl CommandLine {
     }
 }
 
-pub(super) async fn start_all(
-    topology: Topology,
-    config: &EnvConfig,
-    dir: &Path,
-    secrets: &Secrets,
-    (redis, ledger, locks): (&StockServers, &LedgerServer, &[LockNode]),
-    subscribers: &Subscribers,
-) -> Result<Vec<Process>> {
-    let launcher = Launcher {
-        config,
-        dir,
-        secrets,
-        redis,
-        ledger,
-        locks,
-        subscribers,
-    };
-    let roles = match topology {
-        Topology::Embedded => vec![(Role::All, "up")],
-        Topology::Events => [&ROLES[..], &PUBLISHERS].concat(),
-        Topology::Server | Topology::Sentinel | Topology::Cluster => ROLES.to_vec(),
-    };
-    let mut processes = Vec::new();
-    for (role, name) in roles {
-        processes.push(launcher.start(role, name).await?);
-    }
-    Ok(processes)
-}
-
 impl Launcher<'_> {
+    pub(super) async fn start_all(&self, roles: &[(Role, &str)]) -> Result<Vec<Process>> {
+        let mut processes = Vec::new();
+        for (role, name) in roles {
+            processes.push(self.start(*role, name).await?);
+        }
+        Ok(processes)
+    }
+
     async fn start(&self, role: Role, name: &str) -> Result<Process> {
         let (redis_url, redis_proxy) = proxy_redis(self.redis).await?;
-        let (database_url, ledger_proxy) = proxy_ledger(self.ledger).await?;
+        let (database_url, ledger_proxy) = proxy_ledger(self.ledger, role).await?;
         let serves = matches!(role, Role::Order | Role::All);
         let listen = format!("127.0.0.1:{}", free_port().await);
         let clock = servers::clock(self.config.clocks).await?;
@@ -254,10 +245,18 @@ async fn proxy_redis(redis: &StockServers) -> Result<(String, Option<Proxy>)> {
     Ok((url, Some(proxy)))
 }
 
-/// `stockade up` opens a file, which has no proxy.
-async fn proxy_ledger(ledger: &LedgerServer) -> Result<(Option<String>, Option<Proxy>)> {
-    let LedgerServer::Postgres { server, url, .. } = ledger else {
-        return Ok((None, None));
+/// A file has no proxy. `stockade up` makes it, and others name it.
+async fn proxy_ledger(
+    ledger: &LedgerServer,
+    role: Role,
+) -> Result<(Option<String>, Option<Proxy>)> {
+    let (server, url) = match ledger {
+        LedgerServer::Postgres { server, url, .. } => (server, url),
+        LedgerServer::Sqlite { .. } if role == Role::All => return Ok((None, None)),
+        LedgerServer::Sqlite { dir, .. } => {
+            let file = dir.join("ledger.db");
+            return Ok((Some(format!("sqlite://{}", file.display())), None));
+        }
     };
     let proxy = Proxy::start(server.port()).await?;
     let url = url.replace(

@@ -16,7 +16,7 @@ use crate::{
     env::TestEnv,
     history::SaleItem,
     ledger_view::{CartRow, OrderRow},
-    subscribers::{Subscription, id_of, kind_of},
+    subscribers::{DeliveryCounts, EventCounts, Subscription, id_of, kind_of},
     verdict::Verdict,
 };
 
@@ -25,6 +25,8 @@ const DELIVERY_TIMEOUT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Findings of one kind that are described. The numbers count all.
 const FINDINGS_MAX: usize = 3;
+/// What an order or a cart comes to once at most. Two events of it are one under two ids.
+const ONCE: [&str; 2] = ["order.confirmed", "cart.confirmed"];
 
 /// What the ledger has of the round's items.
 #[derive(Default)]
@@ -35,9 +37,6 @@ struct Rows {
 
 /// Waits until the events of the round have arrived, and adds everything that is wrong with them.
 pub async fn judge_events(env: &mut TestEnv, items: &[Arc<SaleItem>], verdict: &mut Verdict) {
-    if env.subscribers.is_empty() {
-        return;
-    }
     match rows(env, items).await {
         Ok(rows) => judge_log(env, &rows, verdict).await,
         Err(error) => verdict
@@ -57,18 +56,70 @@ pub async fn judge_events(env: &mut TestEnv, items: &[Arc<SaleItem>], verdict: &
     verdict.findings.extend(caught_up.err());
     let events = &env.subscribers.log.events;
     let mut found = judge(events, until, &subscriptions);
-    let deliveries = subscriptions.iter();
-    let deliveries = deliveries.map(|subscription| subscription.inbox.deliveries.len());
-    let (events, deliveries) = (events.len(), deliveries.sum());
+    let counts = EventCounts::of(&events[..until], &subscriptions);
     let judged = &mut env.subscribers.judged;
     // A subscriber keeps what it got in earlier rounds.
     for findings in [&mut found.lost, &mut found.reordered, &mut found.altered] {
         findings.retain(|finding| judged.findings.insert(finding.clone()));
     }
-    verdict.events = events - judged.events;
-    verdict.deliveries = deliveries - judged.deliveries;
-    (judged.events, judged.deliveries) = (events, deliveries);
+    counts.clone().since(&judged.counts).add_to(verdict);
+    judged.counts = counts;
     found.add_to(verdict);
+}
+
+impl EventCounts {
+    fn of(log: &[Value], subscriptions: &[Subscription]) -> Self {
+        let known: HashSet<_> = log.iter().map(id_of).collect();
+        let counts = |subscription: &Subscription| {
+            let sent = log.iter().skip(subscription.first);
+            let sent = sent.filter(|event| subscription.wants(event)).count();
+            let (deliveries, mut before) = (&subscription.inbox.deliveries, HashSet::new());
+            let ids = deliveries.iter().map(|delivery| &*delivery.id);
+            let doubled = ids.filter(|id| known.contains(id) && !before.insert(*id));
+            DeliveryCounts {
+                sent,
+                deliveries: deliveries.len(),
+                doubled: doubled.count(),
+            }
+        };
+        let subscribers = subscriptions.iter();
+        let subscribers = subscribers.map(|one| (one.name.clone(), counts(one)));
+        Self {
+            events: log.len(),
+            subscribers: subscribers.collect(),
+        }
+    }
+
+    /// What has come since these counts.
+    fn since(mut self, before: &Self) -> Self {
+        self.events -= before.events;
+        for (name, counts) in &mut self.subscribers {
+            let before = before.subscribers.get(name).copied().unwrap_or_default();
+            counts.sent -= before.sent;
+            counts.deliveries -= before.deliveries;
+            // A repeat of an event that was not readable then counts now.
+            counts.doubled -= before.doubled;
+        }
+        self
+    }
+
+    /// Adds the numbers. A round in which a subscriber was to get nothing proves nothing about it.
+    fn add_to(&self, verdict: &mut Verdict) {
+        verdict.events += self.events;
+        for (name, counts) in &self.subscribers {
+            verdict.events_sent += counts.sent;
+            verdict.deliveries += counts.deliveries;
+            verdict.events_doubled += counts.doubled;
+            if counts.sent == 0 {
+                let finding = format!("too little seen: no event was sent to {name}");
+                verdict.findings.push(finding);
+            }
+        }
+        if self.subscribers.is_empty() {
+            let finding = "too little seen: there is nothing that gets events";
+            verdict.findings.push(finding.into());
+        }
+    }
 }
 
 /// What is wrong with events.
@@ -173,6 +224,7 @@ fn judge(log: &[Value], until: usize, subscriptions: &[Subscription]) -> Found {
     if positions.len() < log.len() {
         found.altered.push("events have the same id".into());
     }
+    found.altered.extend(under_two_ids(log));
     for subscription in subscriptions {
         let log = Log {
             log,
@@ -185,6 +237,25 @@ fn judge(log: &[Value], until: usize, subscriptions: &[Subscription]) -> Found {
         found.reordered.extend(reordered.map(named));
         let altered = log.altered(subscription).into_iter();
         found.altered.extend(altered.map(named));
+    }
+    found
+}
+
+/// Events that tell what an earlier event with another id has told.
+fn under_two_ids(log: &[Value]) -> Vec<String> {
+    let mut first = HashMap::<(&str, &str), &str>::new();
+    let mut found = Vec::new();
+    for event in log.iter().filter(|event| ONCE.contains(&kind_of(event))) {
+        let data = &event["data"];
+        let about = data["cart"].as_str().filter(|_| kind_of(event) == ONCE[1]);
+        let about = about.or_else(|| data["orders"][0].as_str());
+        let about = (kind_of(event), about.unwrap_or_default());
+        match first.insert(about, id_of(event)) {
+            Some(before) if before != id_of(event) => {
+                found.push(format!("event {event} repeats {before} under another id"));
+            }
+            _ => {}
+        }
     }
     found
 }
@@ -266,7 +337,7 @@ mod tests {
     use super::{Rows, judge, missing_states};
     use crate::{
         ledger_view::{CartRow, OrderRow},
-        subscribers::{Delivery, Inbox, Subscription},
+        subscribers::{Delivery, DeliveryCounts, EventCounts, Inbox, Subscription},
         verdict::Verdict,
     };
 
@@ -337,6 +408,88 @@ mod tests {
             "items are independent"
         );
         assert_eq!(judged(of(&[1, 2, 3, 1, 3, 4, 2, 4])), (0, 0, 0), "repeats");
+    }
+
+    fn counted(subscription: Subscription) -> DeliveryCounts {
+        let counts = EventCounts::of(&log(), &[subscription]);
+        assert_eq!(counts.events, log().len());
+        counts.subscribers["receiver"]
+    }
+
+    #[test]
+    fn a_doubled_event_is_counted_and_allowed() {
+        let [once, doubled] = [of(&[1, 2, 3, 4]), of(&[1, 2, 3, 1, 3, 4, 2, 4, 4])];
+        let counts = |deliveries, doubled| DeliveryCounts {
+            sent: 4,
+            deliveries,
+            doubled,
+        };
+        assert_eq!(counted(once), counts(4, 0));
+        assert_eq!(counted(doubled.clone()), counts(9, 5));
+        assert_eq!(judged(doubled), (0, 0, 0));
+        // One that was refused and came again is a repeat as well.
+        let log = log();
+        let refused = [(delivery(&log[0]), false), (delivery(&log[0]), true)];
+        assert_eq!(counted(subscription(refused)), counts(2, 1));
+        let unknown = delivery(&event(9, "vase", "order.held"));
+        let unknown = [(unknown.clone(), true), (unknown, true)];
+        assert_eq!(counted(subscription(unknown)), counts(2, 0), "of no event");
+    }
+
+    #[test]
+    fn an_event_that_is_doubled_under_another_id_is_found() {
+        let again = |kind: &str, data: &Value| {
+            let (mut log, mut other) = (log(), event(5, "vase", kind));
+            other["data"] = data.clone();
+            log.push(other);
+            let mut verdict = Verdict::default();
+            judge(&log, log.len(), &[]).add_to(&mut verdict);
+            verdict.events_altered
+        };
+        let of_third = log()[2]["data"].clone();
+        assert_eq!(again("order.confirmed", &of_third), 1);
+        assert_eq!(again("order.confirmed", &json!({ "orders": ["other"] })), 0);
+        assert_eq!(again("order.held", &of_third), 0, "it may be held again");
+        let cart = json!({ "cart": "basket", "orders": [of_third["orders"][0]] });
+        assert_eq!(
+            again("cart.confirmed", &cart),
+            0,
+            "its line has an event too"
+        );
+        let mut carts = [6, 7].map(|number| event(number, "basket", "cart.confirmed"));
+        for event in &mut carts {
+            event["data"] = cart.clone();
+        }
+        let mut verdict = Verdict::default();
+        judge(&carts, 2, &[]).add_to(&mut verdict);
+        assert_eq!(verdict.events_altered, 1);
+    }
+
+    #[test]
+    fn a_round_with_too_few_events_is_not_good() {
+        let counts = EventCounts::of(&log(), &[of(&[1, 2, 3, 4])]);
+        let judged = |counts: &EventCounts| {
+            let mut verdict = Verdict::default();
+            counts.add_to(&mut verdict);
+            verdict
+        };
+        let verdict = judged(&counts.clone().since(&EventCounts::default()));
+        assert!(verdict.is_good(), "{verdict:?}");
+        assert_eq!((verdict.events, verdict.events_sent), (4, 4));
+        assert_eq!((verdict.deliveries, verdict.events_doubled), (4, 0));
+        // The round after it has no new event.
+        let none = judged(&counts.clone().since(&counts));
+        assert_eq!((none.events, none.events_sent, none.deliveries), (0, 0, 0));
+        let of_no_kind = Subscription {
+            kinds: vec!["cart.confirmed".into()],
+            ..of(&[])
+        };
+        let nothing_for_it = judged(&EventCounts::of(&log(), &[of_no_kind]));
+        let no_subscriber = judged(&EventCounts::of(&log(), &[]));
+        for verdict in [none, nothing_for_it, no_subscriber] {
+            assert!(!verdict.is_good(), "{verdict:?}");
+            assert!(verdict.findings[0].starts_with("too little seen: "));
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Injects faults, and ends them as an operator would. The system must recover on its own.
 
 mod addresses;
+mod beside;
 mod clients;
 mod clocks;
 mod cuts;
@@ -17,6 +18,7 @@ use anyhow::{Context, Result};
 use rand::{RngExt, rngs::StdRng};
 use tokio::time::{Instant, sleep};
 
+use self::beside::Beside;
 use crate::{
     env::{LedgerServer, StockServers, TestEnv},
     fault::Fault,
@@ -47,8 +49,17 @@ impl Injected {
     }
 }
 
-/// Injects the fault of the round, and returns when it has ended.
+/// Injects the fault of the round, and another one of events beside it. Returns when both have ended.
 pub async fn inject(env: &mut TestEnv, round: &Round) -> Result<Injected> {
+    let beside = Beside::begin(env, round).await?;
+    let injected = inject_fault(env, round).await;
+    let description = beside.end(env).await?;
+    let mut injected = injected?;
+    injected.description += &description;
+    Ok(injected)
+}
+
+async fn inject_fault(env: &mut TestEnv, round: &Round) -> Result<Injected> {
     let mut rng = round.rng("fault");
     match round.fault {
         Fault::OrderServiceKilled

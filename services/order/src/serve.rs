@@ -23,7 +23,7 @@ use std::{
 use axum::{body::Body, response::IntoResponse};
 use events::TargetPolicy;
 use futures::{FutureExt, StreamExt};
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response, header};
 use hyper::{body::Body as _, server::conn::http1};
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
@@ -238,6 +238,7 @@ pub async fn serve(
             let connect = move |stream| connect(stream, served, handler, peer.ip());
             threads.serve(stream, &serving, connect);
         }
+        connections.settle(ACCEPT_PAUSE).await;
     }
     drop(listener);
     connections.drain();
@@ -288,10 +289,14 @@ async fn connect(stream: TcpStream, served: Served, handler: Arc<Handler>, peer:
 }
 
 /// Keeps the connection from making room for others until a streamed body has been written. A body
-/// that is complete already needs no such protection.
+/// that is complete already needs no such protection, and a stream of events has none: anyone can open
+/// many of them, and none ends by itself.
 fn busy_while_written(response: Response<Answer>, busy: Busy) -> Response<Answer> {
     if response.body().size_hint().exact().is_some() {
         return response;
+    }
+    if is_event_stream(response.headers()) {
+        busy.live();
     }
     response.map(|body| {
         let written = Body::new(body).into_data_stream().inspect(move |_| {
@@ -300,6 +305,11 @@ fn busy_while_written(response: Response<Answer>, busy: Busy) -> Response<Answer
         });
         Answer::Any(Body::from_stream(written))
     })
+}
+
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }
 
 /// Requests of this path wait for something to happen, and must know when the service stops.
@@ -415,23 +425,41 @@ fn refused(problem: Problem) -> Response<Answer> {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
+    use std::{convert::Infallible, sync::Arc};
 
     use axum::body::Body;
     use bytes::Bytes;
     use futures::stream;
-    use http::Response;
+    use http::{HeaderValue, Response, header};
 
     use super::{Answer, Bounds, Connections, busy_while_written};
 
-    #[test]
-    fn a_connection_that_streams_does_not_make_room() {
-        let table = Connections::new(Bounds {
+    fn table_of_one() -> Arc<Connections> {
+        Connections::new(Bounds {
             total: 1,
             per_peer: 1,
             bodies_per_peer: 1,
             proxies: Vec::new(),
-        });
+        })
+    }
+
+    #[test]
+    fn a_stream_of_events_makes_room() {
+        let table = table_of_one();
+        let peer = [10, 0, 0, 1].into();
+        let viewer = table.admit(peer).unwrap();
+        let events = stream::repeat(Ok::<_, Infallible>(Bytes::from_static(b"data: 1\n\n")));
+        let mut response = Response::new(Answer::Any(Body::from_stream(events)));
+        let kind = HeaderValue::from_static("text/event-stream");
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        let response = busy_while_written(response, viewer.busy(false));
+        assert!(table.admit(peer).is_some());
+        drop(response);
+    }
+
+    #[test]
+    fn a_connection_that_streams_does_not_make_room() {
+        let table = table_of_one();
         let peer = [10, 0, 0, 1].into();
         let streaming = table.admit(peer).unwrap();
         let rows = stream::repeat(Ok::<_, Infallible>(Bytes::from_static(b"row")));

@@ -10,7 +10,7 @@ use std::{
     net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
     task::Context,
     time::{Duration, Instant},
@@ -31,6 +31,14 @@ const NOTHING: u64 = u64::MAX;
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// A flood that replaces all connections costs so many searches.
 const SEARCHES: usize = 64;
+/// One of so many connections came last, and makes room after the others if it has had no request yet:
+/// it may not have had the time to send one.
+const NEWEST: usize = 8;
+/// Connections that have made room and still have their descriptor, which is one of those that are kept
+/// back. With more of them, the listener waits.
+const CLOSING_MAX: usize = 32;
+/// Time between two looks at their number.
+const CLOSING_PAUSE: Duration = Duration::from_millis(1);
 
 /// Upper bounds of open connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +58,8 @@ pub(super) struct Connections {
     bounds: Bounds,
     began: Instant,
     open: Mutex<Open>,
+    /// Connections that have a descriptor, also those that have made room and are not closed yet.
+    alive: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -63,7 +73,8 @@ struct Open {
     next_to_go: Vec<(u64, u64)>,
 }
 
-/// Which connection makes room: the lowest rank goes first, and of one rank the oldest.
+/// Which connection makes room: the lowest rank goes first, and of one rank the oldest. [`Turn`] puts the
+/// newest ones last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     /// It was found silent, and has not had a request.
@@ -79,6 +90,8 @@ enum Rank {
     Idle,
     /// It has had a request, and the body of the next one is arriving.
     ArrivingNext,
+    /// Its response is a stream of events, which has no end of its own. Its client connects again.
+    Live,
     /// Its request has not begun to read its body, which may be whole.
     Queued,
 }
@@ -87,6 +100,23 @@ impl Rank {
     /// Whether a connection of this rank has never had a request, or keeps one waiting.
     fn is_strangers(self) -> bool {
         self <= Self::Arriving
+    }
+}
+
+/// The order in which connections make room, lowest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    /// It is one of those that came last, and has had no request. Otherwise a crowd that has had a
+    /// request on each connection would outlive every newcomer.
+    is_new: bool,
+    rank: Rank,
+}
+
+impl Turn {
+    /// Whether a search may note the connection for the rooms that are made after this one's.
+    fn is_lasting_after(self, first: Self) -> bool {
+        let is_alike = self.rank.is_strangers() == first.rank.is_strangers();
+        is_alike && !self.is_new && self.rank <= Rank::Idle
     }
 }
 
@@ -101,6 +131,8 @@ pub(super) struct Connection {
     /// When the first bytes after the last request came, or [`NOTHING`]. They may be a part of the next
     /// one.
     received_since_ms: AtomicU64,
+    /// Since when the response is a stream without an end, or [`NOTHING`].
+    live_since_ms: AtomicU64,
     /// The body of the last request has not been read to its end.
     is_in_body: AtomicBool,
     /// Since when the connection is one of [`Open::bodies`], or [`NOTHING`].
@@ -156,6 +188,7 @@ impl Connections {
             bounds,
             began: Instant::now(),
             open: Mutex::default(),
+            alive: AtomicUsize::default(),
         })
     }
 
@@ -176,6 +209,7 @@ impl Connections {
             has_served: AtomicBool::new(false),
             has_waited: AtomicBool::new(false),
             received_since_ms: AtomicU64::new(NOTHING),
+            live_since_ms: AtomicU64::new(NOTHING),
             is_in_body: AtomicBool::new(false),
             counted_since_ms: AtomicU64::new(NOTHING),
             body: Arriving::default(),
@@ -185,6 +219,7 @@ impl Connections {
             timer: SharedTimer::default(),
         });
         let number = open.add(Arc::clone(&connection));
+        self.alive.fetch_add(1, Ordering::Relaxed);
         Some(Arc::new(Admitted {
             table: Arc::clone(self),
             number,
@@ -197,6 +232,24 @@ impl Connections {
     pub(super) fn make_room(&self) -> bool {
         let now = self.now_ms();
         self.open().make_room("descriptors", None, now).is_some()
+    }
+
+    /// Waits while many connections that have made room still have their descriptor, and no longer than
+    /// `most`. In a flood, connections are accepted faster than others are closed, and would take the
+    /// descriptors that are kept back for the stores.
+    pub(super) async fn settle(&self, most: Duration) {
+        let settled = async {
+            while self.closing() > CLOSING_MAX {
+                tokio::time::sleep(CLOSING_PAUSE).await;
+            }
+        };
+        let _ = tokio::time::timeout(most, settled).await;
+    }
+
+    /// Connections that have made room and still have their descriptor.
+    fn closing(&self) -> usize {
+        let open = self.open().connections.len();
+        self.alive.load(Ordering::Relaxed).saturating_sub(open)
     }
 
     /// Ends every connection after the request that is under way.
@@ -263,12 +316,13 @@ impl Open {
     /// The connection of the lowest rank.
     ///
     /// The search is linear, and a flood of connections must not cost one for each. So it finds a share
-    /// of all of them, if they belong to no buyer, and the next searches take these.
+    /// of all of them, and the next searches take these. Idle ones are noted only if no stranger's
+    /// connection may go.
     fn next_to_go(&mut self, now_ms: u64) -> Option<u64> {
         while let Some((since, number)) = self.next_to_go.pop() {
             let rank = self.connections.get(&number);
             let rank = rank.and_then(|connection| connection.rank(now_ms));
-            if rank.is_some_and(|(rank, still)| rank.is_strangers() && still == since) {
+            if rank.is_some_and(|(rank, still)| rank <= Rank::Idle && still == since) {
                 return Some(number);
             }
         }
@@ -279,21 +333,25 @@ impl Open {
             ranked.truncate(share);
         }
         ranked.sort_unstable();
-        let (.., first) = ranked.first().copied()?;
-        let others = ranked.drain(1..).filter(|(rank, ..)| rank.is_strangers());
+        let (turn, _, first) = ranked.first().copied()?;
+        let others = ranked.drain(1..);
+        let others = others.filter(|(other, ..)| other.is_lasting_after(turn));
         self.next_to_go = others.map(|(_, since, number)| (since, number)).collect();
         self.next_to_go.reverse();
         Some(first)
     }
 
-    /// The connections of this peer, or all, that may make room: rank, since when, number.
-    fn ranked(&self, peer: Option<IpAddr>, now_ms: u64) -> impl Iterator<Item = (Rank, u64, u64)> {
+    /// The connections of this peer, or all, that may make room: their turn, since when, number.
+    fn ranked(&self, peer: Option<IpAddr>, now_ms: u64) -> impl Iterator<Item = (Turn, u64, u64)> {
+        let newest = u64::try_from(self.connections.len() / NEWEST).unwrap_or(u64::MAX);
+        let older = self.next.saturating_sub(newest);
         let connections = self.connections.iter();
         let of_peer = connections
             .filter(move |(_, connection)| peer.is_none_or(|peer| peer == connection.peer));
         of_peer.filter_map(move |(number, connection)| {
             let (rank, since) = connection.rank(now_ms)?;
-            Some((rank, since, *number))
+            let is_new = *number > older && !connection.has_served.load(Ordering::Relaxed);
+            Some((Turn { is_new, rank }, since, *number))
         })
     }
 
@@ -351,7 +409,8 @@ impl Connection {
     fn silent_rank(&self, has_served: bool) -> Option<(Rank, u64)> {
         let silent = self.silent_since_ms.load(Ordering::Relaxed);
         if silent == BUSY {
-            return None;
+            let live = self.live_since_ms.load(Ordering::Relaxed);
+            return (live != NOTHING).then_some((Rank::Live, live));
         }
         let since = match self.received_since_ms.load(Ordering::Relaxed) {
             NOTHING => silent,
@@ -401,11 +460,23 @@ impl Connection {
 /// A request under way, or a response that is still being written.
 pub(super) struct Busy(Arc<Admitted>);
 
+impl Busy {
+    /// Notes that the response is a stream without an end: the connection may make room meanwhile.
+    pub(super) fn live(&self) {
+        let Admitted {
+            table, connection, ..
+        } = &*self.0;
+        let now = table.now_ms();
+        connection.live_since_ms.store(now, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Busy {
     fn drop(&mut self) {
         let Admitted {
             table, connection, ..
         } = &*self.0;
+        connection.live_since_ms.store(NOTHING, Ordering::Relaxed);
         connection.has_served.store(true, Ordering::Relaxed);
         connection
             .silent_since_ms
@@ -578,6 +649,7 @@ impl Admitted {
 impl Drop for Admitted {
     fn drop(&mut self) {
         self.table.open().remove(self.number);
+        self.table.alive.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -591,9 +663,11 @@ mod tests {
         time::{Duration, Instant},
     };
 
+    use futures::FutureExt;
+
     use super::{
-        Admitted, Bounds, Busy, Connections, Ending, Limit, Patience,
-        Rank::{Arriving, ArrivingNext, Idle, Queued, Silent, Slow, Unread},
+        Admitted, Bounds, Busy, CLOSING_MAX, Connections, Ending, Limit, Patience,
+        Rank::{Arriving, ArrivingNext, Idle, Live, Queued, Silent, Slow, Unread},
         SLOW_AFTER,
     };
 
@@ -733,12 +807,96 @@ mod tests {
     }
 
     #[test]
+    fn a_crowd_that_had_a_request_on_each_connection_does_not_outlive_a_newcomer() {
+        let table = table(64, 9999);
+        let served = |n| {
+            let admitted = table.admit(peer(n)).unwrap();
+            drop(admitted.busy(false));
+            admitted
+        };
+        let mut crowd: Vec<_> = (0..64).map(|_| served(1)).collect();
+        pause();
+        // Unread, silent, and with half of its body.
+        let newcomers: Vec<_> = (2..5).map(|n| table.admit(peer(n)).unwrap()).collect();
+        newcomers[1].connection.waited();
+        let _busy = with_half_a_body(&newcomers[2]);
+        // They are among the newest eighth until then.
+        crowd.extend((0..5).map(|_| served(1)));
+        assert!(!newcomers.iter().any(is_closed));
+        assert_eq!(crowd.iter().filter(|open| is_closed(open)).count(), 8);
+        // A stranger that goes on to wait is no newcomer any more.
+        crowd.extend((0..8).map(|_| served(1)));
+        assert!(newcomers.iter().all(is_closed));
+    }
+
+    #[test]
+    fn a_crowd_of_newcomers_takes_no_more_than_an_eighth_from_those_that_are_idle() {
+        let table = table(64, 9999);
+        let idle: Vec<_> = (0..64).map(|_| table.admit(peer(1)).unwrap()).collect();
+        for admitted in &idle {
+            drop(admitted.busy(false));
+        }
+        let silent = |_| {
+            let admitted = table.admit(peer(2)).unwrap();
+            admitted.connection.waited();
+            admitted
+        };
+        let _crowd: Vec<_> = (0..500).map(silent).collect();
+        let closed = idle.iter().filter(|open| is_closed(open)).count();
+        assert!((1..=10).contains(&closed), "{closed}");
+    }
+
+    #[test]
+    fn a_flood_of_connections_that_had_a_request_is_searched_seldom() {
+        let table = table(640, 9999);
+        let served = |_| {
+            let admitted = table.admit(peer(1)).unwrap();
+            drop(admitted.busy(false));
+            admitted
+        };
+        let flood: Vec<_> = (0..640).map(served).collect();
+        pause();
+        let mut more = vec![served(0)];
+        assert!(table.open().next_to_go.len() > 5);
+        // One that was found has had another request since.
+        let again = table.open().next_to_go[0].1;
+        let again = Arc::clone(&table.open().connections[&again]);
+        again
+            .silent_since_ms
+            .store(table.now_ms(), std::sync::atomic::Ordering::Relaxed);
+        more.extend((0..30).map(served));
+        assert_eq!(flood.iter().filter(|open| is_closed(open)).count(), 31);
+        let context = Context::from_waker(Waker::noop());
+        assert_eq!(again.ending(&context), Ending::Open);
+        assert!(!more.iter().any(is_closed));
+    }
+
+    #[tokio::test]
+    async fn the_listener_waits_for_the_descriptors_of_those_that_have_made_room() {
+        let hour = Duration::from_secs(3600);
+        let table = table(8, 9999);
+        let mut open: Vec<_> = (0..8 + CLOSING_MAX)
+            .map(|_| table.admit(peer(1)).unwrap())
+            .collect();
+        assert!(table.settle(hour).now_or_never().is_some());
+        open.push(table.admit(peer(1)).unwrap());
+        assert!(table.settle(hour).now_or_never().is_none());
+        // Whatever holds the others up, the listener goes on.
+        table.settle(Duration::from_millis(1)).await;
+        let closed = open.iter().position(is_closed).unwrap();
+        drop(open.swap_remove(closed));
+        table.settle(hour).await;
+    }
+
+    #[test]
     fn who_makes_room_first_is_told_by_what_the_connection_waits_for() {
         let table = table(9, 9);
-        let open = one_after_the_other(&table, 0..7);
-        let [silent, slow, blocked, arriving, unread, idle, next] = &open[..] else {
-            unreachable!("there are seven")
+        let open = one_after_the_other(&table, 0..8);
+        let [silent, slow, blocked, arriving, unread, idle, next, live] = &open[..] else {
+            unreachable!("there are eight")
         };
+        let streaming = live.busy(false);
+        streaming.live();
         silent.connection.waited();
         for served in [idle, next] {
             drop(served.busy(false));
@@ -757,12 +915,24 @@ mod tests {
             rank(unread, late),
             rank(idle, late),
             rank(next, now),
+            rank(live, late),
         ];
-        let expected = [Silent, Slow, Arriving, Arriving, Unread, Idle, ArrivingNext];
+        let expected = [
+            Silent,
+            Slow,
+            Arriving,
+            Arriving,
+            Unread,
+            Idle,
+            ArrivingNext,
+            Live,
+        ];
         assert_eq!(ranks, expected);
         assert!(ranks.is_sorted());
         assert_eq!(rank(blocked, late), Slow);
         assert_eq!(rank(next, late), Slow);
+        drop(streaming);
+        assert_eq!(rank(live, late), Idle, "the stream has ended");
     }
 
     #[test]

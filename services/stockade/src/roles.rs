@@ -365,9 +365,11 @@ impl Running {
         credentials: Option<Arc<Credentials>>,
         metrics: Option<order::metrics::Exporter>,
     ) -> Result<()> {
-        // A few requests a minute need no thread.
+        let connections = settings.connections_max.unwrap_or(usize::MAX);
         let limits = Limits {
+            // A few requests a minute need no thread.
             threads: 0,
+            connections: Some(connections.min(OPERATORS_CONNECTIONS)),
             ..limits(settings)
         };
         let listener = listen(address, variable)?;
@@ -416,6 +418,10 @@ impl Running {
         self.engine.stock.shutdown().await;
     }
 }
+
+/// Connections to the operators' address. Their descriptors are of those that the connections of buyers
+/// leave, so that both together leave some to the stores.
+const OPERATORS_CONNECTIONS: usize = 64;
 
 fn listen(address: SocketAddr, variable: &str) -> Result<TcpListener> {
     raise_descriptor_limit();

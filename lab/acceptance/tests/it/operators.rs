@@ -363,6 +363,29 @@ fn the_proxy_passes_on_no_address_that_a_client_has_written() {
     }
 }
 
+/// A proxy that waits for the rest of a request for as long as a connection may be idle is filled with halves.
+#[test]
+fn the_proxy_waits_for_whole_requests_and_not_for_long() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../deploy/compose/haproxy.cfg"
+    );
+    let config = std::fs::read_to_string(path).unwrap();
+    let seconds = |name: &str| -> u32 {
+        let lines = config.lines().map(str::trim);
+        let mut values = lines.filter_map(|line| line.strip_prefix(name)?.strip_suffix('s'));
+        values
+            .next()
+            .and_then(|text| text.parse().ok())
+            .expect(name)
+    };
+    let whole = seconds("timeout http-request ");
+    // Without it, the time of a request would be that of an idle connection, too.
+    assert!(whole < seconds("timeout http-keep-alive "), "{config}");
+    let mut lines = config.lines().map(str::trim);
+    assert!(lines.any(|line| line == "option http-buffer-request"));
+}
+
 /// What each way of deployment sets for its order services.
 #[test]
 fn limits_are_on_wherever_order_services_are_deployed() {

@@ -56,6 +56,27 @@ async fn act(operator: &mut Visitor, action: &str) -> visitor::Answer {
         .await
 }
 
+/// A live page has no end of its own, and anyone can open many of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn viewers_of_live_pages_make_room_for_buyers() {
+    const BOUND: usize = 16;
+    let folder = tempfile::tempdir().unwrap();
+    let bound = BOUND.to_string();
+    let up = Serving::up_with(folder.path(), &["--connections-max", &bound]);
+    let mut viewers = Vec::new();
+    for _ in 0..2 * BOUND {
+        // Each with a connection of its own, which stays open.
+        let viewer = Client::new().get(format!("{}/sale/demo/events", up.url));
+        let viewer = viewer.send().await.unwrap();
+        assert_eq!(viewer.status(), 200);
+        viewers.push(viewer);
+    }
+    for _ in 0..5 {
+        let healthy = Client::new().get(format!("{}/healthz", up.url));
+        assert_eq!(healthy.send().await.unwrap().status(), 200);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_admin_changes_an_item_and_the_journal_names_the_admin() {
     let folder = tempfile::tempdir().unwrap();

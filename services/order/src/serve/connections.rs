@@ -66,7 +66,8 @@ pub(super) struct Connections {
 struct Open {
     next: u64,
     connections: HashMap<u64, Arc<Connection>>,
-    per_peer: HashMap<IpAddr, usize>,
+    /// The numbers of each peer's connections: a flood of one peer costs no search through all.
+    per_peer: HashMap<IpAddr, BTreeSet<u64>>,
     /// Connections of each peer that wait for a body: since when, and their number.
     bodies: HashMap<IpAddr, BTreeSet<(u64, u64)>>,
     /// Connections that the last search found to make room, the first one last, and since when.
@@ -197,7 +198,7 @@ impl Connections {
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<Arc<Admitted>> {
         let mut open = self.open();
         let is_bound = SafetyCheck::ConnectionBound.is_enabled();
-        if is_bound && open.per_peer.get(&peer).copied().unwrap_or(0) >= self.bounds.per_peer {
+        if is_bound && open.per_peer.get(&peer).map_or(0, BTreeSet::len) >= self.bounds.per_peer {
             open.make_room("per_peer", Some(peer), self.now_ms())?;
         }
         if is_bound && open.connections.len() >= self.bounds.total {
@@ -277,7 +278,8 @@ impl Connections {
 impl Open {
     fn add(&mut self, connection: Arc<Connection>) -> u64 {
         self.next += 1;
-        *self.per_peer.entry(connection.peer).or_default() += 1;
+        let of_peer = self.per_peer.entry(connection.peer).or_default();
+        of_peer.insert(self.next);
         self.connections.insert(self.next, connection);
         self.show();
         self.next
@@ -287,26 +289,17 @@ impl Open {
         let Some(connection) = self.connections.remove(&number) else {
             return;
         };
-        decrement(&mut self.per_peer, connection.peer);
+        remove_entry(&mut self.per_peer, connection.peer, &number);
         let counted = connection.counted_since_ms.swap(NOTHING, Ordering::Relaxed);
-        self.remove_body(connection.peer, (counted, number));
+        remove_entry(&mut self.bodies, connection.peer, &(counted, number));
         self.show();
-    }
-
-    fn remove_body(&mut self, peer: IpAddr, body: (u64, u64)) {
-        if let Some(bodies) = self.bodies.get_mut(&peer) {
-            bodies.remove(&body);
-            if bodies.is_empty() {
-                self.bodies.remove(&peer);
-            }
-        }
     }
 
     /// Closes the connection of the lowest rank, of this peer or of all.
     fn make_room(&mut self, bound: &'static str, peer: Option<IpAddr>, now_ms: u64) -> Option<()> {
         show_refused(bound);
         let number = match peer {
-            Some(_) => self.ranked(peer, now_ms).min()?.2,
+            Some(peer) => self.ranked_of(peer, now_ms).min()?.2,
             None => self.next_to_go(now_ms)?,
         };
         self.close(number);
@@ -326,7 +319,7 @@ impl Open {
                 return Some(number);
             }
         }
-        let mut ranked: Vec<_> = self.ranked(None, now_ms).collect();
+        let mut ranked: Vec<_> = self.ranked(now_ms).collect();
         let share = (ranked.len() / SEARCHES).max(1);
         if ranked.len() > share {
             ranked.select_nth_unstable(share);
@@ -341,18 +334,27 @@ impl Open {
         Some(first)
     }
 
-    /// The connections of this peer, or all, that may make room: their turn, since when, number.
-    fn ranked(&self, peer: Option<IpAddr>, now_ms: u64) -> impl Iterator<Item = (Turn, u64, u64)> {
-        let newest = u64::try_from(self.connections.len() / NEWEST).unwrap_or(u64::MAX);
-        let older = self.next.saturating_sub(newest);
+    /// The connections that may make room: their turn, since when, number.
+    fn ranked(&self, now_ms: u64) -> impl Iterator<Item = (Turn, u64, u64)> {
         let connections = self.connections.iter();
-        let of_peer = connections
-            .filter(move |(_, connection)| peer.is_none_or(|peer| peer == connection.peer));
-        of_peer.filter_map(move |(number, connection)| {
-            let (rank, since) = connection.rank(now_ms)?;
-            let is_new = *number > older && !connection.has_served.load(Ordering::Relaxed);
-            Some((Turn { is_new, rank }, since, *number))
+        connections.filter_map(move |(number, connection)| self.turn(*number, connection, now_ms))
+    }
+
+    /// The same for those of one peer.
+    fn ranked_of(&self, peer: IpAddr, now_ms: u64) -> impl Iterator<Item = (Turn, u64, u64)> {
+        let numbers = self.per_peer.get(&peer).into_iter().flatten();
+        numbers.filter_map(move |number| {
+            let connection = self.connections.get(number)?;
+            self.turn(*number, connection, now_ms)
         })
+    }
+
+    fn turn(&self, number: u64, connection: &Connection, now_ms: u64) -> Option<(Turn, u64, u64)> {
+        let newest = u64::try_from(self.connections.len() / NEWEST).unwrap_or(u64::MAX);
+        let is_newest = number > self.next.saturating_sub(newest);
+        let (rank, since) = connection.rank(now_ms)?;
+        let is_new = is_newest && !connection.has_served.load(Ordering::Relaxed);
+        Some((Turn { is_new, rank }, since, number))
     }
 
     /// Closes and removes it, so that the next search does not find it again.
@@ -373,11 +375,11 @@ fn show_refused(bound: &'static str) {
     metrics::counter!("stockade_connections_refused_total", "bound" => bound).increment(1);
 }
 
-fn decrement(counts: &mut HashMap<IpAddr, usize>, peer: IpAddr) {
-    if let Some(count) = counts.get_mut(&peer) {
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(&peer);
+fn remove_entry<T: Ord>(sets: &mut HashMap<IpAddr, BTreeSet<T>>, peer: IpAddr, entry: &T) {
+    if let Some(set) = sets.get_mut(&peer) {
+        set.remove(entry);
+        if set.is_empty() {
+            sets.remove(&peer);
         }
     }
 }
@@ -572,7 +574,7 @@ impl Admitted {
         if !open.connections.contains_key(&self.number) {
             return;
         }
-        open.remove_body(peer, (counted, self.number));
+        remove_entry(&mut open.bodies, peer, &(counted, self.number));
         connection.counted_since_ms.store(since, Ordering::Relaxed);
         if since == NOTHING {
             return;

@@ -22,16 +22,22 @@ pub enum SafetyCheck {
     LimitInLedger,
     /// A payment pays only the order that it was reported for first.
     PaymentOnce,
+    /// A payment whose money was returned pays nothing.
+    PaymentSpent,
     /// An order is told that it is sold out only after two snapshots of all segments agree.
     SoldOutProof,
     /// After a failover, home's decisions are compared with the orders that other segments have.
     HomeCheck,
+    /// Until that has ended, no stranger is refused on home's word alone.
+    CheckedHome,
     /// A hold ends by the earlier of two clocks, and not at all while they differ by seconds.
     ClockCheck,
     /// An archived segment leaves a tombstone, which no script opens again.
     Tombstone,
     /// An item is archived only if nothing has changed since its final audit.
     AuditCompare,
+    /// A row is dropped only as its verified export has it.
+    DropCompare,
     /// A reconciler finishes the spillovers that their processes have abandoned.
     Settlement,
     /// A listener has a bound of connections, at which a silent one makes room.
@@ -40,7 +46,7 @@ pub enum SafetyCheck {
 
 impl SafetyCheck {
     /// Every check.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::RecordedDecision,
         Self::VersionCheck,
         Self::FenceClaim,
@@ -48,11 +54,14 @@ impl SafetyCheck {
         Self::LimitAtHome,
         Self::LimitInLedger,
         Self::PaymentOnce,
+        Self::PaymentSpent,
         Self::SoldOutProof,
         Self::HomeCheck,
+        Self::CheckedHome,
         Self::ClockCheck,
         Self::Tombstone,
         Self::AuditCompare,
+        Self::DropCompare,
         Self::Settlement,
         Self::ConnectionBound,
     ];
@@ -70,11 +79,14 @@ impl SafetyCheck {
             Self::LimitAtHome => "limit_at_home",
             Self::LimitInLedger => "limit_in_ledger",
             Self::PaymentOnce => "payment_once",
+            Self::PaymentSpent => "payment_spent",
             Self::SoldOutProof => "sold_out_proof",
             Self::HomeCheck => "home_check",
+            Self::CheckedHome => "checked_home",
             Self::ClockCheck => "clock_check",
             Self::Tombstone => "tombstone",
             Self::AuditCompare => "audit_compare",
+            Self::DropCompare => "drop_compare",
             Self::Settlement => "settlement",
             Self::ConnectionBound => "connection_bound",
         }

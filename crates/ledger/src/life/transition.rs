@@ -79,7 +79,8 @@ pub(crate) async fn bind(
     let rows = transaction.bind_payments(payments).await?;
     let refused = rows.iter().filter_map(|row| {
         let order = *payments.get(row.id.as_str())?;
-        let money = Money::of(Some(row.order_id), row.is_returned, false);
+        let is_spent = row.is_returned && SafetyCheck::PaymentSpent.is_enabled();
+        let money = Money::of(Some(row.order_id), is_spent, false);
         (money.after(Act::Pay(order.as_uuid())) == Ruling::Refuse).then_some(order)
     });
     Ok(refused.collect())

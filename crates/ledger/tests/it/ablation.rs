@@ -29,6 +29,14 @@ fn that_a_payment_pays_once_is_needed() {
 }
 
 #[test]
+fn that_a_spent_payment_pays_nothing_is_needed() {
+    assert_needed_by(
+        SafetyCheck::PaymentSpent,
+        "refunds::sqlite::a_payment_that_was_returned_pays_nothing",
+    );
+}
+
+#[test]
 fn the_fence_claim_is_needed() {
     assert_needed_by(
         SafetyCheck::FenceClaim,

@@ -87,3 +87,11 @@ fn the_settlement_is_needed() {
         "spillovers::single::a_buyer_whose_order_was_abandoned_may_buy_again",
     );
 }
+
+#[test]
+fn that_an_unchecked_home_is_not_trusted_is_needed() {
+    assert_needed_by(
+        SafetyCheck::CheckedHome,
+        "unchecked::single::a_new_process_does_not_trust_an_unchecked_home",
+    );
+}

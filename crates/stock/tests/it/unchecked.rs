@@ -14,6 +14,7 @@ use crate::{
 
 on_both!(
     no_stranger_is_shed_while_a_home_is_unchecked,
+    a_new_process_does_not_trust_an_unchecked_home,
     no_stranger_hears_that_an_item_is_paused_while_a_home_is_unchecked,
     an_order_is_found_at_the_segment_that_has_taken_it,
 );
@@ -88,6 +89,17 @@ async fn no_stranger_is_shed_while_a_home_is_unchecked(site: Arc<Site>) {
     assert_eq!(sale.dumps().await, before, "a stranger leaves nothing");
     mark(&sale, 1, &checked).await;
     hears(&sale, &item, "a refusal by checked homes", is_shed).await;
+}
+
+/// It has no cache from before, so its first answer tells.
+async fn a_new_process_does_not_trust_an_unchecked_home(site: Arc<Site>) {
+    let sale = sold_out_sale(&site).await;
+    mark(&sale, 1, "another").await;
+    let refused = order(&sale, &sale.instance().await, 9).await;
+    assert!(
+        may_be_lost(&refused, |outcome| *outcome == Outcome::Shed),
+        "{refused:?}"
+    );
 }
 
 async fn no_stranger_hears_that_an_item_is_paused_while_a_home_is_unchecked(site: Arc<Site>) {

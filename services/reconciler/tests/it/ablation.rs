@@ -27,3 +27,11 @@ fn the_comparison_with_the_audit_is_needed() {
         "archiving::sqlite::an_item_that_changes_after_its_audit_is_not_archived",
     );
 }
+
+#[test]
+fn the_comparison_with_the_export_is_needed() {
+    assert_needed_by(
+        SafetyCheck::DropCompare,
+        "dropping::sqlite::a_row_that_has_changed_since_its_export_stays_for_the_next_one",
+    );
+}

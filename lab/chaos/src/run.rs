@@ -169,7 +169,8 @@ async fn run_round(
         ..Verdict::default()
     };
     sleep(WORKLOAD_TAIL).await;
-    wait_until_enough_is_seen(&workload, round.workers).await;
+    let unseen = wait_until_enough_is_seen(&workload, round.workers).await;
+    verdict.findings.extend(unseen);
     let (histories, stock_changes) = workload.stop().await;
     match healed {
         Ok(after) => verdict.healed_after = Some(after),
@@ -235,12 +236,21 @@ async fn create_priced_item(env: &TestEnv, round: &Round) -> Result<String> {
 
 /// The workload goes on until there is enough to judge: orders that were acknowledged, and one more
 /// refusal as sold out than there are workers. So at least one of these began after the tail of the
-/// round, when a failover is repaired. If this never happens, the judge says so.
-async fn wait_until_enough_is_seen(workload: &Workload, workers: usize) {
+/// round, when a failover is repaired. Returns what is missing if this never happens: refusals from before
+/// a failover say nothing about the time after it.
+async fn wait_until_enough_is_seen(workload: &Workload, workers: usize) -> Option<String> {
     let deadline = Instant::now() + testbed::timeout();
-    let refused = workload.sold_out() + workers;
-    let is_enough = || workload.acknowledged() >= ACKNOWLEDGED_MIN && workload.sold_out() > refused;
-    while !is_enough() && Instant::now() < deadline {
+    let before = workload.sold_out();
+    loop {
+        let (acknowledged, refused) = (workload.acknowledged(), workload.sold_out() - before);
+        if acknowledged >= ACKNOWLEDGED_MIN && refused > workers {
+            return None;
+        }
+        if Instant::now() > deadline {
+            return Some(format!(
+                "too little seen: {acknowledged} orders and carts were acknowledged, and {refused} orders refused as sold out after recovery"
+            ));
+        }
         sleep(POLL_INTERVAL).await;
     }
 }

@@ -9,7 +9,7 @@ pub struct Verdict {
     pub acknowledged: usize,
     /// Number of acknowledged carts.
     pub carts: usize,
-    /// Number of payments that were judged.
+    /// Number of payments of which a report was answered, so that they could be judged.
     pub payments: usize,
     /// Number of carts whose lines did not agree with them, at the end or temporarily.
     pub half_sold: usize,
@@ -58,6 +58,7 @@ impl Verdict {
                 "no refusal as sold out could be judged",
             ),
             (self.returns_seen, "no unit came back"),
+            (self.payments, "no report of a payment was answered"),
         ];
         let missing = seen.into_iter().filter(|(count, _)| *count == 0);
         let findings = missing.map(|(_, what)| format!("too little seen: {what}"));
@@ -80,6 +81,7 @@ mod tests {
     fn a_round_that_saw_too_little_is_not_good() {
         let full = || Verdict {
             acknowledged: 40,
+            payments: 1,
             sold_out_judged: 3,
             returns_seen: 5,
             ..Verdict::default()
@@ -92,6 +94,10 @@ mod tests {
         let blind = [
             Verdict {
                 acknowledged: 0,
+                ..full()
+            },
+            Verdict {
+                payments: 0,
                 ..full()
             },
             Verdict {

@@ -60,6 +60,12 @@ impl PaymentHistory {
         }
     }
 
+    /// Whether a report of it was answered.
+    pub fn is_answered(&self) -> bool {
+        let mut reports = self.reports.iter();
+        reports.any(|report| report.answer != Answer::Unknown)
+    }
+
     /// Whether a note was acknowledged, or may have been made.
     pub fn may_be_returned(&self) -> bool {
         self.notes.iter().any(|note| note.is_noted != Some(false))

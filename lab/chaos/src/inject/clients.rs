@@ -85,8 +85,19 @@ pub(super) async fn inject(env: &TestEnv, round: &Round, rng: &mut StdRng) -> Re
     };
     attackers.until_opened(enough).await;
     let beside = buyers.order_for(round.lasts * 2).await;
+    let must_close = match reads_nothing {
+        true => attackers.counts().0,
+        false => 1,
+    };
+    attackers.until_closed(must_close).await;
     attacks.shutdown().await;
     let (opened, closed) = attackers.counts();
+    let crowd = Crowd {
+        opened,
+        enough,
+        closed,
+        must_close,
+    };
     let what = match round.fault {
         Fault::ConnectionFlood => "silent connections",
         Fault::HalfBodies => "connections with half of a body",
@@ -96,7 +107,7 @@ pub(super) async fn inject(env: &TestEnv, round: &Round, rng: &mut StdRng) -> Re
         .error
         .map_or_else(String::new, |error| format!(" ({error})"));
     Ok(Injected {
-        findings: findings(alone, beside, opened, enough, &error),
+        findings: findings(alone, beside, &crowd, &error),
         ..Injected::now(format!(
             "{opened} {what} at {}, {closed} of which were closed; {} of {} new buyers were served meanwhile{error}",
             env.names(&victims),
@@ -113,18 +124,31 @@ struct Served {
     served: usize,
 }
 
-/// What is wrong with an attack, or too little to judge.
-fn findings(
-    alone: Served,
-    beside: Served,
+/// The connections of an attack.
+#[derive(Clone, Copy, Debug)]
+struct Crowd {
     opened: usize,
+    /// So many must be opened.
     enough: usize,
-    error: &str,
-) -> Vec<String> {
+    closed: usize,
+    /// So many must be closed by the service: of clients that read nothing all, and of a crowd above the
+    /// bound at least one. Otherwise the write timeout or the bound was not there.
+    must_close: usize,
+}
+
+/// What is wrong with an attack, or too little to judge.
+fn findings(alone: Served, beside: Served, crowd: &Crowd, error: &str) -> Vec<String> {
     let mut findings = Vec::new();
-    if opened < enough {
+    if crowd.opened < crowd.enough {
         findings.push(format!(
-            "too little seen: {opened} hostile connections, expected at least {enough}"
+            "too little seen: {} hostile connections, expected at least {}",
+            crowd.opened, crowd.enough
+        ));
+    }
+    if crowd.closed < crowd.must_close {
+        findings.push(format!(
+            "only {} of {} hostile connections were closed by the service, expected at least {}",
+            crowd.closed, crowd.opened, crowd.must_close
         ));
     }
     if alone.served == 0 || beside.came < BUYERS_MIN {
@@ -178,6 +202,14 @@ impl Attackers {
     async fn until_opened(&self, enough: usize) {
         let deadline = Instant::now() + testbed::timeout();
         while self.counts().0 < enough && Instant::now() < deadline {
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// Waits until the service has closed so many, or as long as a test waits at most.
+    async fn until_closed(&self, enough: usize) {
+        let deadline = Instant::now() + testbed::timeout();
+        while self.counts().1 < enough && Instant::now() < deadline {
             sleep(POLL_INTERVAL).await;
         }
     }
@@ -298,21 +330,28 @@ fn descriptors() -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Served, findings};
+    use super::{Crowd, Served, findings};
 
-    fn found(alone: (usize, usize), beside: (usize, usize), opened: usize) -> usize {
+    const CROWD: Crowd = Crowd {
+        opened: 300,
+        enough: 300,
+        closed: 1,
+        must_close: 1,
+    };
+
+    fn found(alone: (usize, usize), beside: (usize, usize), crowd: Crowd) -> usize {
         let of = |(served, came)| Served { came, served };
-        findings(of(alone), of(beside), opened, 300, "").len()
+        findings(of(alone), of(beside), &crowd, "").len()
     }
 
     #[test]
     fn buyers_must_keep_nine_tenths_of_their_answers_beside_an_attack() {
-        assert_eq!(found((20, 20), (20, 20), 300), 0);
-        assert_eq!(found((20, 20), (36, 40), 300), 0);
-        assert_eq!(found((20, 20), (35, 40), 300), 1);
-        assert_eq!(found((20, 20), (0, 20), 300), 1);
+        assert_eq!(found((20, 20), (20, 20), CROWD), 0);
+        assert_eq!(found((20, 20), (36, 40), CROWD), 0);
+        assert_eq!(found((20, 20), (35, 40), CROWD), 1);
+        assert_eq!(found((20, 20), (0, 20), CROWD), 1);
         assert_eq!(
-            found((10, 20), (9, 20), 300),
+            found((10, 20), (9, 20), CROWD),
             0,
             "a slow machine serves fewer"
         );
@@ -320,8 +359,25 @@ mod tests {
 
     #[test]
     fn an_attack_that_is_too_small_or_that_met_no_buyer_is_a_finding() {
-        assert_eq!(found((20, 20), (20, 20), 299), 1);
-        assert_eq!(found((20, 20), (3, 3), 300), 1);
-        assert_eq!(found((0, 20), (20, 20), 300), 1);
+        let small = Crowd {
+            opened: 299,
+            ..CROWD
+        };
+        assert_eq!(found((20, 20), (20, 20), small), 1);
+        assert_eq!(found((20, 20), (3, 3), CROWD), 1);
+        assert_eq!(found((0, 20), (20, 20), CROWD), 1);
+    }
+
+    #[test]
+    fn a_service_without_a_bound_or_a_write_timeout_is_a_finding() {
+        let unbounded = Crowd { closed: 0, ..CROWD };
+        assert_eq!(found((20, 20), (20, 20), unbounded), 1);
+        let patient = Crowd {
+            opened: 40,
+            enough: 40,
+            closed: 39,
+            must_close: 40,
+        };
+        assert_eq!(found((20, 20), (20, 20), patient), 1);
     }
 }

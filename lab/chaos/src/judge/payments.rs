@@ -28,7 +28,8 @@ pub async fn judge_payments(
     histories: &[PaymentHistory],
     verdict: &mut Verdict,
 ) {
-    verdict.payments += histories.len();
+    let answered = histories.iter().filter(|history| history.is_answered());
+    verdict.payments += answered.count();
     match read(api, item).await {
         Ok(told) => {
             for history in histories {
@@ -91,7 +92,8 @@ impl Told {
     }
 }
 
-/// Money that was returned confirms nothing, and a payment pays one order.
+/// Money that was returned confirms nothing, and a payment pays one order. What the provider has returned
+/// confirms none, also an order that was placed afterwards and whose report had no answer.
 fn judge_orders(history: &PaymentHistory, told: &Told) -> Vec<String> {
     let mut findings = Vec::new();
     let paid = told.all_paid(history);
@@ -100,7 +102,8 @@ fn judge_orders(history: &PaymentHistory, told: &Told) -> Vec<String> {
     }
     for order in paid {
         let is_confirmed = told.paid(history, order) == Some(OrderState::Confirmed);
-        if is_confirmed && history.is_returned_for(order) {
+        let is_returned = history.is_returned_for(order) || history.is_returned_by_provider();
+        if is_confirmed && is_returned {
             findings.push(format!(
                 "its money was returned, and order {order} is confirmed"
             ));
@@ -271,5 +274,27 @@ mod tests {
             let findings = judge(&history, &told);
             assert_eq!(findings.len(), wrong, "{history:?}: {findings:?}");
         }
+    }
+
+    #[test]
+    fn money_that_the_provider_has_returned_confirms_no_later_order_either() {
+        let mut history = PaymentHistory::new("p".into());
+        history.reports.push(Report {
+            order: ORDER,
+            answer: Answer::Unknown,
+        });
+        let confirmed = order(OrderState::Confirmed, Some("p"));
+        let told = Told {
+            orders: HashMap::from([(ORDER, confirmed)]),
+            due: Vec::new(),
+        };
+        assert!(!history.is_answered() && judge(&history, &told).is_empty());
+        history.notes.push(Note {
+            row: None,
+            payment: "p".into(),
+            order: Uuid::from_u128(2),
+            is_noted: Some(true),
+        });
+        assert_eq!(judge(&history, &told).len(), 1);
     }
 }

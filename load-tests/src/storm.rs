@@ -23,7 +23,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use tokio::{
     task::JoinSet,
-    time::{MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval},
 };
 use uuid::Uuid;
 
@@ -234,15 +234,18 @@ fn too_little(least_returned: u64, refused: u64) -> Vec<String> {
     findings
 }
 
-/// Cancels the order, and repeats that until it is known to have happened.
+/// Cancels the order, and repeats that until it is known to have happened, or until a service that still
+/// lives would have answered.
 async fn cancel(buyer: &client::Buyer, order: Uuid) -> bool {
-    loop {
+    let began = Instant::now();
+    while began.elapsed() < SETTLE_TIMEOUT {
         match buyer.cancel(order).await {
             Ok(_) => return true,
             Err(Error::Refused(problem)) if problem.status < 500 => return false,
             Err(_) => tokio::time::sleep(PACE).await,
         }
     }
+    false
 }
 
 /// The name of a buyer of the crowd.

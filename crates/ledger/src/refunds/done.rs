@@ -121,7 +121,7 @@ async fn money(
         return Ok(Money::Unbound);
     };
     let has_paid = match row.payer {
-        // A purge has deleted what it has paid.
+        // A drop has deleted what it has paid.
         Some(_) if row.is_settled => true,
         Some(payer) => is_paid(transaction, payer, payment).await?,
         None => false,

@@ -11,11 +11,11 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpSocket, TcpStream, lookup_host},
     sync::Mutex,
-    time::{MissedTickBehavior, interval, sleep},
+    time::{Instant, MissedTickBehavior, interval, sleep},
 };
 use uuid::Uuid;
 
-use super::{CLOSED, Field, pace};
+use super::{CLOSED, Field, LATER, pace};
 
 /// Time between two connections that a client of a crowd opens.
 const OPENING_PACE: Duration = Duration::from_millis(20);
@@ -26,6 +26,10 @@ const DRIP_PACE: Duration = Duration::from_millis(200);
 const DRIP_BUFFER: u32 = 4096;
 /// Large answers that a slow reader asks for: more than the buffers between the two programs.
 const DRIP_REQUESTS: usize = 40;
+/// A connection that the service closes without an answer sooner than this made room: the head of a request
+/// has 30 seconds to come, and an answer ten to be read. By then a crowd has opened all of its connections.
+const SILENT_AT_LEAST: Duration = Duration::from_secs(25);
+const UNREAD_AT_LEAST: Duration = Duration::from_secs(8);
 const REQUESTS_AT_ONCE: usize = 20;
 /// Requests that a client sends before it stops, on one connection. Their answers are larger than
 /// the buffers between the two programs.
@@ -76,16 +80,25 @@ pub(super) async fn send_half_bodies(field: Arc<Field>) {
 /// Sends these bytes, and waits for what the service does.
 async fn hold(field: Arc<Field>, bytes: Vec<u8>) -> io::Result<&'static str> {
     let mut connection = connect(&field).await?;
+    let opened = Instant::now();
     connection.write_all(&bytes).await?;
     let mut answer = Vec::new();
     let _ = connection.read_to_end(&mut answer).await;
     Ok(if answer.starts_with(b"HTTP/1.1 408") {
         "408"
     } else if answer.is_empty() {
-        CLOSED
+        closed(opened, SILENT_AT_LEAST)
     } else {
         "another answer"
     })
+}
+
+/// Whether the connection made room, or ended by a time limit.
+fn closed(opened: Instant, limit: Duration) -> &'static str {
+    match opened.elapsed() < limit {
+        true => CLOSED,
+        false => LATER,
+    }
 }
 
 /// Opens connections, asks for large answers on each, and takes a few bytes of them now and then.
@@ -96,13 +109,14 @@ pub(super) async fn read_in_drips(field: Arc<Field>) {
 
 async fn drip(field: Arc<Field>) -> io::Result<&'static str> {
     let mut connection = connect_with(&field, Some(DRIP_BUFFER)).await?;
+    let opened = Instant::now();
     let requests = "GET /docs/problems HTTP/1.1\r\nhost: shop\r\n\r\n".repeat(DRIP_REQUESTS);
     connection.write_all(requests.as_bytes()).await?;
     let mut space = [0; DRIP_BYTES];
     while connection.read(&mut space).await.is_ok_and(|read| read > 0) {
         sleep(DRIP_PACE).await;
     }
-    Ok(CLOSED)
+    Ok(closed(opened, UNREAD_AT_LEAST))
 }
 
 /// Sends requests, and reads none of the answers. The service closes the connection.

@@ -26,6 +26,9 @@ pub struct RoundReport {
     pub verdict: Verdict,
 }
 
+/// Of so many payments some were returned, or the admin and the provider of the workload did nothing.
+const PAYMENTS_MIN: usize = 100;
+
 /// The report of a run.
 pub struct Report {
     seed: u64,
@@ -40,6 +43,7 @@ struct Sums {
     acknowledged: usize,
     carts: usize,
     payments: usize,
+    payments_returned: usize,
     half_sold: usize,
     lost: usize,
     lost_by_level: usize,
@@ -119,6 +123,18 @@ impl Report {
         self.batch_findings.push(finding);
     }
 
+    /// Adds a finding if the run was too long to have seen so little. One round may see no payment returned.
+    pub fn judge_what_was_seen(&mut self) {
+        let all = self.sums(|_| true);
+        if all.payments >= PAYMENTS_MIN && all.payments_returned == 0 {
+            let finding = format!(
+                "too little seen: none of {} payments was returned",
+                all.payments
+            );
+            self.add_batch_finding(finding);
+        }
+    }
+
     /// Number of rounds with a violation, plus findings about whole batches.
     pub fn violations(&self) -> usize {
         self.sums(|_| true).violations + self.batch_findings.len()
@@ -178,6 +194,7 @@ impl Report {
             sums.acknowledged += verdict.acknowledged;
             sums.carts += verdict.carts;
             sums.payments += verdict.payments;
+            sums.payments_returned += verdict.payments_returned;
             sums.half_sold += verdict.half_sold;
             sums.lost += verdict.lost;
             sums.lost_by_level += verdict.lost_by_level;
@@ -377,5 +394,32 @@ mod tests {
         assert_eq!(summary["rounds"][1]["stage"], "cluster");
         assert_eq!(summary["rounds"][1]["events"], 100);
         assert_eq!(summary["violations"], 3);
+    }
+
+    fn violations(payments: usize, payments_returned: usize) -> usize {
+        let kinds = [Fault::EverythingKilled];
+        let mut report = Report::new(&Plan::new(7, 1, &kinds, &[Topology::Embedded]));
+        for round in 1..=2 {
+            report.add(RoundReport {
+                topology: Topology::Embedded,
+                round,
+                fault: Fault::EverythingKilled,
+                description: String::new(),
+                verdict: Verdict {
+                    payments,
+                    payments_returned,
+                    ..Verdict::default()
+                },
+            });
+        }
+        report.judge_what_was_seen();
+        report.violations()
+    }
+
+    #[test]
+    fn a_long_run_without_a_returned_payment_is_not_good() {
+        assert_eq!(violations(50, 0), 1);
+        assert_eq!(violations(49, 0), 0, "too short to say");
+        assert_eq!(violations(50, 1), 0);
     }
 }

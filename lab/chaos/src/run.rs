@@ -58,6 +58,7 @@ pub async fn run(
     while let Some(of_batch) = batches.next().await {
         report.merge(of_batch);
     }
+    report.judge_what_was_seen();
     report
 }
 

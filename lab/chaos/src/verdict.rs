@@ -11,6 +11,8 @@ pub struct Verdict {
     pub carts: usize,
     /// Number of payments of which a report was answered, so that they could be judged.
     pub payments: usize,
+    /// Number of payments whose money was returned.
+    pub payments_returned: usize,
     /// Number of carts whose lines did not agree with them, at the end or temporarily.
     pub half_sold: usize,
     /// Number of acknowledgements that the ledger contradicts.

@@ -66,6 +66,11 @@ impl PaymentHistory {
         reports.any(|report| report.answer != Answer::Unknown)
     }
 
+    /// Whether its money was returned: a note of it was acknowledged.
+    pub fn is_returned(&self) -> bool {
+        self.notes.iter().any(|note| note.is_noted == Some(true))
+    }
+
     /// Whether a note was acknowledged, or may have been made.
     pub fn may_be_returned(&self) -> bool {
         self.notes.iter().any(|note| note.is_noted != Some(false))

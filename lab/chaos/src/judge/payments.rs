@@ -30,6 +30,8 @@ pub async fn judge_payments(
 ) {
     let answered = histories.iter().filter(|history| history.is_answered());
     verdict.payments += answered.count();
+    let returned = histories.iter().filter(|history| history.is_returned());
+    verdict.payments_returned += returned.count();
     match read(api, item).await {
         Ok(told) => {
             for history in histories {

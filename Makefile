@@ -123,7 +123,7 @@ chaos: ## inject faults into every server during a sale, and check that nothing 
 	@scripts/setup.sh test
 	cargo build --release -p stockade --features nats,amqp $(CARGO_FLAGS)
 	cargo build --release -p stockade-lab $(CARGO_FLAGS)
-	@'$(TARGET)/release/stockade-lab' chaos --seed '$(SEED)' --faults '$(FAULTS)' --out target/chaos $(ARGS)
+	@'$(TARGET)/release/stockade-lab' chaos --seed '$(SEED)' --faults '$(FAULTS)' $(ARGS)
 
 compose: ## start docker-compose.yml, kill its containers and cut its networks in the middle of a rush, and audit what is left
 	@REQUESTS='$(REQUESTS)' STOCK='$(COMPOSE_STOCK)' FAULTS='$(COMPOSE_FAULTS)' scripts/compose.sh $(ARGS)

@@ -109,7 +109,7 @@ pub(super) async fn inject(env: &TestEnv, round: &Round, rng: &mut StdRng) -> Re
     Ok(Injected {
         findings: findings(alone, beside, &crowd, &error),
         ..Injected::now(format!(
-            "{opened} {what} at {}, {closed} of which were closed; {} of {} new buyers were served meanwhile{error}",
+            "{opened} {what} at {}, {closed} of which were closed without an answer; {} of {} new buyers were served meanwhile{error}",
             env.names(&victims),
             beside.served,
             beside.came
@@ -183,12 +183,16 @@ impl Attackers {
         loop {
             if let Ok(mut connection) = TcpStream::connect(address).await {
                 let number = self.opened.fetch_add(1, Ordering::Relaxed);
-                match fault {
+                let is_closed = match fault {
                     Fault::ConnectionFlood => stay_silent(&mut connection).await,
                     Fault::HalfBodies => send_half_a_body(&mut connection, number).await,
-                    _ => never_read(&mut connection).await,
-                }
-                self.closed.fetch_add(1, Ordering::Relaxed);
+                    _ => {
+                        never_read(&mut connection).await;
+                        true
+                    }
+                };
+                let closed = usize::from(is_closed);
+                self.closed.fetch_add(closed, Ordering::Relaxed);
                 if fault == Fault::SlowReader {
                     // Another megabyte for each of them all the time would be load.
                     return std::future::pending().await;
@@ -214,22 +218,24 @@ impl Attackers {
         }
     }
 
-    /// Connections that were opened, and that the service closed.
+    /// Connections that were opened, and that the service closed without an answer.
     fn counts(&self) -> (usize, usize) {
         let count = |of: &AtomicUsize| of.load(Ordering::Relaxed);
         (count(&self.opened), count(&self.closed))
     }
 }
 
-/// Sends half of a request, and returns when the service closes the connection.
-async fn stay_silent(connection: &mut TcpStream) {
+/// Sends half of a request, and returns when the service closes the connection: whether that came without
+/// an answer.
+async fn stay_silent(connection: &mut TcpStream) -> bool {
     let _ = connection.write_all(b"GET /healthz HT").await;
-    let _ = connection.read(&mut [0]).await;
+    !matches!(connection.read(&mut [0]).await, Ok(1..))
 }
 
-/// Sends a head and half of its body, and returns when the service closes the connection. The reports of
-/// payments differ in whether their headers could be those of a signed one.
-async fn send_half_a_body(connection: &mut TcpStream, number: usize) {
+/// Sends a head and half of its body, and returns when the service closes the connection: whether that came
+/// without an answer. The reports of payments differ in whether their headers could be those of a signed
+/// one; others are answered at once.
+async fn send_half_a_body(connection: &mut TcpStream, number: usize) -> bool {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
@@ -254,10 +260,11 @@ async fn send_half_a_body(connection: &mut TcpStream, number: usize) {
          content-length: {BODY_BYTES}\r\n{signature}\r\n"
     );
     let request = head + &"x".repeat(BODY_BYTES / 2);
+    let mut answer = Vec::new();
     if connection.write_all(request.as_bytes()).await.is_ok() {
-        // An answer may come before the end of the connection.
-        let _ = connection.read_to_end(&mut Vec::new()).await;
+        let _ = connection.read_to_end(&mut answer).await;
     }
+    answer.is_empty()
 }
 
 /// Sends requests until the service takes no more, and leaves all answers where they are. Returns

@@ -144,7 +144,7 @@ impl CartCall {
         names_its_line.then(|| CartRefusal {
             reason,
             line,
-            is_final: !problem.detail.contains("wrote nothing"),
+            is_final: problem.is_final != Some(false),
         })
     }
 }

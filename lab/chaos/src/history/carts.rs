@@ -27,7 +27,7 @@ pub enum CartPlacement {
         code: String,
         /// The item of the line that was refused, if there was one.
         item: Option<String>,
-        /// Whether it is final for the key. A refusal from the sold-out cache is not.
+        /// Whether it is final for the key. A refusal that wrote nothing is not.
         is_final: bool,
     },
     /// No attempt got a response that settles the outcome.
@@ -88,7 +88,7 @@ impl CartHistory {
     }
 
     /// Whether the ledger may have had it as held although its buyer cannot name it: no response
-    /// arrived, or one of several requests was refused by the sold-out cache.
+    /// arrived, or one of several requests was refused before it wrote anything.
     pub fn may_exist_unacknowledged(&self) -> bool {
         match self.placement {
             CartPlacement::Acknowledged { .. } => false,

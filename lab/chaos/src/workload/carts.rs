@@ -147,7 +147,7 @@ impl CartSession {
             self.history.placement = CartPlacement::Refused {
                 code: problem.code.to_string(),
                 item: problem.item.clone(),
-                is_final: !is_of_the_cache(error),
+                is_final: error.is_final(),
             };
         }
         let is_expected = [
@@ -217,12 +217,10 @@ impl CartSession {
         u64::from(seconds.min().unwrap_or_default()) * 1000
     }
 
-    /// A repeated request is the same cart.
+    /// A repeated request is the same cart, whatever would refuse it now.
     async fn repeat(&mut self, id: Uuid) {
         match self.request_cart().await {
             Ok(cart) if cart.id == id => {}
-            // The cache says nothing about a cart that was placed before.
-            Err(error) if is_of_the_cache(&error) => {}
             other => self.contradiction("placing the cart again", other),
         }
     }
@@ -292,12 +290,6 @@ impl CartSession {
 fn has_expired(error: &Error) -> bool {
     matches!(error, Error::Refused(problem)
         if problem.status == 409 && problem.state.as_deref() == Some("expired"))
-}
-
-/// Whether the sold-out cache refused the cart. Such a request wrote nothing, and its answer says so.
-fn is_of_the_cache(error: &Error) -> bool {
-    matches!(error, Error::Refused(problem)
-        if problem.status == 409 && problem.detail.contains("wrote nothing"))
 }
 
 fn behavior(rng: &mut StdRng) -> Behavior {

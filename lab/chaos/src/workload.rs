@@ -82,6 +82,8 @@ struct Shared {
     api: Api,
     items: Arc<[Arc<SaleItem>]>,
     buyers: Arc<Buyers>,
+    /// Whether Redis may lose acknowledged writes in this round.
+    redis_may_lose: bool,
     stop: CancellationToken,
     acknowledged: Arc<AtomicUsize>,
     sold_out: Arc<AtomicUsize>,
@@ -96,6 +98,7 @@ impl Workload {
             buyers: Arc::new(Buyers::new(&api)),
             api,
             items: items.into(),
+            redis_may_lose: round.fault.may_lose_redis_writes(),
             stop: CancellationToken::new(),
             acknowledged: Arc::default(),
             sold_out: Arc::default(),
@@ -170,7 +173,7 @@ impl Shared {
         histories: &mut Histories,
     ) -> bool {
         let item = &self.items[chosen(rng, self.items.len())];
-        let session = Session::new(&self.api, item, &self.buyers, rng);
+        let session = Session::new(&self.api, item, &self.buyers, self.redis_may_lose, rng);
         match session.place(rng).await {
             Ok((session, order)) => {
                 self.acknowledged.fetch_add(1, Ordering::Relaxed);

@@ -55,6 +55,8 @@ pub(super) struct Session {
     buyer: Buyer,
     order: NewOrder,
     history: OrderHistory,
+    /// Whether Redis may lose acknowledged writes in this round.
+    redis_may_lose: bool,
 }
 
 impl Buyers {
@@ -72,7 +74,13 @@ impl Buyers {
 
 impl Session {
     /// Chooses buyer and quantity.
-    pub(super) fn new(api: &Api, item: &Arc<SaleItem>, buyers: &Buyers, rng: &mut StdRng) -> Self {
+    pub(super) fn new(
+        api: &Api,
+        item: &Arc<SaleItem>,
+        buyers: &Buyers,
+        redis_may_lose: bool,
+        rng: &mut StdRng,
+    ) -> Self {
         let item = Arc::clone(item);
         let (name, token) = buyers.one(rng);
         let quantity = rng.random_range(1..=item.limit.min(3));
@@ -96,6 +104,7 @@ impl Session {
             token,
             order: NewOrder::new(&item.id, quantity).with_key(key),
             history,
+            redis_may_lose,
         }
     }
 
@@ -198,6 +207,7 @@ impl Session {
             // Redis has lost the order, and decides about the key a second time.
             Err(Error::Refused(problem))
                 if problem.status == 409
+                    && self.redis_may_lose
                     && self.history.item.durability != Durability::Recorded => {}
             other => self.contradiction("placing it again", other),
         }

@@ -97,6 +97,12 @@ pub(crate) enum Bulk {
     Sentinel(Following),
 }
 
+impl Carrier for Bulk {
+    async fn carry(&self, cmd: Cmd, _: &Keys) -> Result<Value, StockError> {
+        self.query(&cmd).await
+    }
+}
+
 impl Bulk {
     pub(crate) async fn query<T: redis::FromRedisValue>(&self, cmd: &Cmd) -> Result<T, StockError> {
         match self {

@@ -28,6 +28,7 @@ use crate::{
     StockError,
     admission::{Admission, Admitted, Permit, SoldOut},
     batcher::Batcher,
+    checked::Checked,
     decision::Decision,
     keys::Keys,
     outbox::decode_entries,
@@ -358,8 +359,14 @@ impl ItemStock {
         if let Some(buyer) = buyer
             && let Some(home) = self.ring(buyer).next()
         {
+            let checked = self.surveys.checked();
             match self.decision_at(home, order).await? {
-                None if self.is_unknown(home, order, buyer).await? => return Ok(Found::Nowhere),
+                None if self
+                    .is_unknown(home, order, buyer, checked.as_deref())
+                    .await? =>
+                {
+                    return Ok(Found::Nowhere);
+                }
                 None => {}
                 Some(Decision::Taken { .. }) => return self.found_at(home, order).await,
                 Some(Decision::Elsewhere { segment, .. }) => {
@@ -384,34 +391,29 @@ impl ItemStock {
         Ok(Found::Nowhere)
     }
 
-    /// Whether the home knows nothing of the order, and has lost nothing: it was checked before and
-    /// after it was asked, and no repair came in between.
+    /// Whether the home, which has just said that it does not know the order, has lost nothing: it was
+    /// checked `before` and after it was asked, and no repair came in between.
     async fn is_unknown(
         &self,
         home: &Segment,
         order: OrderId,
         buyer: &BuyerId,
+        before: Option<&Checked>,
     ) -> Result<bool, StockError> {
         if self.segments.len() == 1 {
             return Ok(true);
         }
-        let mut before = self.surveys.checked();
-        // A transfer may have come in between: the next snapshot tells.
-        for _ in 0..2 {
-            if before.is_none() {
-                before = self.checked_now().await;
-            }
-            let Some(checked) = before.take() else {
-                return Ok(false);
-            };
-            if self.decision_at(home, order).await?.is_some() {
-                return Ok(false);
-            }
-            if self.is_still_checked(buyer, &checked).await {
-                return Ok(true);
-            }
+        if let Some(checked) = before
+            && self.is_still_checked(buyer, checked).await
+        {
+            return Ok(true);
         }
-        Ok(false)
+        // A transfer may have come in between: a snapshot of now tells, and home is asked again.
+        let Some(checked) = self.checked_now().await else {
+            return Ok(false);
+        };
+        Ok(self.decision_at(home, order).await?.is_none()
+            && self.is_still_checked(buyer, &checked).await)
     }
 
     async fn found_at(&self, segment: &Segment, order: OrderId) -> Result<Found, StockError> {

@@ -104,8 +104,9 @@ impl ItemStock {
         let Some(home) = self.ring(buyer).next() else {
             return false;
         };
+        // Not on the connection of the orders, like the question that comes before it.
         let entries = InspectionEntries::History;
-        let inspected = self.inspect_segment(home, entries);
+        let inspected = snapshot::take(&self.shared.bulk, &home.keys, entries);
         let inspected = self.shared.runtime.host(inspected).await;
         inspected.is_ok_and(|home| checked.has(home.segment.segment, &home))
     }
@@ -131,7 +132,7 @@ impl ItemStock {
 async fn are_checked(shared: &Shared, segments: &[Arc<Keys>], checked: &Checked) -> bool {
     let inspections = segments.iter().map(async |keys| {
         let entries = InspectionEntries::History;
-        let inspection = snapshot::take(&shared.connection, keys, entries).await?;
+        let inspection = snapshot::take(&shared.bulk, keys, entries).await?;
         Ok::<_, StockError>(checked.has(keys.segment.segment, &inspection))
     });
     let all = try_join_all(inspections).await;

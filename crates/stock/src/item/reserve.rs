@@ -44,6 +44,10 @@ const RETRY_PAUSE_MIN: Duration = Duration::from_millis(2);
 /// The longest pause between two attempts.
 const RETRY_PAUSE_MAX: Duration = Duration::from_millis(100);
 
+/// Pause before the snapshot that proves that home has not lost an order of an item that does not sell.
+/// Without it, each refusal at a paused item would cost a snapshot of all segments.
+const CHECK_PAUSE: Duration = Duration::from_millis(10);
+
 async fn within<T>(
     limit: Duration,
     attempts: impl Future<Output = Result<T, StockError>>,
@@ -95,13 +99,14 @@ impl ItemStock {
         mut gate: Gate,
         mut before: Option<Arc<Checked>>,
     ) -> Result<Outcome, StockError> {
+        let replied = std::time::Instant::now();
         self.shared.runtime.host(self.note_early(&gate)).await;
         let refused = |gate| Reply::NotOpen(gate).into_outcome(reservation.quantity);
         if self.segments.len() == 1 {
             return Ok(refused(gate));
         }
         if before.is_none() {
-            before = self.checked_now().await;
+            before = self.checked_since(replied).await;
             if before.is_none() {
                 return Ok(refused(gate).maybe_lost());
             }
@@ -111,7 +116,10 @@ impl ItemStock {
                 reply => return Ok(reply.into_outcome(reservation.quantity)),
             }
         }
-        match self.checked_now().await {
+        let replied = std::time::Instant::now();
+        // A crowd at a paused item shares the snapshots that began meanwhile.
+        tokio::time::sleep(CHECK_PAUSE).await;
+        match self.checked_since(replied).await {
             after if after == before => Ok(refused(gate)),
             _ => Ok(refused(gate).maybe_lost()),
         }
@@ -119,7 +127,12 @@ impl ItemStock {
 
     /// What the homes are checked in by now. `None`: one is not, or could not be read.
     pub(super) async fn checked_now(&self) -> Option<Arc<Checked>> {
-        let survey = self.survey(std::time::Instant::now()).await.ok()?;
+        self.checked_since(std::time::Instant::now()).await
+    }
+
+    /// The same by a snapshot that began at `since` or later, possibly that of another order.
+    async fn checked_since(&self, since: std::time::Instant) -> Option<Arc<Checked>> {
+        let survey = self.survey(since).await.ok()?;
         survey.checked.clone()
     }
 

@@ -8,6 +8,7 @@ mod hold;
 mod items;
 mod life;
 mod lists;
+mod look_ups;
 mod misses;
 mod orders;
 mod placers;
@@ -28,7 +29,7 @@ use std::{
     time::Duration,
 };
 
-use domain::{Item, ItemId};
+use domain::{CartId, Item, ItemId, OrderId};
 use ledger::{Ledger, LedgerError, RequestCounts};
 use quick_cache::{
     UnitWeighter,
@@ -51,7 +52,7 @@ pub use readiness::NotReady;
 pub use refunds::{MoneyReturned, Payable};
 pub use sessions::SessionEnd;
 
-use carts::CartLookUps;
+use look_ups::LookUps;
 use misses::Misses;
 use placers::Placers;
 use readiness::Readiness;
@@ -170,7 +171,8 @@ pub struct Engine {
     items: Cache<ItemId, Arc<KnownItem>, UnitWeighter, ahash::RandomState>,
     /// What came of the requests for each item.
     requests: Requests,
-    cart_look_ups: CartLookUps,
+    cart_look_ups: LookUps<CartId>,
+    order_look_ups: LookUps<OrderId>,
     misses: Misses,
     tags: Tags,
     placers: Placers,
@@ -221,7 +223,8 @@ impl Engine {
             readiness: Readiness::default(),
             items,
             requests: Requests::default(),
-            cart_look_ups: CartLookUps::default(),
+            cart_look_ups: LookUps::default(),
+            order_look_ups: LookUps::default(),
             misses: Misses::default(),
             tags: Tags::default(),
             placers: Placers::default(),

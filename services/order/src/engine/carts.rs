@@ -14,7 +14,6 @@
 mod foreseen;
 mod hold;
 mod life;
-mod look_ups;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -34,7 +33,6 @@ use super::{
 };
 pub use hold::CartExtended;
 pub use life::{CartEnded, CartPaid};
-pub(super) use look_ups::CartLookUps;
 
 /// How long a cart that fails waits for the lines that it took to be recorded, before it says so:
 /// usually one transaction then releases all of them.
@@ -288,7 +286,7 @@ impl Engine {
             Ok(outcome) => {
                 known.requests.end(&outcome);
                 self.misses.end(line.order.as_uuid());
-                self.line_of(line, outcome).await
+                self.line_of(&known, line, outcome).await
             }
             Err(StockError::OutcomeUnknown(_)) => {
                 Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
@@ -300,7 +298,13 @@ impl Engine {
         }
     }
 
-    async fn line_of(&self, line: &CartLine, outcome: Outcome) -> Result<Line, EngineError> {
+    async fn line_of(
+        &self,
+        known: &KnownItem,
+        line: &CartLine,
+        outcome: Outcome,
+    ) -> Result<Line, EngineError> {
+        let may_be_elsewhere = matches!(outcome, Outcome::MaybeLost { .. });
         let reason = match outcome {
             Outcome::Held { .. } => return Ok(Line::Taken),
             Outcome::Released => return Ok(Line::Overtaken),
@@ -319,6 +323,8 @@ impl Engine {
         let recorded = self.ledger.order(line.order).await?;
         Ok(match recorded.map(|order| order.state) {
             Some(OrderState::Held) => Line::Taken,
+            // A segment that has taken it keeps that until the ledger has it.
+            None if may_be_elsewhere && known.stock.is_taken(line.order).await? => Line::Taken,
             _ => Line::Refused(reason),
         })
     }

@@ -201,7 +201,12 @@ impl Engine {
                 .await?
                 .unwrap_or(otherwise),
             LedgerRead::IfElsewhere { otherwise } => {
-                if let Some(placed) = self.in_ledger(id, quantity, price).await? {
+                // A crowd at a sold-out item is looked up together. A failure leaves it unknown whether an
+                // earlier request has placed the order.
+                let is_known = self.order_look_ups.has(self, id).await;
+                if is_known.map_err(EngineError::after_change)?
+                    && let Some(placed) = self.in_ledger(id, quantity, price).await?
+                {
                     placed
                 } else if self.stock.item(item).is_taken(id).await? {
                     placed_before(self.wait_for_order(id, 0, until).await?, price, true)
@@ -288,20 +293,25 @@ impl Engine {
         until: Instant,
     ) -> Result<Option<Order>, EngineError> {
         let id = id.first();
-        if self.misses.has(id.as_uuid(), buyer) {
+        if buyer.is_some() && self.misses.has(id.as_uuid(), buyer) {
             return Ok(None);
         }
         if let Some(order) = self.ledger.order(id).await? {
             return Ok(Some(order));
         }
-        if self.find_order(id, buyer).await?.is_none() {
+        let found = match buyer {
+            Some(_) => self.find_order(id, buyer).await?,
+            // A report of a payment, for example: money depends on what is there now.
+            None => self.find_anywhere(id, None).await?,
+        };
+        if found.is_none() {
             return Ok(None);
         }
         self.wait_for_order(id, 0, until).await.map(Some)
     }
 
-    /// The order, possibly of another buyer. One that does not exist costs a statement, and a
-    /// buyer's look-up one command of Redis besides.
+    /// The order, possibly of another buyer. One that does not exist costs a statement. A buyer's look-up
+    /// costs a command of Redis besides, and of an item with several segments a look at its home's mark.
     async fn find_anywhere(
         &self,
         id: OrderId,

@@ -17,7 +17,9 @@ use sqlx::{Connection, PgConnection};
 use stock::{Acknowledge, Outcome, Reservation};
 use testkit::{Deadline, eventually, eventually_some, timeout};
 
-use crate::env::{Answer, Options, Stores, TestEnv, open, open_each, payment_key, token};
+use crate::env::{
+    Answer, Options, Stores, TestEnv, known, on_both_ledgers, open, open_each, payment_key, token,
+};
 
 impl TestEnv {
     async fn post_cart(&self, instance: usize, buyer: &str, key: &str, body: &Value) -> Answer {
@@ -695,6 +697,59 @@ async fn a_repeat_goes_on_with_a_cart_that_was_abandoned_at_any_step() {
             (env.units(&vase).await, env.units(&bowl).await),
             ([6, 3, 0], [6, 3, 0])
         );
+    })
+    .await;
+}
+
+/// What a lagging replica does not know: home's decision on the first line, and that it counted the buyer.
+/// Home's mark is then one of another history.
+async fn lose_at_home(env: &TestEnv, cart: &Cart, home: u16) {
+    let line = &cart.lines[0];
+    let key = |name: &str| format!("{name}:{{{}:{home}}}", line.item);
+    let order = line.order.as_bytes();
+    let client = redis::Client::open(env.redis_url.as_str()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    // Home hears of the end of the spillover later than the request.
+    eventually("home's last word on the line", async || {
+        let mut read = redis::cmd("HGET");
+        read.arg(key("decisions")).arg(&order[..]);
+        let decision: Option<Vec<u8>> = read.query_async(&mut connection).await.unwrap();
+        decision.is_some_and(|decision| decision.first() == Some(&b'E'))
+    })
+    .await;
+    let mut lose = redis::pipe();
+    lose.cmd("HDEL").arg(key("decisions")).arg(&order[..]);
+    lose.cmd("HDEL").arg(key("buyers")).arg(cart.buyer.as_str());
+    lose.cmd("HSET")
+        .arg(key("stock"))
+        .arg("checked")
+        .arg("another history");
+    let _: [i64; 3] = lose.query_async(&mut connection).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_that_a_segment_has_is_not_refused_on_the_word_of_an_unchecked_home() {
+    let options = Options {
+        recorder: false,
+        order_timeout: Duration::from_secs(3),
+        ..Options::default()
+    };
+    on_both_ledgers(options, async |env| {
+        let vase = env.create(json!({ "stock": 1, "segments": 2 })).await;
+        let mut names = (0..).map(|number| format!("buyer-{number}"));
+        let buyer = names.find(|name| BuyerId::new(name).unwrap().home(2) == 1);
+        let buyer = buyer.unwrap();
+        // Home has no unit, and the other segment has one.
+        let abandoned = Abandoned::written(&env, &buyer, "k", &[&vase], timeout()).await;
+        abandoned.take(&env, 0).await;
+        lose_at_home(&env, &abandoned.cart, 1).await;
+        // The ledger does not have the line yet, so neither this nor a refusal is an answer.
+        let unknown = env.cart(&buyer, "k", &[(&vase, 1)]).await;
+        unknown.is(503, "outcome_unknown");
+        env.start_recorder();
+        let repeated = known(async || env.cart(&buyer, "k", &[(&vase, 1)]).await).await;
+        let id = json!(abandoned.cart.id);
+        assert_eq!(repeated.is_held().body["id"], id);
     })
     .await;
 }

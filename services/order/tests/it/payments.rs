@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use domain::{BuyerId, IdempotencyKey, ItemId, OrderId};
 use futures::future::join_all;
 use order::{BuyerKey, Credentials, Limits, PaymentKey};
 use reqwest::Method;
@@ -35,6 +36,33 @@ async fn a_payment_is_applied_once_however_often_it_is_reported() {
             assert_eq!(env.units(&item).await, [4, 0, 1]);
         },
     )
+    .await;
+}
+
+/// An admin looks for each order at the instance that hears of its payment, just before another instance
+/// places it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_finds_an_order_that_was_missing_a_moment_ago() {
+    let options = Options {
+        instances: 2,
+        ..Options::default()
+    };
+    on_both_ledgers(options, async |env| {
+        let item = env.create(json!({ "stock": 9 })).await;
+        let (id, ann) = (ItemId::new(&*item).unwrap(), BuyerId::new("ann").unwrap());
+        for n in 0..5 {
+            let key = format!("k{n}");
+            let name = IdempotencyKey::new(&*key).unwrap();
+            let order = OrderId::derive(&id, id.tag(), &ann, &name).to_string();
+            let look = env.at(1, Method::GET, &format!("/v1/orders/{order}"));
+            let missing = Answer::of(look.bearer_auth(ADMIN)).await;
+            missing.is(404, "order_not_found");
+            assert_eq!(env.hold(&item, "ann", &key).await, order);
+            env.pay_at(1, &order, &format!("pay-{n}"))
+                .await
+                .is_now("confirmed");
+        }
+    })
     .await;
 }
 

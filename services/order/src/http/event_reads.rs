@@ -50,6 +50,11 @@ impl EventReads {
         self.in_turn(ledger.events(after, at_most)).await
     }
 
+    /// The end of the events of now, when it is the reader's turn.
+    pub(super) async fn end_of_now(&self, ledger: &dyn Ledger) -> Result<EventCursor, LedgerError> {
+        self.in_turn(ledger.end_of_events()).await
+    }
+
     async fn in_turn<T>(&self, read: impl Future<Output = T>) -> T {
         // It is never closed.
         let _turn = self.turns.acquire().await.ok();

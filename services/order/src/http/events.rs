@@ -197,7 +197,11 @@ impl Reader {
         let ledger = &app.engine.ledger;
         let cursor = match after {
             After::Cursor(cursor) => cursor,
-            After::Now => ledger.end_of_events().await.map_err(failed)?,
+            After::Now => app
+                .event_reads
+                .end_of_now(&**ledger)
+                .await
+                .map_err(failed)?,
             After::Oldest => EventCursor::START,
         };
         let first = app.event_reads.read(&**ledger, cursor, 1).await;

@@ -6,7 +6,7 @@
 //! it are as they were read. If it is gone, the outbox is read from the checkpoint on. The anchor is
 //! looked for in each snapshot: it alone shows that the outbox continues what the ledger has.
 //!
-//! Of each entry that is not recorded it keeps some forty bytes, and of each page nothing.
+//! Of each entry that is not recorded it keeps less than a hundred bytes, and of each page nothing.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -22,6 +22,8 @@ use crate::{
 
 /// Entries of one read behind the first.
 const PAGE_ENTRIES: usize = 256;
+/// Entries for which memory is kept between two snapshots, however few there are.
+const KEPT_ENTRIES: usize = 256;
 /// Attempts at a consistent snapshot. Then the outbox is read as a whole.
 const ATTEMPTS_MAX: usize = 10;
 
@@ -134,6 +136,10 @@ impl Seen {
         }
         if self.0.front().is_none_or(|mark| mark.id != checkpoint) {
             self.0.clear();
+        }
+        // A backlog that is over leaves no memory behind.
+        if self.0.capacity() > KEPT_ENTRIES.max(4 * self.0.len()) {
+            self.0.shrink_to(KEPT_ENTRIES.max(2 * self.0.len()));
         }
     }
 

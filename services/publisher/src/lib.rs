@@ -16,10 +16,13 @@ mod removal;
 mod retry;
 mod sinks;
 
-use std::{collections::HashMap, io, sync::Arc, time::Duration};
+use std::{collections::HashMap, fmt, io, sync::Arc, time::Duration};
 
 use events::{Sender, TargetPolicy};
-use futures::future::join_all;
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, join_all},
+};
 use jiff::Timestamp;
 use ledger::{ClocksDiffer, Ledger, LedgerError, Webhook, earlier_time};
 use supervision::{ErrorLatch, supervise};
@@ -62,6 +65,38 @@ pub struct PublisherSettings {
     /// This process's clock. The ledger's is compared with it before events are removed, and before a
     /// webhook is given up.
     pub clock: fn() -> Timestamp,
+    /// The clock of another store, which is compared before events are removed. A ledger in a file has
+    /// no clock but this process's.
+    pub store_clock: Option<StoreClock>,
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+type Reading = BoxFuture<'static, Result<Timestamp, BoxError>>;
+
+/// Reads the time of a store.
+#[derive(Clone)]
+pub struct StoreClock(Arc<dyn Fn() -> Reading + Send + Sync>);
+
+impl StoreClock {
+    /// A clock that is read like this.
+    pub fn new<F, E>(read: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Timestamp, E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        let read = move || -> Reading {
+            let reading = read();
+            async move { reading.await.map_err(|error| -> BoxError { error.into() }) }.boxed()
+        };
+        Self(Arc::new(read))
+    }
+}
+
+impl fmt::Debug for StoreClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreClock").finish_non_exhaustive()
+    }
 }
 
 impl Default for PublisherSettings {
@@ -79,6 +114,7 @@ impl Default for PublisherSettings {
             removal_interval: Duration::from_secs(60),
             sinks: Vec::new(),
             clock: Timestamp::now,
+            store_clock: None,
         }
     }
 }
@@ -89,9 +125,12 @@ pub(crate) enum PublisherError {
     /// A call of the ledger failed.
     #[error("a ledger operation failed")]
     Ledger(#[from] LedgerError),
-    /// This process's clock and the ledger's differ so much that one of them is wrong.
-    #[error("the clock of the ledger's server is another one, so no event is removed")]
+    /// This process's clock and a store's differ so much that one of them is wrong.
+    #[error("the clock of a store is another one, so no event is removed")]
     Clock(#[from] ClocksDiffer),
+    /// The other store did not tell its time.
+    #[error("the clock of a store could not be read, so no event is removed")]
+    StoreClock(#[source] BoxError),
 }
 
 /// State that the tasks of a publisher share.
@@ -239,10 +278,17 @@ impl Publisher {
         tokio::time::sleep(grace).await;
     }
 
-    /// The earlier of this process's time and the ledger's. An error if they differ by seconds.
-    pub(crate) async fn earlier_time(&self) -> Result<Timestamp, PublisherError> {
+    /// The earliest of this process's time and those of the stores. An error if one of them differs by
+    /// seconds from ours.
+    pub(crate) async fn earliest_time(&self) -> Result<Timestamp, PublisherError> {
         let own = (self.settings.clock)();
-        Ok(earlier_time(own, self.ledger.time().await?)?)
+        let by_ledger = earlier_time(own, self.ledger.time().await?)?;
+        let Some(StoreClock(read)) = &self.settings.store_clock else {
+            return Ok(by_ledger);
+        };
+        let own = (self.settings.clock)();
+        let by_store = earlier_time(own, read().await.map_err(PublisherError::StoreClock)?)?;
+        Ok(by_ledger.min(by_store))
     }
 
     /// Pauses. Returns whether the publisher stops.

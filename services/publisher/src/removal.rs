@@ -1,5 +1,6 @@
 //! Removes events that are too old, in steps, so that no transaction is long. What is too old is told
-//! by the earlier of two clocks, this process's and the ledger's, which has dated the events.
+//! by the earliest of three clocks: this process's, the ledger's, which has dated the events, and that of
+//! another store.
 
 use crate::{Publisher, PublisherError};
 
@@ -20,7 +21,7 @@ pub(crate) async fn run(publisher: &Publisher) {
 
 async fn remove(publisher: &Publisher) -> Result<(), PublisherError> {
     let Ok(before) = publisher
-        .earlier_time()
+        .earliest_time()
         .await?
         .checked_sub(publisher.settings.keep)
     else {

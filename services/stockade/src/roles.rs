@@ -7,7 +7,7 @@ use events::TargetPolicy;
 use ledger::{Ledger, PoolSettings};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use order::{BuyerKey, Credentials, Engine, EngineSettings, Limits, PaymentKey, PaymentKeys};
-use publisher::PublisherSettings;
+use publisher::{PublisherSettings, StoreClock};
 use reconciler::{LockLog, ReconcilerSettings};
 use recorder::RecorderSettings;
 use stock::{RedisSettings, Stock, StockSettings};
@@ -297,6 +297,11 @@ impl Running {
     }
 
     fn start_publisher(&mut self, settings: &Settings) {
+        let stock = Arc::clone(&self.engine.stock);
+        let redis_clock = StoreClock::new(move || {
+            let stock = Arc::clone(&stock);
+            async move { stock.time().await }
+        });
         let publisher = PublisherSettings {
             targets: targets(settings),
             authority: http::authority(settings.tls.as_ref()),
@@ -305,6 +310,7 @@ impl Running {
             lease: settings.publisher_lease,
             keep: settings.events_keep,
             sinks: settings.event_sinks.clone(),
+            store_clock: Some(redis_clock),
             ..PublisherSettings::default()
         };
         let ledger = Arc::clone(&self.engine.ledger);

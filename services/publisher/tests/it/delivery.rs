@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use events::TargetPolicy;
 use jiff::{SignedDuration, Timestamp};
 use ledger::{EventCursor, Events};
-use publisher::PublisherSettings;
+use publisher::{PublisherSettings, StoreClock};
 use testkit::{eventually, eventually_some, on_both_databases};
 
 use crate::{
@@ -306,8 +306,8 @@ async fn a_receiver_without_tls_gets_nothing_at_an_https_url(env: Arc<TestEnv>) 
 }
 
 /// Publishers whose clocks are wrong: by the first one all is ten minutes too old, and by the second one
-/// nothing is.
-fn wrong_clocks() -> [PublisherSettings; 2] {
+/// nothing is. By the third one all is too old, and Redis's clock says that it is not.
+fn wrong_clocks() -> [PublisherSettings; 3] {
     let ahead = PublisherSettings {
         keep: Duration::from_secs(600),
         give_up_after: Duration::from_secs(600),
@@ -320,7 +320,16 @@ fn wrong_clocks() -> [PublisherSettings; 2] {
         clock: || Timestamp::now() - SignedDuration::from_secs(10),
         ..ahead.clone()
     };
-    [ahead, behind]
+    let another = PublisherSettings {
+        keep: Duration::ZERO,
+        clock: Timestamp::now,
+        store_clock: Some(StoreClock::new(|| {
+            let late = Timestamp::now() - SignedDuration::from_mins(15);
+            std::future::ready(Ok::<_, std::io::Error>(late))
+        })),
+        ..ahead.clone()
+    };
+    [ahead, behind, another]
 }
 
 async fn a_publisher_with_a_wrong_clock_removes_no_event(env: Arc<TestEnv>) {

@@ -27,7 +27,7 @@ async fn hold(sale: &Arc<Sale>, buyers: std::ops::Range<usize>) {
 
 /// An item whose opening is recorded, and an outbox that nothing records from then on.
 async fn with_backlog(env: &Arc<TestEnv>) -> Arc<Sale> {
-    let sale = env.create(2 * BACKLOG as u64, 1).await;
+    let sale = env.sell(2 * BACKLOG as u64, 1).await;
     recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments())
         .await
         .unwrap();

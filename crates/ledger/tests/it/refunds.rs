@@ -28,7 +28,7 @@ on_both_databases!(crate::env::run:
     a_row_that_has_left_the_list_cannot_be_noted,
     a_return_that_comes_before_all_else_is_remembered,
     a_payment_whose_id_is_a_number_hides_no_row,
-    a_payment_that_paid_a_purged_order_is_not_due,
+    a_payment_that_paid_a_dropped_order_is_not_due,
 );
 
 fn at(second: i64) -> Timestamp {
@@ -568,7 +568,7 @@ async fn a_payment_whose_id_is_a_number_hides_no_row(env: &TestEnv) {
 }
 
 /// A release before this one has deleted orders, and has not marked their payments.
-async fn a_payment_that_paid_a_purged_order_is_not_due(env: &TestEnv) {
+async fn a_payment_that_paid_a_dropped_order_is_not_due(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = held(env, &*ledger, 2).await;
     unmatched(&*ledger, &item, 0, "pi_1").await;
@@ -581,10 +581,10 @@ async fn a_payment_that_paid_a_purged_order_is_not_due(env: &TestEnv) {
     assert_eq!(rows.len(), 2, "what the migration mends");
     let mended = match env.backend {
         Backend::Sqlite => include_str!(
-            "../../../../migrations/sqlite/20261126003001_settle_payments_of_purged_orders.sql"
+            "../../../../migrations/sqlite/20261126003001_settle_payments_of_dropped_orders.sql"
         ),
         Backend::Postgres => include_str!(
-            "../../../../migrations/postgres/20261126003001_settle_payments_of_purged_orders.sql"
+            "../../../../migrations/postgres/20261126003001_settle_payments_of_dropped_orders.sql"
         ),
     };
     env.sql(mended).await.unwrap();

@@ -1,4 +1,4 @@
--- A purge by a release before `is_settled` has deleted orders and carts, and has not marked the payments
+-- A drop by a release before `is_settled` has deleted orders and carts, and has not marked the payments
 -- that had paid them. Such a payment may have been reported with another amount first, and that entry is
 -- listed as money that is due. An order that was held or had expired then has accepted its payment since:
 -- the payment is bound to it. An entry of an order that could not accept it any more stays listed.

@@ -35,6 +35,16 @@ pub trait Refunds: Send + Sync + 'static {
         actor: &Arc<str>,
     ) -> Result<Option<Order>, LedgerError>;
 
+    /// The same for an order that is `refund_due`, of the list of money that is due.
+    async fn note_order_done(
+        &self,
+        order: &Order,
+        actor: &Arc<str>,
+    ) -> Result<Option<Order>, LedgerError>;
+
+    /// Whether [`note_order_done`](Self::note_order_done) has moved the order, so that this call repeats it.
+    async fn is_order_done(&self, order: &Order) -> Result<bool, LedgerError>;
+
     /// Whether the money of the payment was returned, so that it can pay nothing.
     async fn is_returned(&self, payment: &PaymentId) -> Result<bool, LedgerError>;
 }

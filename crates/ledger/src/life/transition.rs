@@ -273,7 +273,7 @@ fn refund_due_entry(step: &Transition) -> NewJournalEntry {
 }
 
 /// A journal entry for what an admin has done to the order. `None`: no admin has.
-fn act_entry(step: &Transition, actors: &Actors) -> Option<NewJournalEntry> {
+pub(crate) fn act_entry(step: &Transition, actors: &Actors) -> Option<NewJournalEntry> {
     let actor = actors.get(&step.order.id)?;
     let order = stepped_to(step);
     let mut before = json!({ "order": order.id, "state": step.order.state });

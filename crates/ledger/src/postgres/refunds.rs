@@ -38,6 +38,24 @@ impl Refunds for PostgresLedger {
         refunds::return_order(self.pool.begin().await?, order, actor).await
     }
 
+    async fn note_order_done(
+        &self,
+        order: &Order,
+        actor: &Arc<str>,
+    ) -> Result<Option<Order>, LedgerError> {
+        refunds::note_order_done(self.pool.begin().await?, order, actor).await
+    }
+
+    async fn is_order_done(&self, order: &Order) -> Result<bool, LedgerError> {
+        let noted = sqlx::query_scalar::<_, bool>(
+            "SELECT EXISTS (SELECT FROM journal WHERE item = $1 AND once = $2)",
+        );
+        let noted = noted
+            .bind(order.item.as_str())
+            .bind(refunds::order_done_name(order.id));
+        Ok(noted.fetch_one(&self.pool).await?)
+    }
+
     async fn is_returned(&self, payment: &PaymentId) -> Result<bool, LedgerError> {
         let returned = sqlx::query_scalar::<_, bool>(
             "SELECT EXISTS (SELECT FROM payments WHERE id = $1 AND returned_at IS NOT NULL)",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use domain::{Order, OrderState, PaymentId};
+use domain::{Order, OrderId, OrderState, PaymentId};
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -145,8 +145,18 @@ async fn settle_failed(
     entry: &NewJournalEntry,
 ) -> Result<Settled, LedgerError> {
     let refund = entry.after["refund"].as_str().unwrap_or_default();
-    let due = row.and_then(|row| row.due);
-    if due.is_none_or(|due| due.refund != refund) {
+    let Some(row) = row else {
+        return Ok(Settled::No);
+    };
+    if row.due.is_none_or(|due| due.refund != refund) {
+        return Ok(Settled::No);
+    }
+    // While the payment pays for something, the entry is not listed.
+    if let Some(payer) = row.payer
+        && let Some(payer) = transaction.payer(payer, payment).await?
+        && payer.is_paid
+        && payer.state != OrderState::Refunded
+    {
         return Ok(Settled::No);
     }
     settle_failures(transaction, payment).await?;
@@ -177,16 +187,34 @@ pub(crate) async fn return_order(
     order: &Order,
     actor: &Arc<str>,
 ) -> Result<Option<Order>, LedgerError> {
-    let returned = apply_return_order(&mut transaction, order, actor).await;
+    let returned = apply_return_order(&mut transaction, order, actor, false).await;
     end_as(transaction, returned).await
+}
+
+/// The same for an order of the list, which is `refund_due`. The entry has a name that tells a repeat.
+pub(crate) async fn note_order_done(
+    mut transaction: impl Statements + transition::Statements,
+    order: &Order,
+    actor: &Arc<str>,
+) -> Result<Option<Order>, LedgerError> {
+    let returned = apply_return_order(&mut transaction, order, actor, true).await;
+    end_as(transaction, returned).await
+}
+
+/// The name of the journal entry of an order of the list whose money an admin has returned.
+pub(crate) fn order_done_name(order: OrderId) -> String {
+    format!("{PAYMENT_REFUNDED} order {order}")
 }
 
 async fn apply_return_order(
     transaction: &mut (impl Statements + transition::Statements),
     order: &Order,
     actor: &Arc<str>,
+    is_row: bool,
 ) -> Result<Outcome<Option<Order>>, LedgerError> {
-    if order.cart.is_some() || !order.state.may_become(OrderState::Refunded) {
+    let is_listed = order.state == OrderState::RefundDue;
+    let may_return = order.cart.is_none() && order.state.may_become(OrderState::Refunded);
+    if !may_return || is_row && !is_listed {
         return Ok(Outcome::Unchanged(None));
     }
     if let Some(payment) = &order.payment {
@@ -198,11 +226,17 @@ async fn apply_return_order(
         to: OrderState::Refunded,
         payment: None,
     };
-    let mut moved = transition::make(transaction, vec![&step], &actors, Vec::new()).await?;
-    Ok(match moved.remove(&order.id) {
-        Some(refunded) => Outcome::Done(Some(refunded)),
-        None => Outcome::Unchanged(None),
-    })
+    let none = Actors::default();
+    let noted = if is_row { &none } else { &actors };
+    let mut moved = transition::make(transaction, vec![&step], noted, Vec::new()).await?;
+    let Some(refunded) = moved.remove(&order.id) else {
+        return Ok(Outcome::Unchanged(None));
+    };
+    if is_row && let Some(entry) = transition::act_entry(&step, &actors) {
+        let once = order_done_name(order.id);
+        transaction.note_once(&entry, &once).await?;
+    }
+    Ok(Outcome::Done(Some(refunded)))
 }
 
 /// Notes that an admin returns the money of what the payment has paid, and of the refunds of it that are

@@ -39,6 +39,24 @@ impl Refunds for SqliteLedger {
         refunds::return_order(self.write().await?, order, actor).await
     }
 
+    async fn note_order_done(
+        &self,
+        order: &Order,
+        actor: &Arc<str>,
+    ) -> Result<Option<Order>, LedgerError> {
+        refunds::note_order_done(self.write().await?, order, actor).await
+    }
+
+    async fn is_order_done(&self, order: &Order) -> Result<bool, LedgerError> {
+        let noted = sqlx::query_scalar::<_, bool>(
+            "SELECT EXISTS (SELECT 1 FROM journal WHERE item = ? AND once = ?)",
+        );
+        let noted = noted
+            .bind(order.item.as_str())
+            .bind(refunds::order_done_name(order.id));
+        Ok(noted.fetch_one(&self.readers).await?)
+    }
+
     async fn is_returned(&self, payment: &PaymentId) -> Result<bool, LedgerError> {
         let returned = sqlx::query_scalar::<_, bool>(
             "SELECT EXISTS (SELECT 1 FROM payments WHERE id = ? AND returned_at IS NOT NULL)",

@@ -46,10 +46,28 @@ pub enum MoneyReturned {
     Unknown,
 }
 
+/// What an admin has returned the money of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Returned {
+    /// An order that was paid.
+    Order,
+    /// An order of the list of money that is due.
+    Row,
+}
+
+impl Returned {
+    fn applies(self, order: &Order) -> bool {
+        match self {
+            Self::Order => is_paid_for(order),
+            Self::Row => order.state == OrderState::RefundDue,
+        }
+    }
+}
+
 impl Engine {
     /// Records that `admin` has returned the money, and releases the units of the order if it has any.
     pub async fn refund(&self, id: OrderId, admin: &Arc<str>) -> Result<Ended, EngineError> {
-        self.with_timeout(self.return_order(id, admin, is_paid_for))
+        self.with_timeout(self.return_order(id, admin, Returned::Order))
             .await
     }
 
@@ -60,7 +78,7 @@ impl Engine {
         &self,
         id: OrderId,
         admin: &Arc<str>,
-        applies: impl Fn(&Order) -> bool,
+        of: Returned,
     ) -> Result<Ended, EngineError> {
         let mut rounds = self.rounds();
         while let Some(until) = rounds.begin() {
@@ -70,13 +88,25 @@ impl Engine {
             if let Some(cart) = order.cart {
                 return Ok(Ended::InCart(cart));
             }
-            if order.state == OrderState::Refunded {
+            let is_done = match of {
+                Returned::Order => order.state == OrderState::Refunded,
+                // Not one that has left the list otherwise.
+                Returned::Row if order.state == OrderState::Refunded => {
+                    let done = self.ledger.is_order_done(&order).await;
+                    rounds.end(done.map_err(EngineError::from))?
+                }
+                Returned::Row => false,
+            };
+            if is_done {
                 return Ok(Ended::Order(order));
             }
-            if !applies(&order) {
+            if !of.applies(&order) {
                 return Ok(Ended::Refused(order.state));
             }
-            let returned = self.ledger.return_order(&order, admin).await;
+            let returned = match of {
+                Returned::Order => self.ledger.return_order(&order, admin).await,
+                Returned::Row => self.ledger.note_order_done(&order, admin).await,
+            };
             let returned = rounds.end(returned.map_err(EngineError::of_change))?;
             if let Some(returned) = returned {
                 self.stepped(&order, OrderState::Refunded).await;
@@ -132,8 +162,7 @@ impl Engine {
         id: OrderId,
         admin: &Arc<str>,
     ) -> Result<Ended, EngineError> {
-        let is_due = |order: &Order| order.state == OrderState::RefundDue;
-        self.with_timeout(self.return_order(id, admin, is_due))
+        self.with_timeout(self.return_order(id, admin, Returned::Row))
             .await
     }
 

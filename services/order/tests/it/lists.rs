@@ -194,6 +194,8 @@ async fn money_that_must_be_returned_is_listed_until_it_was_returned() {
             let answer = done(&late).await;
             assert_eq!((answer.status, &answer.body["state"]), (200, &json!("refunded")));
         }
+        let refunds = env.journal(&item, "refund").await;
+        assert_eq!(refunds.len(), 1, "{refunds:?}");
         assert_eq!(all(admin, "/v1/refunds-due", 10).await, rows[1..]);
         for _ in 0..2 {
             let answer = done(rows[1]["id"].as_str().unwrap()).await;
@@ -204,6 +206,9 @@ async fn money_that_must_be_returned_is_listed_until_it_was_returned() {
         assert_eq!((noted.len(), &noted[0]["after"]["payment"]), (1, &json!("pay-3")));
         env.pay(&paid, "pay-3").await.is(409, "payment_returned");
         assert_eq!(all(admin, "/v1/refunds-due", 10).await, rows[2..], "reported again");
+        // Its money is returned, and not because of a row of the list.
+        env.refund(&paid).await.is_now("refunded");
+        done(&paid).await.is(404, "refund_not_found");
     })
     .await;
 }

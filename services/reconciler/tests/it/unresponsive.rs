@@ -781,6 +781,18 @@ impl Refunds for UnresponsiveLedger {
         self.ledger.return_order(order, actor).await
     }
 
+    async fn note_order_done(
+        &self,
+        order: &Order,
+        actor: &Arc<str>,
+    ) -> Result<Option<Order>, LedgerError> {
+        self.ledger.note_order_done(order, actor).await
+    }
+
+    async fn is_order_done(&self, order: &Order) -> Result<bool, LedgerError> {
+        self.ledger.is_order_done(order).await
+    }
+
     async fn note_refund_done(&self, entry: u64, actor: &str) -> Result<bool, LedgerError> {
         self.ledger.note_refund_done(entry, actor).await
     }

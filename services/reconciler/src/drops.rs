@@ -132,12 +132,21 @@ async fn drop_all(
     request_old(reconciler).await?;
     let items = reconciler.ledger.items_to_drop().await?;
     waiting.retain(|id, until| items.contains(id) && *until > Instant::now());
+    let mut failed = None;
     for id in items {
-        if !waiting.contains_key(&id) && !drop_item(reconciler, &id).await? {
-            waiting.insert(id, Instant::now() + WAIT_INTERVAL);
+        if waiting.contains_key(&id) || reconciler.stop.is_cancelled() {
+            continue;
+        }
+        // An item whose drop fails does not hinder the others.
+        match drop_item(reconciler, &id).await {
+            Ok(true) => {}
+            Ok(false) => {
+                waiting.insert(id, Instant::now() + WAIT_INTERVAL);
+            }
+            Err(error) => failed = Some(error),
         }
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 /// Asks for the drop of items that were archived long enough ago, if the setting says so.

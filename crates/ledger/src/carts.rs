@@ -102,6 +102,9 @@ pub(crate) trait Statements: transition::Statements {
     /// The recorded orders of the cart's lines.
     async fn lines_of(&mut self, id: CartId) -> Result<Vec<Order>, LedgerError>;
 
+    /// Number of the cart's lines whose orders went with a drop of their item.
+    async fn dropped_lines(&mut self, id: CartId) -> Result<usize, LedgerError>;
+
     /// Writes state, end, payment, refusal and version of the cart, and when a reconciler has to look
     /// at it again.
     async fn write_cart(
@@ -145,8 +148,13 @@ async fn apply(
     if step.to == CartState::Held && !all_are(&step.cart, &lines, OrderState::Held) {
         return Ok(Outcome::Unchanged(None));
     }
+    let dropped = if lines.len() < step.cart.lines.len() {
+        transaction.dropped_lines(id).await?
+    } else {
+        0
+    };
     let after = stepped(step, version, &lines);
-    let moves = moves(step, &lines)?;
+    let moves = moves(step, &lines, dropped)?;
     let events = match step.cart.state == step.to {
         true => None,
         false => events::of_cart(&after)?,
@@ -192,13 +200,15 @@ fn all_are(cart: &Cart, lines: &[Order], state: OrderState) -> bool {
     lines.len() == cart.lines.len() && lines.iter().all(|line| line.state == state)
 }
 
-/// The transitions of the lines, sorted by id.
-fn moves(step: &CartStep, lines: &[Order]) -> Result<Vec<Transition>, LedgerError> {
+/// The transitions of the lines, sorted by id. `dropped`: lines that do not exist any more, because a sale
+/// of one of the cart's items was dropped. The others move without them.
+fn moves(step: &CartStep, lines: &[Order], dropped: usize) -> Result<Vec<Transition>, LedgerError> {
     let (from, to) = match (step.cart.state.lines(), step.to.lines()) {
         // It is held when its lines are.
         (None, Some(_)) => return Ok(Vec::new()),
         (Some(from), Some(to)) => {
-            if !all_are(&step.cart, lines, from) {
+            let is_whole = lines.len() + dropped == step.cart.lines.len();
+            if !is_whole || lines.iter().any(|line| line.state != from) {
                 return Err(LedgerError::BrokenCart(step.cart.id));
             }
             (from, to)

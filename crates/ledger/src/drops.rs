@@ -48,7 +48,8 @@ pub enum SaleTable {
     Orders,
     /// The transfers between the segments.
     Transfers,
-    /// The journal, except the entries of payments and those of the end of the item.
+    /// The journal, except the entries of money, those of the end of the item, and those of admins about
+    /// more than the hold of an order.
     Journal,
     /// The events that every webhook and every sink has, and that are no longer new.
     Events,

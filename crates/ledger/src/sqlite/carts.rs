@@ -205,6 +205,15 @@ impl Statements for Transaction {
         rows.into_iter().map(Order::try_from).collect()
     }
 
+    async fn dropped_lines(&mut self, id: CartId) -> Result<usize, LedgerError> {
+        let dropped = sqlx::query_scalar::<_, i64>(
+            "SELECT count(*) FROM cart_lines AS line JOIN items ON items.id = line.item WHERE line.cart = ? AND items.drop_by IS NOT NULL \
+             AND NOT EXISTS (SELECT 1 FROM orders WHERE orders.id = line.order_id)",
+        );
+        let dropped = dropped.bind(id.as_uuid()).fetch_one(&mut **self).await?;
+        unsigned("cart_lines", dropped)
+    }
+
     async fn write_cart(
         &mut self,
         cart: &Cart,

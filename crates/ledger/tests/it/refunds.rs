@@ -1,10 +1,10 @@
 //! What became of the money of payments: reports in any order, and any number of times.
 
-use domain::{Item, Order, OrderState, PaymentId};
+use domain::{Cart, CartId, CartLine, CartState, Item, Order, OrderState, PaymentId};
 use jiff::Timestamp;
 use ledger::{
-    Ledger, NewJournalEntry, NotedRefund, PaymentReturn, RefundReport, RefundState,
-    ReturnedPayment, Transition,
+    CartStep, CreatedCart, DroppedRows, Ledger, LedgerError, NewJournalEntry, NotedRefund,
+    PaymentReturn, RefundReport, RefundState, ReturnedPayment, SaleTable, Transition,
 };
 use serde_json::json;
 use testkit::{Backend, on_both_databases};
@@ -29,6 +29,10 @@ on_both_databases!(crate::env::run:
     a_return_that_comes_before_all_else_is_remembered,
     a_payment_whose_id_is_a_number_hides_no_row,
     a_payment_that_paid_a_dropped_order_is_not_due,
+    a_cart_keeps_its_refunds_until_the_last_of_its_orders_is_dropped,
+    a_cart_is_refunded_although_one_of_its_orders_was_dropped,
+    a_cart_that_lacks_an_order_without_a_drop_is_left_alone,
+    a_row_of_an_order_is_noted_once_and_not_after_another_end,
 );
 
 fn at(second: i64) -> Timestamp {
@@ -205,8 +209,17 @@ async fn a_failed_refund_is_due_once_its_order_is_not_paid_for_any_more(env: &Te
     ledger.note_refund(&fails).await.unwrap();
     assert_eq!(due(&*ledger).await, [], "the order has its units");
     assert_eq!(ledger.failed_refunds_by_item().await.unwrap(), []);
+    // Its entry is no row of the list yet, so that it cannot be noted.
+    let journal = ledger.journal(&item.id, 9).await.unwrap();
+    let entry = journal
+        .iter()
+        .find(|entry| entry.entry.action == "refund_failed")
+        .unwrap();
+    assert!(!ledger.note_refund_done(entry.id, "eve").await.unwrap());
     step(&*ledger, order_id(&item, 0), OrderState::Refunded).await;
     assert_eq!(due(&*ledger).await, [failed("pi_1", "re_1", 5)]);
+    assert!(ledger.note_refund_done(entry.id, "eve").await.unwrap());
+    assert_eq!(due(&*ledger).await, []);
 }
 
 async fn a_payment_that_nothing_took_leaves_the_list_by_its_id_alone(env: &TestEnv) {
@@ -591,4 +604,183 @@ async fn a_payment_that_paid_a_dropped_order_is_not_due(env: &TestEnv) {
     assert_eq!(due(&*ledger).await, [("pi_2".into(), None, None)]);
     assert!(!ledger.note_refund_done(rows[0].id, "eve").await.unwrap());
     assert!(ledger.note_refund_done(rows[1].id, "eve").await.unwrap());
+}
+
+/// A paid cart of these held orders. Its payment is that of each of its lines.
+async fn paid_cart(ledger: &dyn Ledger, items: &[&Item], of: &str) -> Cart {
+    let lines = items.iter().map(|item| {
+        let order = order(item, 0, 1);
+        CartLine {
+            order: order.id,
+            item: item.id.clone(),
+            quantity: order.quantity,
+        }
+    });
+    let until = Timestamp::from_second(4_000_000_000).unwrap();
+    let cart = Cart {
+        id: CartId::from(Uuid::from_u128(7)),
+        buyer: order(items[0], 0, 1).buyer,
+        state: CartState::Placing,
+        lines: lines.collect(),
+        amount: 10,
+        currency: "EUR".into(),
+        deadline: until,
+        expires_at: until,
+        payment: None,
+        refusal: None,
+        version: 1,
+    };
+    let CreatedCart::New(cart) = ledger.create_cart(&cart).await.unwrap() else {
+        panic!("it is new");
+    };
+    let held = CartStep::to(&cart, CartState::Held);
+    let held = ledger.step_cart(&held).await.unwrap().unwrap().cart;
+    let paid = CartStep {
+        payment: Some(payment(of)),
+        ..CartStep::to(&held, CartState::Confirmed)
+    };
+    ledger.step_cart(&paid).await.unwrap().unwrap().cart
+}
+
+/// Drops the orders of an item that is archived by hand.
+async fn drop_orders(env: &TestEnv, ledger: &dyn Ledger, item: &Item) -> DroppedRows {
+    let time = match env.backend {
+        Backend::Sqlite => "1",
+        Backend::Postgres => "now()",
+    };
+    let archive = format!(
+        "UPDATE items SET state = 'closed', archived_at = {time} WHERE id = '{}'",
+        item.id
+    );
+    env.sql(&archive).await.unwrap();
+    let asked = ledger.request_drop(&item.id, Timestamp::MAX, "eve");
+    asked.await.unwrap();
+    let page = ledger.export_page(&item.id, SaleTable::Orders, None, 9);
+    let rows = page.await.unwrap().rows;
+    let dropped = ledger.drop_rows(&item.id, SaleTable::Orders, &rows);
+    dropped.await.unwrap().unwrap()
+}
+
+/// The report of a refund that has failed is delivered again after one of the cart's items was dropped:
+/// its money was returned long ago.
+async fn a_cart_keeps_its_refunds_until_the_last_of_its_orders_is_dropped(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let vase = held(env, &*ledger, 1).await;
+    let lamp = env.create_unlimited(&*ledger, "lamp", 100, 1).await;
+    happen(&*ledger, &segment(&lamp, 0), [take([order(&lamp, 0, 1)])])
+        .await
+        .unwrap();
+    let paid = paid_cart(&*ledger, &[&vase, &lamp], "pi_1").await;
+    ledger.note_return(&returned("pi_1", 10)).await.unwrap();
+    let refunded = CartStep::to(&paid, CartState::Refunded);
+    ledger.step_cart(&refunded).await.unwrap().unwrap();
+    let fails = refund("re_1", "pi_1", RefundState::Failed, 10, [10, 20]);
+    ledger.note_refund(&fails).await.unwrap();
+    assert_eq!(due(&*ledger).await, [failed("pi_1", "re_1", 10)]);
+    let row = ledger.list_payments_due(None, 1).await.unwrap().rows[0].id;
+    assert!(ledger.note_refund_done(row, "eve").await.unwrap());
+
+    let one = DroppedRows {
+        deleted: 1,
+        changed: 0,
+    };
+    assert_eq!(drop_orders(env, &*ledger, &vase).await, one);
+    let again = ledger.note_refund(&fails).await.unwrap();
+    assert!(
+        matches!(again, NotedRefund::Of { is_due: false, .. }),
+        "{again:?}"
+    );
+    assert_eq!(due(&*ledger).await, []);
+    assert_eq!(drop_orders(env, &*ledger, &lamp).await, one);
+    assert_eq!(ledger.cart(paid.id).await.unwrap(), None);
+    let late = ledger.note_refund(&fails).await.unwrap();
+    assert_eq!(late, NotedRefund::Unknown);
+}
+
+async fn a_cart_is_refunded_although_one_of_its_orders_was_dropped(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let vase = held(env, &*ledger, 1).await;
+    let lamp = env.create_unlimited(&*ledger, "lamp", 100, 1).await;
+    happen(&*ledger, &segment(&lamp, 0), [take([order(&lamp, 0, 1)])])
+        .await
+        .unwrap();
+    let paid = paid_cart(&*ledger, &[&vase, &lamp], "pi_1").await;
+    let dropped = drop_orders(env, &*ledger, &vase).await;
+    assert_eq!((dropped.deleted, dropped.changed), (1, 0));
+    let refunded = CartStep {
+        returns_money: true,
+        ..CartStep::to(&paid, CartState::Refunded)
+    };
+    let refunded = ledger.step_cart(&refunded).await.unwrap().unwrap().cart;
+    assert_eq!(refunded.state, CartState::Refunded);
+    let line = ledger.order(order_id(&lamp, 0)).await.unwrap().unwrap();
+    assert_eq!(line.state, OrderState::Refunded);
+    assert!(ledger.is_returned(&payment("pi_1")).await.unwrap());
+    // The unit was sold, and no order tells so any more.
+    env.sql("UPDATE segments SET confirmed = 0, available = available + 1 WHERE item = 'vase'")
+        .await
+        .unwrap();
+}
+
+async fn a_cart_that_lacks_an_order_without_a_drop_is_left_alone(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let vase = held(env, &*ledger, 1).await;
+    let lamp = env.create_unlimited(&*ledger, "lamp", 100, 1).await;
+    happen(&*ledger, &segment(&lamp, 0), [take([order(&lamp, 0, 1)])])
+        .await
+        .unwrap();
+    let paid = paid_cart(&*ledger, &[&vase, &lamp], "pi_1").await;
+    env.sql("DELETE FROM orders WHERE item = 'vase'")
+        .await
+        .unwrap();
+    let refunded = CartStep::to(&paid, CartState::Refunded);
+    let refused = ledger.step_cart(&refunded).await;
+    assert!(
+        matches!(refused, Err(LedgerError::BrokenCart(id)) if id == paid.id),
+        "{refused:?}"
+    );
+    let line = ledger.order(order_id(&lamp, 0)).await.unwrap().unwrap();
+    assert_eq!(line.state, OrderState::Confirmed);
+    env.sql("UPDATE segments SET confirmed = 0, available = available + 1 WHERE item = 'vase'")
+        .await
+        .unwrap();
+}
+
+async fn a_row_of_an_order_is_noted_once_and_not_after_another_end(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = held(env, &*ledger, 3).await;
+    let eve = "eve".into();
+    // It is paid, and no row of the list.
+    let paid = pay(&*ledger, &item, 0, "pi_1").await.unwrap();
+    assert_eq!(ledger.note_order_done(&paid, &eve).await.unwrap(), None);
+    assert!(!ledger.is_returned(&payment("pi_1")).await.unwrap());
+    let mut listed = Vec::new();
+    for (n, of) in [(1, "pi_2"), (2, "pi_3")] {
+        step(&*ledger, order_id(&item, n), OrderState::Expired).await;
+        let due = [Transition {
+            order: ledger.order(order_id(&item, n)).await.unwrap().unwrap(),
+            to: OrderState::RefundDue,
+            payment: Some(payment(of)),
+        }];
+        let due = ledger.transition(&due).await.unwrap().remove(0);
+        listed.push(due.unwrap());
+    }
+    let [done, other] = [&listed[0], &listed[1]];
+    let noted = ledger.note_order_done(done, &eve).await.unwrap().unwrap();
+    assert_eq!(noted.state, OrderState::Refunded);
+    assert!(ledger.is_returned(&payment("pi_2")).await.unwrap());
+    assert_eq!(ledger.note_order_done(&noted, &eve).await.unwrap(), None);
+    assert!(ledger.is_order_done(&noted).await.unwrap());
+    let journal = ledger.journal(&item.id, 99).await.unwrap();
+    let named: Vec<_> = journal
+        .iter()
+        .filter(|entry| entry.entry.action == "refund")
+        .map(|entry| (&*entry.entry.actor, entry.entry.before["order"].clone()))
+        .collect();
+    assert_eq!(named, [("eve", json!(done.id))]);
+    // The other one was returned without its row.
+    ledger.return_order(other, &eve).await.unwrap().unwrap();
+    let other = ledger.order(other.id).await.unwrap().unwrap();
+    assert_eq!(other.state, OrderState::Refunded);
+    assert!(!ledger.is_order_done(&other).await.unwrap());
 }

@@ -110,6 +110,10 @@ async fn after_the_commands_of_the_page_the_ledger_has_neither_name_nor_orders_o
     let account = erased["actor"].as_str().unwrap();
     assert!(account.starts_with("cli:"), "{erased}");
     let after = of_item().await;
+    for action in ["create", "state"] {
+        assert_eq!(actor_of(&after, action), "admin", "{action} stays");
+    }
+    assert!(after.iter().all(|entry| entry["action"] != "cancel"));
     for action in ["archive", "drop_request", "drop_export", "drop"] {
         assert_eq!(actor_of(&after, action), account, "{action}");
     }

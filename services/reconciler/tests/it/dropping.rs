@@ -26,7 +26,7 @@ on_both_databases!(crate::env::run:
     a_drop_that_was_interrupted_is_continued,
     a_row_that_has_changed_since_its_export_stays_for_the_next_one,
     a_drop_without_its_export_deletes_nothing,
-    the_journal_keeps_payments_and_the_end_of_the_item,
+    the_journal_keeps_payments_the_end_of_the_item_and_the_names_of_admins,
     events_go_when_they_are_old_and_every_webhook_has_them,
     money_that_is_owed_keeps_its_order,
     a_failed_refund_keeps_its_order,
@@ -304,19 +304,31 @@ async fn a_drop_without_its_export_deletes_nothing(env: &Arc<TestEnv>) {
     forget(env).await;
 }
 
-async fn the_journal_keeps_payments_and_the_end_of_the_item(env: &Arc<TestEnv>) {
+async fn the_journal_keeps_payments_the_end_of_the_item_and_the_names_of_admins(
+    env: &Arc<TestEnv>,
+) {
     env.record().await;
     let sale = archived(env).await;
     let (id, now) = (&sale.item.id, Timestamp::now());
-    let entry = |action: &str| NewJournalEntry {
+    let entry_by = |actor: &str, action: &str| NewJournalEntry {
         item: id.clone(),
-        actor: "admin".into(),
+        actor: actor.into(),
         action: action.into(),
         token: None,
         before: json!({ "text": "a \"quoted\"\nline" }),
         after: json!({ "payment": format!("pi-{id}"), "amount": 5 }),
     };
-    sale.ledger.note(&entry("repair")).await.unwrap();
+    let entry = |action: &str| entry_by("admin", action);
+    for kept in ["create", "limit,window", "refund"] {
+        sale.ledger.note(&entry(kept)).await.unwrap();
+    }
+    for (actor, gone) in [
+        ("reconciler", "repair"),
+        ("admin", "cancel"),
+        ("admin", "extend"),
+    ] {
+        sale.ledger.note(&entry_by(actor, gone)).await.unwrap();
+    }
     let unmatched = entry("unmatched_payment");
     let once = sale.ledger.note_once(&unmatched, "unmatched pi");
     assert!(once.await.unwrap());
@@ -330,15 +342,21 @@ async fn the_journal_keeps_payments_and_the_end_of_the_item(env: &Arc<TestEnv>) 
         .collect();
     let expected = [
         "archive",
+        "create",
         "drop",
         "drop_export",
         "drop_request",
+        "limit,window",
+        "refund",
+        "state",
         "unmatched_payment",
     ];
     assert_eq!(kept, BTreeSet::from(expected));
     let gone = exported(&files(folder.path()), "journal");
     let gone: Vec<_> = gone.iter().map(|row| row["action"].as_str()).collect();
-    assert!(gone.contains(&Some("repair")), "{gone:?}");
+    for action in ["repair", "cancel", "extend"] {
+        assert!(gone.contains(&Some(action)), "{gone:?}");
+    }
     // A repeated report of the payment still finds itself.
     let again = sale.ledger.note_once(&unmatched, "unmatched pi");
     assert!(!again.await.unwrap());

@@ -3,8 +3,9 @@
 use domain::{Cart, CartId, CartLine, CartState, Item, Order, OrderState, PaymentId};
 use jiff::Timestamp;
 use ledger::{
-    CartStep, CreatedCart, DroppedRows, Ledger, LedgerError, NewJournalEntry, NotedRefund,
-    PaymentReturn, RefundReport, RefundState, ReturnedPayment, SaleTable, Transition,
+    CartStep, CreatedCart, DropRequest, DroppedRows, ExportedRow, Ledger, LedgerError,
+    NewJournalEntry, NotedRefund, PaymentReturn, RefundReport, RefundState, ReturnedPayment,
+    SaleTable, Transition,
 };
 use serde_json::json;
 use testkit::{Backend, on_both_databases};
@@ -31,6 +32,7 @@ on_both_databases!(crate::env::run:
     a_payment_that_paid_a_dropped_order_is_not_due,
     a_cart_keeps_its_refunds_until_the_last_of_its_orders_is_dropped,
     a_cart_is_refunded_although_one_of_its_orders_was_dropped,
+    an_order_that_is_refunded_beside_its_drop_is_refunded_or_gone,
     a_cart_that_lacks_an_order_without_a_drop_is_left_alone,
     a_row_of_an_order_is_noted_once_and_not_after_another_end,
 );
@@ -642,8 +644,8 @@ async fn paid_cart(ledger: &dyn Ledger, items: &[&Item], of: &str) -> Cart {
     ledger.step_cart(&paid).await.unwrap().unwrap().cart
 }
 
-/// Drops the orders of an item that is archived by hand.
-async fn drop_orders(env: &TestEnv, ledger: &dyn Ledger, item: &Item) -> DroppedRows {
+/// Asks for the drop of an item that is archived by hand. Returns its orders that go.
+async fn to_drop(env: &TestEnv, ledger: &dyn Ledger, item: &Item) -> Vec<ExportedRow> {
     let time = match env.backend {
         Backend::Sqlite => "1",
         Backend::Postgres => "now()",
@@ -654,11 +656,48 @@ async fn drop_orders(env: &TestEnv, ledger: &dyn Ledger, item: &Item) -> Dropped
     );
     env.sql(&archive).await.unwrap();
     let asked = ledger.request_drop(&item.id, Timestamp::MAX, "eve");
-    asked.await.unwrap();
-    let page = ledger.export_page(&item.id, SaleTable::Orders, None, 9);
-    let rows = page.await.unwrap().rows;
+    assert_eq!(asked.await.unwrap(), DropRequest::Noted);
+    let page = ledger.export_page(&item.id, SaleTable::Orders, None, 99);
+    page.await.unwrap().rows
+}
+
+async fn drop_orders(env: &TestEnv, ledger: &dyn Ledger, item: &Item) -> DroppedRows {
+    let rows = to_drop(env, ledger, item).await;
     let dropped = ledger.drop_rows(&item.id, SaleTable::Orders, &rows);
     dropped.await.unwrap().unwrap()
+}
+
+/// Both lock the payment before the order, so that neither fails because of the other.
+async fn an_order_that_is_refunded_beside_its_drop_is_refunded_or_gone(env: &TestEnv) {
+    const ROUNDS: usize = 20;
+    let ledger = env.ledger().await;
+    let item = held(env, &*ledger, ROUNDS).await;
+    let mut paid = Vec::new();
+    for n in 0..ROUNDS {
+        let order = pay(&*ledger, &item, n, &format!("pi_{n}")).await;
+        paid.push(order.unwrap());
+    }
+    let rows = to_drop(env, &*ledger, &item).await;
+    assert_eq!(rows.len(), ROUNDS);
+    let eve = "eve".into();
+    for order in paid {
+        let key = order.id.as_uuid().as_u128();
+        let row = rows.iter().filter(|row| row.key == key).cloned();
+        let row: Vec<_> = row.collect();
+        let (dropped, returned) = tokio::join!(
+            ledger.drop_rows(&item.id, SaleTable::Orders, &row),
+            ledger.return_order(&order, &eve)
+        );
+        let (dropped, returned) = (dropped.unwrap().unwrap(), returned.unwrap());
+        assert_eq!(dropped.deleted == 1, returned.is_none(), "{dropped:?}");
+        let left = ledger.order(order.id).await.unwrap();
+        let state = left.map(|order| order.state);
+        assert_eq!(state, returned.map(|order| order.state));
+    }
+    // The units of the orders that are gone were sold, and no order tells so any more.
+    env.sql("UPDATE segments SET available = available + confirmed, confirmed = 0")
+        .await
+        .unwrap();
 }
 
 /// The report of a refund that has failed is delivered again after one of the cart's items was dropped:

@@ -8,7 +8,7 @@
 //!
 //! The ids of the orders and carts still follow from the name, without a key
 //! ([`domain::OrderId`], [`domain::CartId`]). A list of candidate names finds the right one by them,
-//! until a drop deletes the rows.
+//! until a drop deletes the rows. Those beside payments and refunds stay.
 
 use std::collections::BTreeMap;
 

@@ -7,7 +7,8 @@
 //!
 //! What a batch deletes it also counts, in the same transaction: a crash between two batches loses
 //! neither a row nor the figures. The payments stay: each says which order it has paid, and so pays no
-//! other one. The journal entries of payments stay too, and those that tell of the end of the item.
+//! other one. The journal entries of money stay too, those that tell of the end of the item, and those that
+//! name an admin, except about the holds of single orders.
 
 use std::{collections::HashMap, time::Duration};
 

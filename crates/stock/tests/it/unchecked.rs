@@ -95,7 +95,8 @@ async fn no_stranger_is_shed_while_a_home_is_unchecked(site: Arc<Site>) {
 async fn a_new_process_does_not_trust_an_unchecked_home(site: Arc<Site>) {
     let sale = sold_out_sale(&site).await;
     mark(&sale, 1, "another").await;
-    let refused = order(&sale, &sale.instance().await, 9).await;
+    let fresh = sale.instance().await;
+    let refused = order(&sale, &fresh, 9).await;
     assert!(
         may_be_lost(&refused, |outcome| *outcome == Outcome::Shed),
         "{refused:?}"

@@ -26,6 +26,8 @@ const SPAN: &str = "statements_are_counted";
 /// depends on time and on other tests, not on the work.
 const UPKEEP: &str = "connection_upkeep";
 const SQLX: &str = "sqlx::query";
+/// With it a connection to SQLite is set up, when a pool makes one more.
+const PRAGMA: &str = "PRAGMA";
 
 /// The statements of each open span.
 static SEEN: LazyLock<Mutex<HashMap<u64, Vec<String>>>> = LazyLock::new(Mutex::default);
@@ -78,6 +80,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Statements {
         let mut statement = FirstWord(String::new());
         event.record(&mut statement);
         if let Some(id) = counted_in(context.event_span(event))
+            && statement.0 != PRAGMA
             && let Some(statements) = seen().get_mut(&id.into_u64())
         {
             statements.push(statement.0);

@@ -7,6 +7,7 @@ use std::{
 };
 
 use domain::BuyerId;
+use ledger::PoolSettings;
 use lock::RedisLockBuilder;
 use order::{
     Admin, BuyerKey, Credentials, Engine, EngineSettings, Limits, PaymentKey, PaymentKeys,
@@ -75,6 +76,9 @@ pub struct Options {
     pub sold_out_cache_ttl: Duration,
     /// Short only where an order must time out.
     pub order_timeout: Duration,
+    /// The pool of the ledger as a service has it, for a test in which no connection can be had. Default:
+    /// a step waits for one as long as it takes on a busy machine.
+    pub pool: Option<PoolSettings>,
     /// How long an archived item keeps its orders at least.
     pub drop_retention: Duration,
     pub limits: Limits,
@@ -93,6 +97,7 @@ impl Default for Options {
             reconciler: None,
             sold_out_cache_ttl: Duration::from_millis(100),
             order_timeout: timeout(),
+            pool: None,
             drop_retention: EngineSettings::default().drop_retention,
             limits: patient(),
             admins: Vec::new(),
@@ -223,7 +228,12 @@ impl TestEnv {
     }
 
     async fn start_instance(&mut self, options: &Options) {
-        let ledger = self.database.ledger().await;
+        let ledger = match options.pool {
+            Some(pool) => ledger::connect_with(&self.database.url, pool)
+                .await
+                .unwrap(),
+            None => self.database.ledger().await,
+        };
         // A server that the test breaks must time out soon, and no other server may.
         let times = match options.redis_url {
             Some(_) => Duration::from_secs(1),

@@ -4,6 +4,7 @@
 use std::{pin::pin, time::Duration};
 
 use futures::future::join_all;
+use ledger::PoolSettings;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use testkit::{eventually, timeout};
@@ -263,7 +264,11 @@ async fn a_refusal_that_proves_unchanged_is_no_unknown_outcome() {
 #[tokio::test(flavor = "multi_thread")]
 async fn payments_that_meet_a_read_only_ledger_share_one_wait_and_one_answer() {
     const PAYMENTS: usize = 20;
-    open(on_postgres(Duration::from_secs(40)), async |env| {
+    let options = Options {
+        pool: Some(PoolSettings::new(8)),
+        ..on_postgres(Duration::from_secs(40))
+    };
+    open(options, async |env| {
         let item = env.create(json!({ "stock": 40, "segments": 1 })).await;
         let mut orders = Vec::new();
         for n in 0..PAYMENTS {

@@ -43,13 +43,14 @@ impl Moving {
         execute(&self.primary, sql).await;
     }
 
-    /// Opens all connections of the pool for steps.
+    /// Opens all connections of the pool for steps. A busy machine may need longer than an acquisition.
     async fn fill_pool(&self) {
         let ping = || self.ledger.ping();
-        let (a, b, c, d) = tokio::join!(ping(), ping(), ping(), ping());
-        for answer in [a, b, c, d] {
-            answer.unwrap();
-        }
+        eventually("all connections", async || {
+            let (a, b, c, d) = tokio::join!(ping(), ping(), ping(), ping());
+            [a, b, c, d].iter().all(Result::is_ok)
+        })
+        .await;
     }
 }
 

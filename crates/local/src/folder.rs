@@ -7,6 +7,8 @@
 
 use std::{
     fs::{self, File, TryLockError},
+    io,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -20,7 +22,7 @@ pub const LOCK_FILE: &str = "server.lock";
 pub struct LockedFolder {
     path: PathBuf,
     // Held only for its lock.
-    _lock: File,
+    lock: File,
 }
 
 impl LockedFolder {
@@ -34,7 +36,8 @@ impl LockedFolder {
         }
     }
 
-    /// Locks an existing folder. Returns `None` if another process has locked it.
+    /// Locks an existing folder. Returns `None` if another process has locked it, or has removed it
+    /// meanwhile.
     pub fn try_lock(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(LOCK_FILE);
         let file = File::options()
@@ -43,9 +46,10 @@ impl LockedFolder {
             .open(&path)
             .map_err(LocalError::folder(&path))?;
         match file.try_lock() {
+            Ok(()) if !is_at(&file, &path) => Ok(None),
             Ok(()) => Ok(Some(Self {
                 path: folder.to_owned(),
-                _lock: file,
+                lock: file,
             })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(source)) => Err(LocalError::Folder { path, source }),
@@ -56,6 +60,24 @@ impl LockedFolder {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+impl Drop for LockedFolder {
+    /// A process that is being started inherits the file until it executes its program. The lock must
+    /// not last until then.
+    fn drop(&mut self) {
+        let _ = self.lock.unlock();
+    }
+}
+
+/// Whether the open file is the one that the path leads to. The file could be locked, and removed with
+/// its folder, between the moment it was opened and the moment it was locked.
+fn is_at(file: &File, path: &Path) -> bool {
+    let same = || -> io::Result<bool> {
+        let (open, named) = (file.metadata()?, fs::metadata(path)?);
+        Ok((open.dev(), open.ino()) == (named.dev(), named.ino()))
+    };
+    same().unwrap_or(false)
 }
 
 #[cfg(test)]
@@ -72,5 +94,28 @@ mod tests {
         assert!(matches!(second, Err(LocalError::FolderInUse { .. })));
         drop(first);
         LockedFolder::open(&path).unwrap();
+    }
+
+    #[test]
+    fn a_lock_ends_with_its_handle_also_where_another_has_the_file() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = LockedFolder::open(parent.path()).unwrap();
+        // As a child does between its fork and its program.
+        let inherited = folder.lock.try_clone().unwrap();
+        drop(folder);
+        LockedFolder::open(parent.path()).unwrap();
+        drop(inherited);
+    }
+
+    #[test]
+    fn the_lock_of_a_removed_file_is_none() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join(LOCK_FILE);
+        let file = File::create(&path).unwrap();
+        assert!(is_at(&file, &path));
+        fs::remove_file(&path).unwrap();
+        assert!(!is_at(&file, &path));
+        File::create(&path).unwrap();
+        assert!(!is_at(&file, &path), "another file of its name");
     }
 }

@@ -343,7 +343,7 @@ pub(crate) fn checkpoint(
     ))
 }
 
-/// The columns of `items` that its workers need, and sums of its rows.
+/// The columns of `items` that its workers need, and its last change.
 pub(crate) struct LiveColumns {
     pub id: String,
     pub state: String,
@@ -351,14 +351,14 @@ pub(crate) struct LiveColumns {
     pub opens_ms: Option<i64>,
     pub closes_ms: Option<i64>,
     pub epoch: i64,
-    pub rows_version: i64,
-    pub has_open_work: bool,
+    pub change: i64,
+    pub is_live: bool,
     pub closed_ms: Option<i64>,
     pub archive_by: Option<String>,
     pub waves: String,
 }
 
-impl TryFrom<LiveColumns> for crate::LiveItem {
+impl TryFrom<LiveColumns> for crate::ChangedItem {
     type Error = LedgerError;
 
     fn try_from(row: LiveColumns) -> Result<Self, LedgerError> {
@@ -371,17 +371,20 @@ impl TryFrom<LiveColumns> for crate::LiveItem {
             window: window(row.opens_ms, row.closes_ms)?,
             epoch: unsigned("epoch", row.epoch)?,
         };
-        Ok(Self {
+        let item = crate::LiveItem {
             id: parsed("items.id", &row.id)?,
             config,
-            rows_version: unsigned("rows_version", row.rows_version)?,
-            has_open_work: row.has_open_work,
             closed_at: row
                 .closed_ms
                 .map(|ms| timestamp("closed_at", ms))
                 .transpose()?,
             archive_by: row.archive_by,
             next_wave: waves(&row.waves)?.into_iter().find(|wave| !wave.is_added),
+        };
+        Ok(Self {
+            item,
+            version: unsigned("item_changes.version", row.change)?,
+            is_live: row.is_live,
         })
     }
 }
@@ -921,8 +924,8 @@ from_row!(LiveColumns {
     opens_ms,
     closes_ms,
     epoch,
-    rows_version,
-    has_open_work,
+    change,
+    is_live,
     closed_ms,
     archive_by,
     waves

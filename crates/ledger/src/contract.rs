@@ -36,7 +36,7 @@ pub use {
     order_life::OrderLife,
     processes::Processes,
     reading::{ByOrders, ItemTotals, Reading},
-    recording::{Claim, LiveItem, Recorded, Recording, SegmentReplay, SegmentRow},
+    recording::{ChangedItem, Claim, LiveItem, Recorded, Recording, SegmentReplay, SegmentRow},
     refunds::Refunds,
     sinks::Sinks,
     stock_operations::{Created, StockOperations},

@@ -21,6 +21,7 @@ mod inspection;
 mod life;
 mod limits;
 mod listing;
+mod live;
 mod migrations;
 mod postgres;
 mod processes;
@@ -49,9 +50,9 @@ pub use connect::{
     PoolSettings, StatementLimits, connect, connect_again, connect_existing, connect_with,
 };
 pub use contract::{
-    Acts, Archives, Audits, ByOrders, Carts, Claim, Created, Drops, EventLog, ItemTotals, Ledger,
-    ListedItem, Listing, LiveItem, OrderLife, Page, Processes, Reading, Recorded, Recording,
-    Refunds, SegmentReplay, SegmentRow, Sinks, StockOperations, Webhooks,
+    Acts, Archives, Audits, ByOrders, Carts, ChangedItem, Claim, Created, Drops, EventLog,
+    ItemTotals, Ledger, ListedItem, Listing, LiveItem, OrderLife, Page, Processes, Reading,
+    Recorded, Recording, Refunds, SegmentReplay, SegmentRow, Sinks, StockOperations, Webhooks,
 };
 pub use drops::{
     DropEnd, DropRequest, DroppedRows, ExportPage, ExportedRow, GoodAudit, SaleTable,
@@ -62,6 +63,7 @@ pub use error::{LedgerError, NotWritable, ReadOnly, TimeLimit};
 pub use events::{Event, EventCursor, EventKind, Events, InvalidCursor};
 pub use inspection::{DatabaseConnections, DatabaseReplica, DatabaseReport};
 pub use life::{Actors, PendingReturn, Transition};
+pub use live::{ListChanges, LiveItems};
 pub use postgres::postgres_connections;
 pub use processes::{ProcessReport, ReportedLock, RequestCounts, SeenProcess};
 

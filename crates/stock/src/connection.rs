@@ -32,7 +32,7 @@ use reconnecting::Target;
 pub(crate) use replicated::Replicated;
 pub use sentinel::Following;
 pub use server::ServerMemory;
-pub(crate) use server::{field, memory, no_reply};
+pub(crate) use server::{field, histories, memory, no_reply};
 pub(crate) use shards::Shard;
 
 /// Carries one command to the server of a segment, and its reply back.

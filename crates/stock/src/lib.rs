@@ -53,6 +53,7 @@ mod settings;
 mod shared;
 mod snapshot;
 mod stock;
+mod woken;
 mod writable;
 
 pub use checkpoint::Resolution;
@@ -68,5 +69,6 @@ pub use script::{
     Adjusted, Inspection, InspectionEntries, OffHomeOrder, OldMemory, Opened, StateSet,
 };
 pub use settings::{RedisSettings, StockSettings};
-pub use stock::{Halted, Moved, Rehearsed, Restoration, Restoring, Stock, TransferMemory};
+pub use stock::{Halted, Moved, Rehearsed, Restoration, Restoring, Stock, TransferMemory, Wakeup};
+pub use woken::{Woken, WokenItems};
 pub use writable::{WriteCheck, check_writable};

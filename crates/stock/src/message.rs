@@ -26,14 +26,35 @@ const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// Messages that one subscription buffers for its reader.
 const BUFFER_MAX: usize = 4096;
 
-/// Payloads of one channel, as long as the receiver lives. Subscribes again, at the next of
-/// `nodes`, when a connection is lost or the node is not the master any more. An empty payload
-/// means that messages may have been missed.
+/// What a subscription tells its reader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// It has begun. Messages of before may have been missed.
+    Subscribed,
+    /// It has ended, and messages are missed until it has begun again.
+    Lost,
+    Payload(String),
+}
+
+impl Message {
+    /// The payload, for readers that need not know of a loss before it is over. It is empty if messages
+    /// may have been missed.
+    pub(crate) fn text(self) -> Option<String> {
+        match self {
+            Self::Subscribed => Some(String::new()),
+            Self::Lost => None,
+            Self::Payload(text) => Some(text),
+        }
+    }
+}
+
+/// Messages of one channel, as long as the receiver lives. Subscribes again, at the next of
+/// `nodes`, when a connection is lost or the node is not the master any more.
 pub(crate) fn subscribe(
     nodes: Nodes,
     channel: &'static str,
     stop: CancellationToken,
-) -> mpsc::Receiver<String> {
+) -> mpsc::Receiver<Message> {
     let (sender, receiver) = mpsc::channel(BUFFER_MAX);
     tokio::spawn(async move {
         let mut is_lost = false;
@@ -45,7 +66,10 @@ pub(crate) fn subscribe(
                 () = stop.cancelled() => return,
                 () = sender.closed() => return,
                 // Another server is the master. The pause is for nodes that do not respond.
-                () = replaced.cancelled() => continue,
+                () = replaced.cancelled() => {
+                    let _ = sender.send(Message::Lost).await;
+                    continue;
+                }
                 result = listen(&node, channel, &sender, &mut is_lost) => {
                     // One line for an outage, not one for each attempt.
                     if let Err(error) = result && !is_lost {
@@ -54,6 +78,7 @@ pub(crate) fn subscribe(
                     }
                 }
             }
+            let _ = sender.send(Message::Lost).await;
             tokio::time::sleep(RETRY_PAUSE).await;
         }
     });
@@ -63,19 +88,19 @@ pub(crate) fn subscribe(
 async fn listen(
     node: &Client,
     channel: &str,
-    sender: &mpsc::Sender<String>,
+    sender: &mpsc::Sender<Message>,
     is_lost: &mut bool,
 ) -> RedisResult<()> {
     let (mut server, mut messages) = bounded(subscribed(node, channel)).await?.split();
     if std::mem::take(is_lost) {
         tracing::info!(channel, "subscribed again");
     }
-    let mut payload = String::new();
-    while sender.send(payload).await.is_ok() {
-        let Some(message) = next(&mut server, &mut messages).await? else {
+    let mut message = Message::Subscribed;
+    while sender.send(message).await.is_ok() {
+        let Some(next) = next(&mut server, &mut messages).await? else {
             break;
         };
-        payload = message.get_payload()?;
+        message = Message::Payload(next.get_payload()?);
     }
     Ok(())
 }

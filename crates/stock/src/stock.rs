@@ -26,7 +26,7 @@ use crate::{
     connection::{self, Connections, Nodes, ServerMemory},
     inspection,
     keys::{Keys, OUTBOX_CHANNEL, RECORDED_CHANNEL, RETURNED_CHANNEL},
-    message,
+    message::{self, Message},
     outbox::RecordedEntries,
     runtime::HomeRuntime,
     script::{self, Inspection, InspectionEntries, Opened, StateSet},
@@ -43,6 +43,28 @@ const MESSAGES_MAX: usize = 1024;
 
 /// The items that this process sells.
 type Items = RwLock<HashMap<ItemId, Arc<ItemStock>>>;
+
+/// What the subscription to the outboxes tells a recorder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wakeup {
+    /// The outbox of this segment has an entry after it was drained.
+    Entries(SegmentKey),
+    /// The subscription has begun. Messages of before may have been missed: any outbox may have entries.
+    Subscribed,
+    /// The subscription has ended. Wake-ups are missed until it has begun again.
+    Lost,
+}
+
+impl Wakeup {
+    fn of(message: &Message) -> Self {
+        match message {
+            Message::Subscribed => Self::Subscribed,
+            Message::Lost => Self::Lost,
+            // What cannot be read may mean any segment.
+            Message::Payload(text) => text.parse().map_or(Self::Subscribed, Self::Entries),
+        }
+    }
+}
 
 /// The stock of every item, on one Redis or a cluster.
 pub struct Stock {
@@ -112,8 +134,10 @@ impl Stock {
         let mut messages = self.subscribe(RETURNED_CHANNEL);
         let items = Arc::clone(&self.items);
         tokio::spawn(async move {
-            while let Some(text) = messages.recv().await {
-                take_in_return(&items, &text);
+            while let Some(message) = messages.recv().await {
+                if let Some(text) = message.text() {
+                    take_in_return(&items, &text);
+                }
             }
         });
     }
@@ -122,15 +146,16 @@ impl Stock {
         let mut messages = self.subscribe(RECORDED_CHANNEL);
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
-            while let Some(text) = messages.recv().await {
-                if let Some(recorded) = RecordedEntries::decode(&text) {
+            while let Some(message) = messages.recv().await {
+                let text = message.text();
+                if let Some(recorded) = text.and_then(|text| RecordedEntries::decode(&text)) {
                     shared.checkpoints.recorded(recorded);
                 }
             }
         });
     }
 
-    fn subscribe(&self, channel: &'static str) -> mpsc::Receiver<String> {
+    fn subscribe(&self, channel: &'static str) -> mpsc::Receiver<Message> {
         message::subscribe(self.nodes.clone(), channel, self.stop.clone())
     }
 
@@ -143,6 +168,13 @@ impl Stock {
     /// what it opens belongs to that runtime, whose end it shares.
     pub async fn host<T>(&self, work: impl Future<Output = T>) -> T {
         self.shared.runtime.host(work).await
+    }
+
+    /// Whether a message can be lost although no subscription is. The masters of a cluster pass messages
+    /// on to each other, and a subscriber hears one of them: it does not see that two others have lost
+    /// each other.
+    pub fn may_lose_messages(&self) -> bool {
+        matches!(self.nodes, Nodes::Cluster(_))
     }
 
     /// Number of masters that hold stock: 1 without a cluster.
@@ -263,6 +295,12 @@ impl Stock {
         connection::memory(&self.shared.operators, &self.nodes.address()).await
     }
 
+    /// The history of every master, in order: its replication id, which is another one after a promotion
+    /// or a restart. It is read on the connections for operators and auditors.
+    pub async fn histories(&self) -> Result<Vec<String>, StockError> {
+        connection::histories(&self.shared.operators, &self.nodes.address()).await
+    }
+
     /// Succeeds if Redis responds and has every script. Loads those that it lacks.
     pub async fn ready(&self) -> Result<(), StockError> {
         script::load_all(&self.shared.connection).await
@@ -277,14 +315,13 @@ impl Stock {
             .await
     }
 
-    /// Segments whose outbox has an entry after it was drained. `None`: messages may have been
-    /// missed, so every segment may have one.
-    pub fn outbox_wakeups(&self) -> mpsc::Receiver<Option<SegmentKey>> {
+    /// Segments whose outbox has an entry after it was drained.
+    pub fn outbox_wakeups(&self) -> mpsc::Receiver<Wakeup> {
         let mut messages = self.subscribe(OUTBOX_CHANNEL);
         let (sender, receiver) = mpsc::channel(MESSAGES_MAX);
         tokio::spawn(async move {
-            while let Some(text) = messages.recv().await {
-                if sender.send(text.parse().ok()).await.is_err() {
+            while let Some(message) = messages.recv().await {
+                if sender.send(Wakeup::of(&message)).await.is_err() {
                     return;
                 }
             }

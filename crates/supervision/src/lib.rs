@@ -1,15 +1,17 @@
-//! What keeps a role's endless tasks alive and their logs short: a restart after a panic, and one
-//! line when a failure begins and one when it ends.
+//! What keeps a role's endless tasks alive, cheap, and their logs short: a restart after a panic, a
+//! rota of what to look at, and one line when a failure begins and one when it ends.
 //!
 //! This crate must not know what the tasks do: no stock, no ledger, no HTTP.
 
 mod error_latch;
+mod rota;
 
 use std::{panic::AssertUnwindSafe, time::Duration};
 
 use futures::FutureExt;
 
 pub use error_latch::ErrorLatch;
+pub use rota::{Rota, spread};
 
 /// Pause before a restart, so that a task that panics at once does not spin.
 const RESTART_PAUSE: Duration = Duration::from_millis(100);

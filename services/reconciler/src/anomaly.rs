@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use audit::Snapshot;
-use domain::{ItemState, SegmentConfig, SegmentKey};
-use jiff::{SignedDuration, Timestamp};
+use domain::{SegmentConfig, SegmentKey};
 
 use crate::home_check::UncheckedHome;
 
@@ -125,20 +124,19 @@ impl PendingWork {
     }
 }
 
-/// Time after the end of the sale for which an item is still polled often: orders of its last moment
-/// are on their way.
-const AFTERMATH: SignedDuration = SignedDuration::from_mins(1);
-
-/// Whether the item can change without a request of an operator: it sells, or has work under way.
-pub(crate) fn is_active(snapshots: &[Snapshot], now: Timestamp) -> bool {
-    let over_before_ms = (now - AFTERMATH).as_millisecond();
-    let is_over = |closes_ms: i64| closes_ms != 0 && closes_ms < over_before_ms;
+/// Whether something is under way that ends soon, and needs to be looked at until then.
+pub(crate) fn has_work(snapshots: &[Snapshot]) -> bool {
     snapshots.iter().any(|snapshot| {
         snapshot.inspection.as_ref().is_none_or(|inspection| {
-            (inspection.state != ItemState::Closed && !is_over(inspection.closes_ms))
-                || inspection.spillovers > 0
+            inspection.spillovers > 0
                 || inspection.outbox > 1
+                || inspection.leaving > 0
                 || inspection.repairing.is_some()
-        }) || snapshot.row.held + snapshot.row.returning > 0
+        }) || snapshot.row.returning > 0
     })
+}
+
+/// Whether orders have units without having paid.
+pub(crate) fn has_holds(snapshots: &[Snapshot]) -> bool {
+    snapshots.iter().any(|snapshot| snapshot.row.held > 0)
 }

@@ -24,7 +24,7 @@ pub(crate) fn actor(
     archive_after: Option<Duration>,
     now: Timestamp,
 ) -> Option<String> {
-    if !item.is_settled() {
+    if item.config.state != ItemState::Closed {
         return None;
     }
     if let Some(actor) = &item.archive_by {
@@ -35,12 +35,15 @@ pub(crate) fn actor(
     is_due.then(|| ACTOR.to_owned())
 }
 
-/// Whether the item is to be archived by the earliest of all clocks. An admin's request needs no
-/// clock. An error if the clocks differ by seconds: an archive is final.
+/// Whether the item is settled, and to be archived by the earliest of all clocks. An admin's request
+/// needs no clock. An error if the clocks differ by seconds: an archive is final.
 pub(crate) async fn is_due(
     reconciler: &Reconciler,
     item: &LiveItem,
 ) -> Result<bool, ReconcilerError> {
+    if reconciler.ledger.has_open_work(&item.id).await? {
+        return Ok(false);
+    }
     if item.archive_by.is_some() {
         return Ok(true);
     }
@@ -97,7 +100,7 @@ mod tests {
     use super::actor;
 
     #[test]
-    fn a_settled_item_is_archived_on_request_or_after_the_configured_time() {
+    fn a_closed_item_is_archived_on_request_or_after_the_configured_time() {
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
         let item = LiveItem {
             id: "vase".parse().unwrap(),
@@ -107,8 +110,6 @@ mod tests {
                 window: Window::default(),
                 epoch: 2,
             },
-            rows_version: 1,
-            has_open_work: false,
             closed_at: Some(at(100)),
             archive_by: None,
             next_wave: None,
@@ -122,10 +123,8 @@ mod tests {
             ..item.clone()
         };
         assert_eq!(actor(&asked, None, at(100)).as_deref(), Some("eve"));
-        let busy = LiveItem {
-            has_open_work: true,
-            ..asked
-        };
-        assert_eq!(actor(&busy, ten, at(1_000)), None);
+        let mut open = asked;
+        open.config.state = ItemState::Open;
+        assert_eq!(actor(&open, ten, at(1_000)), None);
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use domain::ItemId;
 use ledger::Ledger;
 use lock::Lock;
-use stock::Stock;
+use stock::{Stock, WokenItems};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -51,6 +51,7 @@ pub async fn archive_once(
         stop: CancellationToken::new(),
         backlog: Backlog::default(),
         audits: Audits::default(),
+        woken: WokenItems::default(),
     });
     let until = Instant::now() + ARCHIVE_TIMEOUT;
     loop {

@@ -10,7 +10,6 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -19,7 +18,7 @@ use domain::ItemId;
 use jiff::{SignedDuration, Timestamp};
 use ledger::{GoodAudit, NewJournalEntry};
 use serde_json::json;
-use supervision::ErrorLatch;
+use supervision::{ErrorLatch, spread};
 
 use crate::{
     ERRORS, Reconciler, ReconcilerError,
@@ -95,9 +94,9 @@ impl Audits {
         self.items().get(id).map_or(0, |audited| audited.miscounted)
     }
 
-    /// Forgets the items that are not among these.
-    pub(crate) fn retain(&self, live: &HashSet<&ItemId>) {
-        self.items().retain(|id, _| live.contains(id));
+    /// Forgets an item that is not live any more.
+    pub(crate) fn forget(&self, id: &ItemId) {
+        self.items().remove(id);
     }
 
     /// The items to audit, those that have waited longest first.
@@ -132,13 +131,10 @@ impl Audited {
 }
 
 /// Whether the audit is so old that the item is audited again without a change. The time differs from
-/// item to item, between three and five quarters of the interval: audits that were made together are
+/// item to item, between half of the interval and one and a half: audits that were made together are
 /// not repeated together.
 fn is_old(id: &ItemId, good: GoodAudit, time: Timestamp, full_interval: Duration) -> bool {
-    let mut hasher = DefaultHasher::new();
-    id.hash(&mut hasher);
-    let share = f64::from(u32::try_from(hasher.finish() >> 32).unwrap_or(0)) / f64::from(u32::MAX);
-    let lasts = full_interval.mul_f64(0.75 + share / 2.0);
+    let lasts = spread(id, full_interval);
     time.duration_since(good.at) >= SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX)
 }
 
@@ -300,7 +296,7 @@ mod tests {
         });
         let set = |change: fn(&mut Audited)| audits.update(&id, change);
         audits.update(&id, |audited| audited.good = good);
-        assert!(!is_due(10) && !is_due(64_000) && is_due(108_000));
+        assert!(!is_due(10) && !is_due(43_000) && is_due(130_000));
         set(|audited| audited.miscounted = 1);
         assert!(is_due(10), "until it is right again");
         set(|audited| audited.miscounted = 0);
@@ -322,7 +318,7 @@ mod tests {
             };
             (0..1000).filter(is_old).count()
         };
-        assert_eq!([old_after(17), old_after(31)], [0, 1000]);
+        assert_eq!([old_after(11), old_after(37)], [0, 1000]);
         let half = old_after(24);
         assert!((400..600).contains(&half), "{half} of 1000");
     }

@@ -36,6 +36,7 @@ mod restore;
 mod returns;
 mod spillovers;
 mod transfers;
+mod wakeups;
 mod waves;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -45,7 +46,7 @@ use domain::ItemId;
 use jiff::{SignedDuration, Timestamp};
 use ledger::{Ledger, LedgerError};
 use lock::{FencingToken, Lock, LockError};
-use stock::{ItemStock, Stock, StockError};
+use stock::{ItemStock, Stock, StockError, WokenItems};
 use supervision::supervise;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -194,6 +195,8 @@ pub(crate) struct Reconciler {
     pub settings: ReconcilerSettings,
     pub backlog: Backlog,
     pub audits: Audits,
+    /// What the reconcile loop is to look at.
+    pub woken: WokenItems,
     pub stop: CancellationToken,
 }
 
@@ -247,12 +250,22 @@ pub async fn run(
         settings,
         backlog: Backlog::default(),
         audits: Audits::default(),
+        woken: WokenItems::default(),
         stop: stop.child_token(),
     });
     gauges::show_initial();
     let mut tasks = JoinSet::new();
-    let [expirer, carter, returner, looper, gauger, auditor, dropper] =
-        [0; 7].map(|_| Arc::clone(&reconciler));
+    let [
+        expirer,
+        carter,
+        returner,
+        looper,
+        gauger,
+        auditor,
+        dropper,
+        listener,
+        watcher,
+    ] = [0; 9].map(|_| Arc::clone(&reconciler));
     tasks.spawn(supervise("expiry", move || {
         expire::run(Arc::clone(&expirer))
     }));
@@ -267,6 +280,12 @@ pub async fn run(
         audits::run(Arc::clone(&auditor))
     }));
     tasks.spawn(supervise("drops", move || drops::run(Arc::clone(&dropper))));
+    tasks.spawn(supervise("the wake-ups", move || {
+        wakeups::run(Arc::clone(&listener))
+    }));
+    tasks.spawn(supervise("the histories of the masters", move || {
+        wakeups::watch_histories(Arc::clone(&watcher))
+    }));
     tasks.spawn(supervise("the gauges", move || {
         gauges::run(Arc::clone(&gauger))
     }));

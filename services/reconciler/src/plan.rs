@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use ledger::{Ledger, PendingReturn, Transfer, TransferState};
 use lock::Lock;
 use serde::Serialize;
-use stock::Stock;
+use stock::{Stock, WokenItems};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -323,6 +323,7 @@ pub async fn reconcile_once(
         lock,
         backlog: Backlog::default(),
         audits: Audits::default(),
+        woken: WokenItems::default(),
         settings,
         stop: CancellationToken::new(),
     });

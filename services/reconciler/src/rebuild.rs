@@ -13,7 +13,7 @@ use std::{
 use domain::{ItemId, ItemState};
 use ledger::Ledger;
 use lock::Lock;
-use stock::Stock;
+use stock::{Stock, WokenItems};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -43,6 +43,7 @@ pub async fn rebuild_once(
         stop: CancellationToken::new(),
         backlog: Backlog::default(),
         audits: Audits::default(),
+        woken: WokenItems::default(),
     });
     if item.is_some_and(|item| item.state != ItemState::Archived) {
         rebuild(&reconciler, id).await?;

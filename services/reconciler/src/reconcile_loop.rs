@@ -1,9 +1,15 @@
-//! The reconcile loop: polls every item, checks the conservation invariant, and starts the work
-//! that is pending.
+//! The reconcile loop: polls items, checks the conservation invariant, and starts the work that is
+//! pending.
 //!
-//! It polls an item that sells a few times a second, and one whose sale is over every ten seconds.
-//! An item that is closed and settled rests: it is polled when the ledger has a change of it, when
-//! the connection to Redis is new, and otherwise every ten minutes.
+//! It polls an item that sells a few times a second. What makes an item change reaches it: wake-ups
+//! of outboxes, changes of the item in the ledger, transfers, and orders that wait for units. An item
+//! without any of them is polled every ten seconds while orders are held, and otherwise it rests:
+//! open, it is polled about once an hour, and closed, never. A subscription that was lost has every
+//! item polled. Between the masters of a cluster a wake-up can be lost unnoticed, so rests are short
+//! there.
+//!
+//! What is due by the clock (waves, the end of a window, archives) is looked for in the list that the
+//! loop keeps of the items, and costs no call.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -14,13 +20,13 @@ use std::{
 use audit::{Outboxes, Snapshot};
 use domain::{ItemId, ItemState, SegmentConfig};
 use futures::{StreamExt, stream};
-use ledger::{LiveItem, Transfer};
-use stock::Inspection;
-use supervision::ErrorLatch;
+use ledger::{LiveItem, LiveItems, Transfer};
+use stock::{Inspection, Woken};
+use supervision::{ErrorLatch, Rota, spread};
 
 use crate::{
     ERRORS, Reconciler, ReconcilerError,
-    anomaly::{PendingWork, is_active},
+    anomaly::{PendingWork, has_holds, has_work},
     archive,
     balance::{self, Pace},
     close, gauges,
@@ -31,10 +37,19 @@ use crate::{
 
 /// Number of items that are reconciled concurrently.
 const ITEM_CONCURRENCY: usize = 16;
-/// Interval between two polls of an item whose sale is over.
-const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(10);
-/// Interval between two polls of an item that rests.
-const RESTING_POLL_INTERVAL: Duration = Duration::from_secs(600);
+/// Items at rest whose time has come that one round polls. The others wait for the next one.
+const RESTING_MAX: usize = 256;
+/// How long an item is polled in every round after its last wake-up.
+const WAKE_TIME: Duration = Duration::from_secs(10);
+/// Interval between two polls of an item that waits: for payments, or for the end of what an operator
+/// has to look at.
+const WAITING_POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval between two polls of an open item that rests.
+const RESTING_POLL_INTERVAL: Duration = Duration::from_secs(3600);
+/// The same where a wake-up can be lost, also for one that is closed.
+const BRIEF_POLL_INTERVAL: Duration = Duration::from_secs(60);
+/// Interval between two looks for what is due by the clock.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between two attempts to archive an item. Each reads all of its orders.
 const ARCHIVE_RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Shortest time between two consolidations of an item: each costs a transfer from every segment.
@@ -45,9 +60,6 @@ const REQUESTS_MAX: usize = 64;
 
 /// State of an item that is kept between rounds.
 struct Watched {
-    next: Instant,
-    /// The epoch and the version of the rows at which the item came to rest.
-    resting_at: Option<(u64, u64)>,
     outboxes: Outboxes,
     invariant: Invariant,
     home_check: HomeCheck,
@@ -55,6 +67,17 @@ struct Watched {
     pace: Pace,
     consolidated: Option<Instant>,
     archive: ArchiveAttempts,
+}
+
+/// When an item is polled next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// In the next round.
+    Round,
+    /// After [`WAITING_POLL_INTERVAL`].
+    Wait,
+    /// Nothing is to be done for it until something changes.
+    Rest,
 }
 
 /// When the archive of the item was last tried, and what stood against it.
@@ -81,10 +104,7 @@ impl ArchiveAttempts {
 
 impl Watched {
     fn new() -> Self {
-        let now = Instant::now();
         Self {
-            next: now,
-            resting_at: None,
             outboxes: Outboxes::default(),
             invariant: Invariant::default(),
             home_check: HomeCheck::default(),
@@ -95,27 +115,16 @@ impl Watched {
         }
     }
 
-    fn is_due(&self, item: &LiveItem, now: Instant) -> bool {
-        if item.config.state == ItemState::Archived {
-            return false;
+    /// When the item is polled again after these snapshots.
+    fn next(&self, snapshots: &[Snapshot], has_transfers: bool, miscounted: u64) -> Next {
+        let works = has_work(snapshots) || has_transfers || self.home_check.is_waiting();
+        if works || !self.invariant.is_clean() {
+            Next::Round
+        } else if has_holds(snapshots) || miscounted != 0 {
+            Next::Wait
+        } else {
+            Next::Rest
         }
-        self.next <= now
-            || self
-                .resting_at
-                .is_some_and(|revision| revision != (item.config.epoch, item.rows_version))
-    }
-
-    /// Plans the next poll after one that found the item `active` or not.
-    fn plan(&mut self, item: &LiveItem, active: bool, miscounted: u64) {
-        let is_clean = self.invariant.is_clean() && miscounted == 0;
-        let rests = !active && item.is_settled() && is_clean;
-        self.resting_at = rests.then_some((item.config.epoch, item.rows_version));
-        let pause = match (active, rests) {
-            (true, _) => Duration::ZERO,
-            (false, true) => RESTING_POLL_INTERVAL,
-            (false, false) => IDLE_POLL_INTERVAL,
-        };
-        self.next = Instant::now() + pause;
     }
 
     fn may_consolidate(&self, now: Instant) -> bool {
@@ -128,16 +137,11 @@ impl Watched {
 type ConsolidationRequests = HashMap<ItemId, BTreeSet<u64>>;
 
 pub(crate) async fn run(reconciler: Arc<Reconciler>) {
-    let (mut items, error_latch) = (
-        HashMap::new(),
-        ErrorLatch::new("a round of the reconcile loop", ERRORS),
-    );
-    let (mut incoming, mut requests) = (
-        reconciler.stock.consolidation_requests(),
-        ConsolidationRequests::new(),
-    );
+    let error_latch = ErrorLatch::new("a round of the reconcile loop", ERRORS);
+    let (mut rounds, mut requests) = (Rounds::default(), ConsolidationRequests::new());
+    let mut incoming = reconciler.stock.consolidation_requests();
     loop {
-        match reconcile_due(&reconciler, &mut items, &requests).await {
+        match rounds.reconcile_due(&reconciler, &requests).await {
             Ok(()) => error_latch.recovered(),
             Err(error) => error_latch.failed(&error),
         }
@@ -145,26 +149,18 @@ pub(crate) async fn run(reconciler: Arc<Reconciler>) {
         tokio::select! {
             () = reconciler.stop.cancelled() => return,
             () = tokio::time::sleep(reconciler.settings.poll_interval) => {}
-            Some(request) = incoming.recv() => take_in(&mut items, &mut requests, request),
+            Some(request) = incoming.recv() => take_in(&mut requests, request),
         }
         while let Ok(request) = incoming.try_recv() {
-            take_in(&mut items, &mut requests, request);
+            take_in(&mut requests, request);
         }
     }
 }
 
-/// `None`: the connection to Redis is new. Redis may have lost segments of items that rest.
-fn take_in(
-    items: &mut HashMap<ItemId, Watched>,
-    requests: &mut ConsolidationRequests,
-    request: Option<(ItemId, u64)>,
-) {
-    match request {
-        Some((item, units)) => note(requests, item, units),
-        None => {
-            let now = Instant::now();
-            items.values_mut().for_each(|watched| watched.next = now);
-        }
+/// `None`: requests may have been missed. Orders repeat them.
+fn take_in(requests: &mut ConsolidationRequests, request: Option<(ItemId, u64)>) {
+    if let Some((item, units)) = request {
+        note(requests, item, units);
     }
 }
 
@@ -184,55 +180,129 @@ fn wanted(requests: &ConsolidationRequests, id: &ItemId, settings: &SegmentConfi
     requests.get(id)?.range(..=limit).next_back().copied()
 }
 
-async fn reconcile_due(
-    reconciler: &Arc<Reconciler>,
-    items: &mut HashMap<ItemId, Watched>,
-    requests: &ConsolidationRequests,
-) -> Result<(), ReconcilerError> {
-    let (now, open) = (
-        Instant::now(),
-        reconciler.ledger.open_transfers(None).await?,
-    );
-    let live = reconciler.ledger.live_items().await?;
-    let known: HashSet<_> = live.iter().map(|item| &item.id).collect();
-    items.retain(|id, _| known.contains(id));
-    reconciler.audits.retain(&known);
-    let mut due = Vec::new();
-    for item in live {
-        let watched = items.remove(&item.id).unwrap_or_else(Watched::new);
-        let transfers: Vec<_> = open
-            .iter()
-            .filter(|transfer| transfer.item == item.id)
-            .cloned()
-            .collect();
-        let wanted = wanted(requests, &item.id, &item.config).unwrap_or(0);
-        let end = End::of(reconciler, &item, &watched, now);
-        let wave = waves::is_due(&item, (reconciler.settings.clock)());
-        let rests = !watched.is_due(&item, now) && end == End::None && !wave;
-        if rests && transfers.is_empty() && wanted == 0 {
-            items.insert(item.id, watched);
-        } else {
-            due.push((
-                DueItem {
-                    item,
-                    end,
-                    wave,
-                    transfers,
-                    wanted,
-                },
-                watched,
-            ));
+/// What the loop keeps between two rounds.
+#[derive(Default)]
+struct Rounds {
+    items: LiveItems,
+    watched: HashMap<ItemId, Watched>,
+    rota: Rota<ItemId>,
+    /// When it was last looked for what is due by the clock.
+    clock_looked: Option<Instant>,
+}
+
+impl Rounds {
+    async fn reconcile_due(
+        &mut self,
+        reconciler: &Arc<Reconciler>,
+        requests: &ConsolidationRequests,
+    ) -> Result<(), ReconcilerError> {
+        let now = Instant::now();
+        let woken = reconciler.woken.take();
+        self.wake(&woken, now);
+        let mut open: HashMap<ItemId, Vec<Transfer>> = HashMap::new();
+        for transfer in reconciler.ledger.open_transfers(None).await? {
+            let of_item = open.entry(transfer.item.clone()).or_default();
+            of_item.push(transfer);
+        }
+        // The items are read before their segments: a change in between is one that does not persist.
+        let changes = self.items.refresh(&*reconciler.ledger).await?;
+        for id in &changes.changed {
+            self.rota.rest(id, Some(now), now);
+        }
+        for id in &changes.gone {
+            self.forget(reconciler, id);
+        }
+        let by_clock = self.due_by_clock(reconciler, now);
+        let mut ids: HashSet<_> = self.rota.due(now, RESTING_MAX).into_iter().collect();
+        ids.extend(
+            open.keys()
+                .chain(requests.keys())
+                .chain(by_clock.keys())
+                .cloned(),
+        );
+        let mut due = Vec::new();
+        for id in ids {
+            let Some(item) = self.items.get(&id) else {
+                self.forget(reconciler, &id);
+                continue;
+            };
+            let (end, wave) = by_clock.get(&id).cloned().unwrap_or((End::None, false));
+            let due_item = DueItem {
+                item: item.clone(),
+                end,
+                wave,
+                transfers: open.remove(&id).unwrap_or_default(),
+                wanted: wanted(requests, &id, &item.config).unwrap_or(0),
+            };
+            let watched = self.watched.remove(&id).unwrap_or_else(Watched::new);
+            due.push((due_item, watched));
+        }
+        let reconciled = stream::iter(due)
+            .map(|(due_item, watched)| reconcile_and_latch(reconciler, due_item, watched))
+            .buffer_unordered(ITEM_CONCURRENCY);
+        let reconciled: Vec<_> = reconciled.collect().await;
+        for (id, watched, next) in reconciled {
+            self.plan(reconciler, &id, next, woken.hears);
+            self.watched.insert(id, watched);
+        }
+        Ok(())
+    }
+
+    fn wake(&mut self, woken: &Woken, now: Instant) {
+        for id in &woken.items {
+            self.rota.wake(id, now + WAKE_TIME);
+        }
+        if woken.missed || !woken.hears {
+            self.rota.look_everywhere(now);
         }
     }
-    let reconciled = stream::iter(due)
-        .map(|(due_item, watched)| reconcile_and_latch(reconciler, due_item, watched));
-    items.extend(
-        reconciled
-            .buffer_unordered(ITEM_CONCURRENCY)
-            .collect::<Vec<_>>()
-            .await,
-    );
-    Ok(())
+
+    fn forget(&mut self, reconciler: &Reconciler, id: &ItemId) {
+        self.rota.remove(id);
+        self.watched.remove(id);
+        reconciler.audits.forget(id);
+    }
+
+    /// What the clock has made due: ends of items, and waves.
+    fn due_by_clock(
+        &mut self,
+        reconciler: &Reconciler,
+        now: Instant,
+    ) -> HashMap<ItemId, (End, bool)> {
+        let interval = CLOCK_INTERVAL.min(reconciler.settings.poll_interval * 4);
+        if self
+            .clock_looked
+            .is_some_and(|looked| now < looked + interval)
+        {
+            return HashMap::new();
+        }
+        self.clock_looked = Some(now);
+        let time = (reconciler.settings.clock)();
+        let due = self.items.iter().filter_map(|item| {
+            let attempts = self.watched.get(&item.id).map(|watched| &watched.archive);
+            let end = End::of(reconciler, item, attempts, now);
+            let wave = waves::is_due(item, time);
+            (end != End::None || wave).then(|| (item.id.clone(), (end, wave)))
+        });
+        due.collect()
+    }
+
+    fn plan(&mut self, reconciler: &Reconciler, id: &ItemId, next: Next, hears: bool) {
+        let now = Instant::now();
+        let is_closed = self.items.get(id).is_none_or(|item| {
+            matches!(item.config.state, ItemState::Closed | ItemState::Archived)
+        });
+        let pause = match next {
+            Next::Round => return self.rota.wake(id, now),
+            Next::Wait => Some(WAITING_POLL_INTERVAL),
+            Next::Rest if !hears => Some(Duration::ZERO),
+            Next::Rest if reconciler.stock.may_lose_messages() => Some(BRIEF_POLL_INTERVAL),
+            Next::Rest if is_closed => None,
+            Next::Rest => Some(RESTING_POLL_INTERVAL),
+        };
+        let next = pause.map(|pause| now + spread(id, pause));
+        self.rota.rest(id, next, now);
+    }
 }
 
 /// An item that is due, as the ledger has it.
@@ -245,7 +315,7 @@ struct DueItem {
 }
 
 /// What is due for the end of an item.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum End {
     None,
     /// Its window has ended, and it is not closed.
@@ -257,12 +327,17 @@ enum End {
 }
 
 impl End {
-    fn of(reconciler: &Reconciler, item: &LiveItem, watched: &Watched, now: Instant) -> Self {
+    fn of(
+        reconciler: &Reconciler,
+        item: &LiveItem,
+        attempts: Option<&ArchiveAttempts>,
+        now: Instant,
+    ) -> Self {
         let (settings, time) = (&reconciler.settings, (reconciler.settings.clock)());
         if close::is_due(&item.config, reconciler.close_delay(), time) {
             return Self::Close;
         }
-        if !watched.archive.is_due(now) {
+        if attempts.is_some_and(|attempts| !attempts.is_due(now)) {
             return Self::None;
         }
         if item.config.state == ItemState::Archived {
@@ -276,7 +351,7 @@ async fn reconcile_and_latch(
     reconciler: &Arc<Reconciler>,
     due_item: DueItem,
     mut watched: Watched,
-) -> (ItemId, Watched) {
+) -> (ItemId, Watched, Next) {
     // A wave that cannot be added, because clocks differ, must not keep the item from its repair.
     let waved = if due_item.wave && due_item.item.config.state != ItemState::Archived {
         waves::add(reconciler, &due_item.item.id).await
@@ -284,18 +359,19 @@ async fn reconcile_and_latch(
         Ok(())
     };
     let reconciled = reconcile(reconciler, &due_item, &mut watched).await;
-    match reconciled.and(waved) {
+    let next = *reconciled.as_ref().unwrap_or(&Next::Round);
+    match reconciled.map(drop).and(waved) {
         Ok(()) => watched.error_latch.recovered(),
         Err(error) => watched.error_latch.failed(&error),
     }
-    (due_item.item.id, watched)
+    (due_item.item.id, watched, next)
 }
 
 async fn reconcile(
     reconciler: &Arc<Reconciler>,
     due_item: &DueItem,
     watched: &mut Watched,
-) -> Result<(), ReconcilerError> {
+) -> Result<Next, ReconcilerError> {
     let DueItem {
         item,
         end,
@@ -305,7 +381,8 @@ async fn reconcile(
     } = due_item;
     let (id, settings) = (&item.id, &item.config);
     if item.config.state == ItemState::Archived {
-        return archive_item(reconciler, id, "reconciler", watched).await;
+        archive_item(reconciler, id, "reconciler", watched).await?;
+        return Ok(Next::Rest);
     }
     let (stock, ledger) = (&reconciler.stock, &*reconciler.ledger);
     let snapshots = watched.outboxes.snapshots(stock, ledger, id).await?;
@@ -317,10 +394,11 @@ async fn reconcile(
     let check = watched
         .home_check
         .due(&snapshots, reconciler.deadlines_pass(), Instant::now());
-    let active = is_active(&snapshots, (reconciler.settings.clock)())
-        || !transfers.is_empty()
-        || watched.home_check.is_waiting();
-    watched.plan(item, active, reconciler.audits.miscounted(id));
+    let next = watched.next(
+        &snapshots,
+        !transfers.is_empty(),
+        reconciler.audits.miscounted(id),
+    );
     if snapshots.iter().any(|snapshot| {
         snapshot
             .inspection
@@ -342,7 +420,8 @@ async fn reconcile(
     } else {
         0
     };
-    let balance = reconciler.settings.balance && may_move && balance::is_needed(&snapshots, wanted);
+    let is_uneven = reconciler.settings.balance && balance::is_needed(&snapshots, wanted);
+    let balance = is_uneven && may_move;
     if balance && wanted > 0 {
         watched.consolidated = Some(now);
     }
@@ -360,16 +439,17 @@ async fn reconcile(
         item_lock::work_under_lock(reconciler, id, work).await?;
     }
     match end {
-        End::Close => close::close(reconciler, id).await,
+        End::Close => close::close(reconciler, id).await?,
         End::Archive(actor) => {
             watched.archive.last = Some(Instant::now());
-            match archive::is_due(reconciler, item).await? {
-                true => archive_item(reconciler, id, actor, watched).await,
-                false => Ok(()),
+            if archive::is_due(reconciler, item).await? {
+                archive_item(reconciler, id, actor, watched).await?;
             }
         }
-        End::None | End::RemoveKeys => Ok(()),
+        End::None | End::RemoveKeys => {}
     }
+    // Units that are to be moved have to wait for the pace of the sale.
+    Ok(if is_uneven { Next::Round } else { next })
 }
 
 fn inspections(snapshots: &[Snapshot]) -> Vec<Inspection> {

@@ -60,8 +60,6 @@ mod tests {
                 window: Window::default(),
                 epoch: 1,
             },
-            rows_version: 1,
-            has_open_work: false,
             closed_at: None,
             archive_by: None,
             next_wave,

@@ -17,7 +17,7 @@ mod work;
 use std::{sync::Arc, time::Duration};
 
 use ledger::Ledger;
-use stock::{Announcement, Stock};
+use stock::{Announcement, Stock, Wakeup, WokenItems};
 use supervision::{ErrorLatch, supervise};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -75,6 +75,7 @@ pub async fn run(
         settings,
         stop,
         work: Work::default(),
+        woken: WokenItems::default(),
         quarantine: Quarantine::default(),
         recording: ErrorLatch::new("recording", ERRORS),
         sweeping: ErrorLatch::new("the sweep", ERRORS),
@@ -111,6 +112,8 @@ pub(crate) struct Recorder {
     settings: RecorderSettings,
     stop: CancellationToken,
     work: Work,
+    /// What the sweep is to look at.
+    woken: WokenItems,
     quarantine: Quarantine,
     recording: ErrorLatch,
     sweeping: ErrorLatch,
@@ -123,11 +126,20 @@ async fn listen(recorder: &Recorder) {
         tokio::select! {
             () = recorder.stop.cancelled() => return,
             wakeup = wakeups.recv() => match wakeup {
-                Some(Some(segment)) => recorder.work.add([segment]),
-                Some(None) => recorder.work.sweep_now(),
+                Some(wakeup) => take_in(recorder, wakeup),
                 None => return,
             }
         }
+    }
+}
+
+fn take_in(recorder: &Recorder, wakeup: Wakeup) {
+    recorder.woken.note(&wakeup);
+    match wakeup {
+        Wakeup::Entries(segment) => recorder.work.add([segment]),
+        Wakeup::Subscribed => recorder.work.sweep_now(),
+        // The sweep looks at every item until wake-ups are heard again.
+        Wakeup::Lost => {}
     }
 }
 

@@ -1,18 +1,28 @@
-//! The sweep polls every segment regularly: wake-ups may be lost, and a process may have
-//! died while it created an item.
+//! The sweep polls segments regularly: wake-ups may be lost, and a process may have died while it
+//! created an item.
 //!
-//! A poll costs Redis about five microseconds. So the sweep polls every segment that could sell
-//! twice a second, and records an order whose wake-up was lost within about a second. The number of
-//! closed items grows every day: once their segments are drained and their orders are settled, the
-//! sweep leaves them alone until the ledger has a change of them, or Redis was away. Beyond
+//! A poll costs Redis about five microseconds, and a shop has tens of thousands of items that nobody
+//! orders at the moment. So the sweep polls those twice a second that have something to do, or had a
+//! moment ago: it records an order whose wake-up was lost within about a second. Beyond
 //! [`POLLS_PER_SECOND_MAX`] the pause grows, and so does that second.
+//!
+//! All others rest. An item rests once each of its segments was drained at a poll and has the item's
+//! settings. What a reader could get wrong: it is not polled more often because it is open. The first
+//! entry of a drained outbox publishes a wake-up in the script that writes it. A wake-up is lost with
+//! the subscription only, and then the sweep looks at every item. In a cluster a wake-up can be lost
+//! between two masters, and no subscriber notices: there a rest is short.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use domain::{EntryId, ItemId, ItemState, SegmentKey};
+use domain::{EntryId, Item, ItemId, ItemState, SegmentKey};
 use futures::{StreamExt, stream};
-use ledger::{Ledger, LiveItem};
-use stock::{Inspection, InspectionEntries, Opened, Stock, StockError};
+use ledger::{Ledger, LiveItem, LiveItems};
+use stock::{Inspection, InspectionEntries, Opened, Stock, StockError, Woken};
+use supervision::{Rota, spread};
 
 use crate::{Recorder, pass::RecorderError, quarantine::Quarantine, with_timeout};
 
@@ -22,6 +32,18 @@ const POLL_CONCURRENCY: usize = 64;
 /// A tenth of what a Redis server can do.
 const POLLS_PER_SECOND_MAX: f64 = 20_000.0;
 
+/// Items at rest whose time has come that one sweep looks at. The others wait for the next one.
+const RESTING_MAX: usize = 1000;
+
+/// How long an item is polled after its last wake-up.
+const WAKE_TIME: Duration = Duration::from_secs(10);
+
+/// How long an item rests, about. Each has a time of its own, so that they do not come together.
+const REST: Duration = Duration::from_secs(3600);
+
+/// The same where a wake-up can be lost.
+const BRIEF_REST: Duration = Duration::from_secs(10);
+
 /// Limit for one sweep.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -29,14 +51,9 @@ const SWEEP_TIMEOUT: Duration = Duration::from_secs(30);
 const FINAL_SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(recorder: Arc<Recorder>) {
-    let mut idle = IdleSegments::default();
+    let mut sweeper = Sweeper::default();
     loop {
-        let sweeping = sweep(
-            &recorder.stock,
-            &*recorder.ledger,
-            &recorder.quarantine,
-            &mut idle,
-        );
+        let sweeping = sweeper.sweep(&recorder, RESTING_MAX);
         let polls = match with_timeout(SWEEP_TIMEOUT, sweeping).await {
             Ok(swept) => {
                 recorder.sweeping.recovered();
@@ -58,55 +75,25 @@ pub(crate) async fn run(recorder: Arc<Recorder>) {
         tokio::select! {
             () = recorder.stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
-            () = recorder.work.sweep.notified() => idle.clear(),
+            () = recorder.work.sweep.notified() => {}
         }
     }
 }
 
 /// Sweeps once at shutdown, for entries whose wake-ups have not arrived yet.
 pub(crate) async fn final_sweep(recorder: &Recorder) {
-    let mut idle = IdleSegments::default();
-    let sweep = sweep(
-        &recorder.stock,
-        &*recorder.ledger,
-        &recorder.quarantine,
-        &mut idle,
-    );
+    let mut sweeper = Sweeper::default();
+    let sweep = sweeper.sweep(recorder, usize::MAX);
     if let Ok(Ok(swept)) = tokio::time::timeout(FINAL_SWEEP_TIMEOUT, sweep).await {
         recorder.work.add(swept.working);
     }
 }
 
-/// Segments that cannot have an entry to record before the ledger has a change of their item: the
-/// item is closed and settled, and the segment was drained then.
+/// What the sweep knows between two rounds.
 #[derive(Default)]
-struct IdleSegments(HashMap<SegmentKey, Revision>);
-
-/// Epoch of an item, and the sum of the versions of its rows.
-type Revision = (u64, u64);
-
-fn revision(item: &LiveItem) -> Revision {
-    (item.config.epoch, item.rows_version)
-}
-
-impl IdleSegments {
-    /// Forgets the segments whose item has changed.
-    fn retain(&mut self, items: &LiveItems) {
-        self.0.retain(|segment, seen| {
-            items
-                .get(&segment.item)
-                .is_some_and(|item| item.is_settled() && revision(item) == *seen)
-        });
-    }
-
-    fn contains(&self, segment: &SegmentKey) -> bool {
-        self.0.contains_key(segment)
-    }
-
-    /// Polls every segment again: Redis may have lost some.
-    fn clear(&mut self) {
-        self.0.clear();
-    }
+struct Sweeper {
+    items: LiveItems,
+    rota: Rota<ItemId>,
 }
 
 #[derive(Default)]
@@ -116,53 +103,105 @@ struct Swept {
     working: Vec<SegmentKey>,
 }
 
-async fn sweep(
-    stock: &Stock,
-    ledger: &dyn Ledger,
-    quarantine: &Quarantine,
-    idle: &mut IdleSegments,
-) -> Result<Swept, RecorderError> {
-    // The items are read first: a change after that has another revision, and the next sweep polls
-    // the segment again.
-    let items: LiveItems = ledger
-        .live_items()
-        .await?
-        .into_iter()
-        .map(|item| (item.id.clone(), item))
-        .collect();
-    idle.retain(&items);
-    let mut checkpoints = ledger.checkpoints().await?;
-    checkpoints.retain(|(segment, _)| !idle.contains(segment));
-    let mut swept = Swept {
-        polls: checkpoints.len(),
-        ..Swept::default()
-    };
-    let polls = stream::iter(checkpoints)
-        .map(|(segment, checkpoint)| poll(stock, ledger, segment, checkpoint, quarantine, &items));
-    let polled: Vec<_> = polls.buffer_unordered(POLL_CONCURRENCY).collect().await;
-    for (segment, polled) in polled {
-        if let Some(revision) = polled.idle_at {
-            idle.0.insert(segment.clone(), revision);
+impl Sweeper {
+    async fn sweep(
+        &mut self,
+        recorder: &Recorder,
+        resting_max: usize,
+    ) -> Result<Swept, RecorderError> {
+        let now = Instant::now();
+        let woken = recorder.woken.take();
+        self.wake(&woken, now);
+        // The items are read before they are polled: a change after that is read by the next sweep.
+        let changes = self.items.refresh(&*recorder.ledger).await?;
+        for id in &changes.changed {
+            self.rota.rest(id, Some(now), now);
         }
-        if polled.work {
-            swept.working.push(segment);
+        for id in &changes.gone {
+            self.rota.remove(id);
+        }
+        let due = self.due(now, resting_max);
+        if due.is_empty() {
+            return Ok(Swept::default());
+        }
+        let (swept, at_rest) = self.poll(recorder, &due).await?;
+        let rest = match (woken.hears, recorder.stock.may_lose_messages()) {
+            (true, false) => REST,
+            (true, true) => BRIEF_REST,
+            (false, _) => Duration::ZERO,
+        };
+        for id in &due {
+            match at_rest.get(id).copied().unwrap_or(true) {
+                true => self.rota.rest(id, Some(now + spread(id, rest)), now),
+                false => self.rota.wake(id, now),
+            }
+        }
+        Ok(swept)
+    }
+
+    fn wake(&mut self, woken: &Woken, now: Instant) {
+        for id in &woken.items {
+            self.rota.wake(id, now + WAKE_TIME);
+        }
+        if woken.missed || !woken.hears {
+            self.rota.look_everywhere(now);
         }
     }
-    Ok(swept)
+
+    /// The items to poll. What is no item of this ledger is forgotten.
+    fn due(&mut self, now: Instant, resting_max: usize) -> Vec<ItemId> {
+        let (due, unknown): (Vec<_>, Vec<_>) = self
+            .rota
+            .due(now, resting_max)
+            .into_iter()
+            .partition(|id| self.items.get(id).is_some());
+        for id in &unknown {
+            self.rota.remove(id);
+        }
+        due
+    }
+
+    /// Polls every segment of these items. Returns also which of the items may rest.
+    async fn poll(
+        &self,
+        recorder: &Recorder,
+        due: &[ItemId],
+    ) -> Result<(Swept, HashMap<ItemId, bool>), RecorderError> {
+        let ids: Vec<_> = due.iter().collect();
+        let checkpoints = recorder.ledger.checkpoints_of(&ids).await?;
+        let mut swept = Swept {
+            polls: checkpoints.len(),
+            ..Swept::default()
+        };
+        let polls = checkpoints.into_iter().map(|(segment, checkpoint)| {
+            let item = self.items.get(&segment.item);
+            poll(recorder, segment, checkpoint, item)
+        });
+        let polls = stream::iter(polls).buffer_unordered(POLL_CONCURRENCY);
+        let polled: Vec<_> = polls.collect().await;
+        let mut at_rest = HashMap::new();
+        for (segment, polled) in polled {
+            *at_rest.entry(segment.item.clone()).or_insert(true) &= polled.at_rest;
+            if polled.work {
+                swept.working.push(segment);
+            }
+        }
+        Ok((swept, at_rest))
+    }
 }
 
 /// Result of one poll of a segment.
 #[derive(Default)]
 struct Polled {
     work: bool,
-    /// The revision of its item that it needs no more polls for.
-    idle_at: Option<Revision>,
+    /// Whether the segment has nothing to record, and the settings of its item.
+    at_rest: bool,
 }
 
 impl Polled {
     const WORK: Self = Self {
         work: true,
-        idle_at: None,
+        at_rest: false,
     };
 
     fn of(
@@ -174,30 +213,33 @@ impl Polled {
         let work = (Some(segment.last) != checkpoint || segment.outbox != 1)
             && !quarantine.is_unchanged(&segment.segment, checkpoint, Some(segment.last));
         let is_drained = Some(segment.last) == checkpoint && segment.outbox == 1;
-        let settled =
-            item.filter(|item| is_drained && item.is_settled() && segment.is_set_as(&item.config));
         Self {
             work,
-            idle_at: settled.map(revision),
+            at_rest: is_drained && item.is_none_or(|item| segment.is_set_as(&item.config)),
         }
     }
 }
 
 async fn poll(
-    stock: &Stock,
-    ledger: &dyn Ledger,
+    recorder: &Recorder,
     segment: SegmentKey,
     checkpoint: Option<EntryId>,
-    quarantine: &Quarantine,
-    items: &LiveItems,
+    item: Option<&LiveItem>,
 ) -> (SegmentKey, Polled) {
-    let item = items.get(&segment.item);
+    let Recorder {
+        stock,
+        ledger,
+        quarantine,
+        ..
+    } = recorder;
     let polled = match stock.inspect(&segment, InspectionEntries::None).await {
         Ok(inspection) => {
             catch_up(stock, &inspection, item).await;
             Polled::of(&inspection, checkpoint, quarantine, item)
         }
-        Err(StockError::Missing(_)) if checkpoint.is_none() => open(stock, ledger, &segment).await,
+        Err(StockError::Missing(_)) if checkpoint.is_none() => {
+            open(stock, &**ledger, &segment).await
+        }
         // A segment with a checkpoint whose keys are gone from Redis has diverged. The pass
         // quarantines it.
         Err(StockError::Missing(_)) => Polled {
@@ -211,9 +253,6 @@ async fn poll(
     };
     (segment, polled)
 }
-
-/// The items whose segments are polled.
-type LiveItems = HashMap<ItemId, LiveItem>;
 
 /// Applies the item's settings to a segment that missed a change of them.
 async fn catch_up(stock: &Stock, inspection: &Inspection, item: Option<&LiveItem>) {
@@ -238,13 +277,17 @@ async fn catch_up(stock: &Stock, inspection: &Inspection, item: Option<&LiveItem
 /// Opens a segment that was never recorded and has no keys: the process that created the item died
 /// before it opened the segment.
 async fn open(stock: &Stock, ledger: &dyn Ledger, segment: &SegmentKey) -> Polled {
-    let Ok(Some(item)) = ledger.item(&segment.item).await else {
-        return Polled::default();
-    };
+    match ledger.item(&segment.item).await {
+        Ok(Some(item)) => open_of(stock, &item, segment).await,
+        _ => Polled::default(),
+    }
+}
+
+async fn open_of(stock: &Stock, item: &Item, segment: &SegmentKey) -> Polled {
     if item.state == ItemState::Archived {
         return Polled::default();
     }
-    match stock.open_segment(&item, segment.segment).await {
+    match stock.open_segment(item, segment.segment).await {
         Ok(Opened::New) => {
             tracing::info!(%segment, "opened a segment that the item's creation had left unopened")
         }
@@ -262,12 +305,15 @@ pub async fn open_missing_segments(
     stock: &Stock,
     ledger: &dyn Ledger,
 ) -> Result<(), RecorderError> {
-    sweep(
-        stock,
-        ledger,
-        &Quarantine::default(),
-        &mut IdleSegments::default(),
-    )
-    .await
-    .map(drop)
+    let mut items: HashMap<ItemId, Option<Item>> = HashMap::new();
+    for segment in ledger.unrecorded_segments().await? {
+        let id = &segment.item;
+        if !items.contains_key(id) {
+            items.insert(id.clone(), ledger.item(id).await?);
+        }
+        if let Some(Some(item)) = items.get(id) {
+            open_of(stock, item, &segment).await;
+        }
+    }
+    Ok(())
 }

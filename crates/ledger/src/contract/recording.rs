@@ -1,7 +1,7 @@
 //! Recording: claiming segments and replaying their outbox entries into the tables.
 
 use async_trait::async_trait;
-use domain::{Entry, EntryId, Item, ItemId, ItemState, OrderId, SegmentConfig, SegmentKey, Wave};
+use domain::{Entry, EntryId, Item, ItemId, OrderId, SegmentConfig, SegmentKey, Wave};
 use jiff::Timestamp;
 
 use crate::LedgerError;
@@ -13,8 +13,25 @@ pub trait Recording: Send + Sync + 'static {
     /// list.
     async fn checkpoints(&self) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError>;
 
-    /// Every item that has keys in Redis. Recorders and reconcilers work from this list.
-    async fn live_items(&self) -> Result<Vec<LiveItem>, LedgerError>;
+    /// The checkpoints of the segments of these items.
+    async fn checkpoints_of(
+        &self,
+        items: &[&ItemId],
+    ) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError>;
+
+    /// The segments that no recorder has recorded yet, except those of archived items.
+    async fn unrecorded_segments(&self) -> Result<Vec<SegmentKey>, LedgerError>;
+
+    /// The items whose last change has this version or a higher one, each as it is now. `None`: every
+    /// item that has keys in Redis. [`crate::LiveItems`] keeps the list.
+    async fn changed_items(&self, from: Option<u64>) -> Result<Vec<ChangedItem>, LedgerError>;
+
+    /// Items that have keys in Redis and are not closed, or have open work: held orders, units on their
+    /// way back, or open transfers. It reads every such item.
+    async fn items_at_work(&self) -> Result<Vec<ItemId>, LedgerError>;
+
+    /// Whether orders of the item are held, units are on their way back, or transfers are open.
+    async fn has_open_work(&self, item: &ItemId) -> Result<bool, LedgerError>;
 
     /// Claims up to `at_most` of the `wanted` segments, in this order, and skips those that another
     /// recorder has claimed. The claim lasts until it is recorded, released or dropped. `None`:
@@ -33,7 +50,18 @@ pub trait Recording: Send + Sync + 'static {
     async fn rehearse(&self, item: &Item, entries: Vec<Entry>) -> Result<Recorded, LedgerError>;
 }
 
-/// An item that has keys in Redis, and what decides whether it needs work.
+/// An item of the list that workers keep, and its last change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangedItem {
+    /// The item.
+    pub item: LiveItem,
+    /// Its last change. Changes have rising numbers, in the order in which they can be seen.
+    pub version: u64,
+    /// Whether it has keys in Redis. If not, no worker has anything to do for it any more.
+    pub is_live: bool,
+}
+
+/// An item that has keys in Redis, and what decides when it needs work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveItem {
     /// The item.
@@ -41,24 +69,12 @@ pub struct LiveItem {
     /// The settings that its segments should have. The state is `archived` until the keys have been
     /// removed.
     pub config: SegmentConfig,
-    /// The sum of the versions of its rows. It rises with every change of one of them.
-    pub rows_version: u64,
-    /// Whether orders are held, units are on their way back, or transfers are open.
-    pub has_open_work: bool,
     /// Since when it is closed.
     pub closed_at: Option<Timestamp>,
     /// Who has asked for its archive.
     pub archive_by: Option<String>,
     /// Its first wave that has not been added.
     pub next_wave: Option<Wave>,
-}
-
-impl LiveItem {
-    /// Whether it is closed and every order and transfer of it is settled in the ledger. Its
-    /// segments can then change only after its epoch or a row has changed.
-    pub fn is_settled(&self) -> bool {
-        self.config.state == ItemState::Closed && !self.has_open_work
-    }
 }
 
 /// Segment rows that one recorder has locked: an open transaction. Dropping a claim rolls it back

@@ -14,13 +14,13 @@ use super::{
     item_columns, items, segment_columns, transfer_columns,
 };
 use crate::{
-    Claim, LedgerError, LiveItem, PendingReturn, Recorded, Recording, SegmentReplay, SegmentRow,
+    ChangedItem, Claim, LedgerError, PendingReturn, Recorded, Recording, SegmentReplay, SegmentRow,
     Transfer,
     columns::{
         ClaimedColumns, LiveColumns, ReacquiredColumns, ReturnColumns, SegmentColumns,
-        TermsColumns, TransferColumns, checkpoint, claimed, index_and_units,
+        TermsColumns, TransferColumns, checkpoint, claimed, index_and_units, segment_key,
     },
-    convert::{column, signed, unsigned},
+    convert::{column, parsed, signed, unsigned},
     events::{EventRows, NewEvent},
     recording,
     statements::{Expected, Move, NewOrders, ReacquiredOrder, Shapes, Statements},
@@ -28,37 +28,100 @@ use crate::{
     transaction::Transact,
 };
 
-/// Items that have keys in Redis.
-const LIVE: &str = concat!(
-    "SELECT ",
-    item_columns!(),
-    ", (extract(epoch FROM closed_at) * 1000)::bigint AS closed_ms, archive_by, \
-     coalesce((SELECT sum(segments.version) FROM segments WHERE segments.item = items.id), 0)::bigint AS rows_version, \
-     (EXISTS (SELECT FROM segments WHERE segments.item = items.id AND segments.held + segments.\"returning\" > 0) \
-      OR EXISTS (SELECT FROM transfers WHERE transfers.item = items.id AND transfers.state <> 'done')) AS has_open_work \
-     FROM items WHERE keys_removed_at IS NULL"
+/// The columns of an item in the list that workers keep.
+macro_rules! live_items {
+    () => {
+        concat!(
+            "SELECT ",
+            item_columns!(),
+            ", (extract(epoch FROM closed_at) * 1000)::bigint AS closed_ms, archive_by, keys_removed_at IS NULL AS is_live, \
+             (SELECT item_changes.version FROM item_changes WHERE item_changes.item = items.id) AS change FROM items WHERE "
+        )
+    };
+}
+
+/// The items whose last change has this version or a higher one.
+const CHANGED: &str = concat!(
+    live_items!(),
+    "id IN (SELECT item_changes.item FROM item_changes WHERE item_changes.version >= $1)"
 );
+
+/// Items that have keys in Redis.
+const LIVE: &str = concat!(live_items!(), "keys_removed_at IS NULL");
+
+/// Whether an item has open work.
+macro_rules! has_open_work {
+    ($id:literal) => {
+        concat!(
+            "(EXISTS (SELECT FROM segments WHERE segments.item = ",
+            $id,
+            " AND segments.held + segments.\"returning\" > 0) \
+             OR EXISTS (SELECT FROM transfers WHERE transfers.item = ",
+            $id,
+            " AND transfers.state <> 'done'))"
+        )
+    };
+}
+
+const AT_WORK: &str = concat!(
+    "SELECT id FROM items WHERE keys_removed_at IS NULL AND (state <> 'closed' OR ",
+    has_open_work!("items.id"),
+    ")"
+);
+
+const HAS_OPEN_WORK: &str = concat!("SELECT ", has_open_work!("$1"));
+
+const CHECKPOINTS: &str =
+    "SELECT item, segment::bigint, checkpoint FROM segments WHERE NOT archived";
+
+const CHECKPOINTS_OF: &str = "SELECT item, segment::bigint, checkpoint FROM segments \
+     WHERE item = ANY($1) AND NOT archived";
+
+const UNRECORDED: &str =
+    "SELECT item, segment::bigint FROM segments WHERE checkpoint IS NULL AND NOT archived";
 
 #[async_trait]
 impl Recording for PostgresLedger {
     async fn checkpoints(&self) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError> {
-        let rows = sqlx::query_as::<_, (String, i64, Option<String>)>(
-            "SELECT item, segment::bigint, checkpoint FROM segments WHERE NOT archived",
-        );
-        rows.fetch_all(&self.pool)
-            .await?
-            .into_iter()
-            .map(checkpoint)
+        let rows = sqlx::query_as(CHECKPOINTS).fetch_all(&self.pool).await?;
+        rows.into_iter().map(checkpoint).collect()
+    }
+
+    async fn checkpoints_of(
+        &self,
+        items: &[&ItemId],
+    ) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError> {
+        let rows = sqlx::query_as(CHECKPOINTS_OF)
+            .bind(column(items, |item| item.as_str()))
+            .fetch_all(&self.pool)
+            .await?;
+        rows.into_iter().map(checkpoint).collect()
+    }
+
+    async fn unrecorded_segments(&self) -> Result<Vec<SegmentKey>, LedgerError> {
+        let rows = sqlx::query_as::<_, (String, i64)>(UNRECORDED);
+        let rows = rows.fetch_all(&self.pool).await?.into_iter();
+        rows.map(|(item, segment)| segment_key(&item, segment))
             .collect()
     }
 
-    async fn live_items(&self) -> Result<Vec<LiveItem>, LedgerError> {
-        sqlx::query_as::<_, LiveColumns>(LIVE)
-            .fetch_all(&self.pool)
-            .await?
-            .into_iter()
-            .map(TryInto::try_into)
-            .collect()
+    async fn changed_items(&self, from: Option<u64>) -> Result<Vec<ChangedItem>, LedgerError> {
+        let query = match from {
+            Some(from) => sqlx::query_as::<_, LiveColumns>(CHANGED).bind(signed(from)),
+            None => sqlx::query_as(LIVE),
+        };
+        let rows = query.fetch_all(&self.pool).await?;
+        rows.into_iter().map(TryInto::try_into).collect()
+    }
+
+    async fn items_at_work(&self) -> Result<Vec<ItemId>, LedgerError> {
+        let ids: Vec<String> = sqlx::query_scalar(AT_WORK).fetch_all(&self.pool).await?;
+        ids.iter().map(|id| parsed("items.id", id)).collect()
+    }
+
+    async fn has_open_work(&self, item: &ItemId) -> Result<bool, LedgerError> {
+        let found = sqlx::query_scalar(HAS_OPEN_WORK).bind(item.as_str());
+        Ok(found.fetch_one(&self.pool).await?)
     }
 
     async fn claim(

@@ -55,8 +55,10 @@ async fn sold(env: &TestEnv, ledger: &dyn Ledger, name: &str) -> Item {
 async fn an_archived_item_is_out_of_the_workers_lists_and_cannot_change(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = sold(env, &*ledger, "vase").await;
-    let live = ledger.live_items().await.unwrap().remove(0);
-    assert!(live.is_settled() && live.closed_at.is_some(), "{live:?}");
+    let live = ledger.changed_items(None).await.unwrap().remove(0).item;
+    assert!(live.closed_at.is_some(), "{live:?}");
+    assert!(!ledger.has_open_work(&item.id).await.unwrap());
+    assert_eq!(ledger.items_at_work().await.unwrap(), []);
     assert!(ledger.final_audit(&item.id).await.unwrap().is_none());
     let archival = archival(&*ledger, &item, 7).await;
     for _ in 0..2 {
@@ -69,7 +71,7 @@ async fn an_archived_item_is_out_of_the_workers_lists_and_cannot_change(env: &Te
     assert_eq!((&*audit.actor, audit.token), ("eve", 7));
     assert_eq!(audit.report, json!({ "ok": true }));
     assert_eq!(ledger.checkpoints().await.unwrap(), []);
-    let live = ledger.live_items().await.unwrap().remove(0);
+    let live = ledger.changed_items(None).await.unwrap().remove(0).item;
     assert_eq!(live.config.state, ItemState::Archived);
     let fenced = ledger.note_keys_removed(&item.id, 6).await;
     assert!(
@@ -79,7 +81,7 @@ async fn an_archived_item_is_out_of_the_workers_lists_and_cannot_change(env: &Te
     for _ in 0..2 {
         ledger.note_keys_removed(&item.id, 7).await.unwrap();
     }
-    assert_eq!(ledger.live_items().await.unwrap(), []);
+    assert_eq!(ledger.changed_items(None).await.unwrap(), []);
 
     for state in [ItemState::Open, ItemState::Closed] {
         let change = ItemChange {

@@ -187,8 +187,8 @@ async fn live_items_have_the_settings_of_their_segments(env: &TestEnv) {
         .change_item(&vase.id, &every_field(), None, "admin")
         .await
         .unwrap();
-    let mut configs = ledger.live_items().await.unwrap();
-    configs.sort_unstable_by(|one, other| one.id.cmp(&other.id));
+    let mut configs = ledger.changed_items(None).await.unwrap();
+    configs.sort_unstable_by(|one, other| one.item.id.cmp(&other.item.id));
     let limit = Quantity::new(2).ok();
     let jug = SegmentConfig {
         state: ItemState::Open,
@@ -206,7 +206,7 @@ async fn live_items_have_the_settings_of_their_segments(env: &TestEnv) {
     assert_eq!(
         configs
             .into_iter()
-            .map(|item| item.config)
+            .map(|row| row.item.config)
             .collect::<Vec<_>>(),
         [jug, vase]
     );

@@ -287,12 +287,15 @@ async fn archived_items_cost_the_lists_of_workers_nothing(env: &TestEnv) {
     ] {
         env.sql(&format!("{numbers} {insert}")).await.unwrap();
     }
-    let (items, read) = statements(ledger.live_items()).await;
-    assert_eq!(
-        (items.unwrap().len(), read.len()),
-        (live.len(), 1),
-        "{read:#?}"
-    );
+    let (items, read) = statements(ledger.changed_items(None)).await;
+    let items = items.unwrap();
+    assert_eq!((items.len(), read.len()), (live.len(), 1), "{read:#?}");
+    // The three were made before, and the thousand are noted as changes, too.
+    let latest = items.iter().map(|row| row.version).max();
+    let (changed, read) = statements(ledger.changed_items(latest)).await;
+    assert_eq!((changed.unwrap().len(), read.len()), (1001, 1), "{read:#?}");
+    let (changed, read) = statements(ledger.changed_items(latest.map(|last| last + 1000))).await;
+    assert_eq!((changed.unwrap().len(), read.len()), (1, 1), "the last one");
     let (segments, read) = statements(ledger.checkpoints()).await;
     assert_eq!((segments.unwrap().len(), read.len()), (6, 1), "{read:#?}");
 }

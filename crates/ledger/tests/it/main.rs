@@ -14,6 +14,7 @@ mod items;
 mod life;
 mod limits;
 mod listing;
+mod live;
 mod names;
 mod pooler;
 mod processes;

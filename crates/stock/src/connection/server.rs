@@ -83,6 +83,21 @@ pub(crate) async fn memory(
         .collect()
 }
 
+/// Reads the history of every master: the id of the replication that it leads, in order.
+pub(crate) async fn histories(
+    operators: &Operators,
+    name: &str,
+) -> Result<Vec<String>, StockError> {
+    let mut cmd = redis::cmd("INFO");
+    let reply = operators.query(cmd.arg("replication")).await?;
+    let mut histories: Vec<_> = by_node(reply, name)
+        .iter()
+        .map(|(_, info)| field(info, "master_replid").to_owned())
+        .collect();
+    histories.sort_unstable();
+    Ok(histories)
+}
+
 fn node_memory(server: String, info: &str) -> Result<ServerMemory, StockError> {
     let bytes = |wanted| {
         field(info, wanted)

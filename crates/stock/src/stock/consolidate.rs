@@ -13,7 +13,8 @@ impl Stock {
         let mut messages = self.subscribe(CONSOLIDATE_CHANNEL);
         let (sender, receiver) = mpsc::channel(MESSAGES_MAX);
         tokio::spawn(async move {
-            while let Some(text) = messages.recv().await {
+            while let Some(message) = messages.recv().await {
+                let Some(text) = message.text() else { continue };
                 let request = text
                     .split_once(' ')
                     .and_then(|(item, units)| Some((item.parse().ok()?, units.parse().ok()?)));

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use domain::{BuyerId, ItemState, OrderId};
 use redis::{Cmd, Value};
+use stock::Wakeup;
 use testbed::in_time;
 
 use crate::{
@@ -1270,22 +1271,18 @@ async fn a_segment_that_lost_a_key_replies_missing(site: Arc<Site>) {
 async fn the_first_entry_of_a_drained_outbox_sends_a_wake_up(site: Arc<Site>) {
     let stock = site.instance().await;
     let mut wakeups = stock.outbox_wakeups();
-    assert_eq!(
-        wakeups.recv().await.unwrap(),
-        None,
-        "subscribed: look everywhere once"
-    );
+    assert_eq!(wakeups.recv().await.unwrap(), Wakeup::Subscribed);
     let sale = sale::open(&site, Terms::new(9, 2)).await;
     // Other tests share the channel.
     let mut heard = async |count: usize| {
         let mut heard = Vec::new();
         while heard.len() < count {
             let wakeup = in_time("a wakeup", wakeups.recv()).await.unwrap();
-            heard.extend(
-                wakeup
-                    .filter(|segment| segment.item == sale.item.id)
-                    .map(|segment| segment.segment),
-            );
+            if let Wakeup::Entries(segment) = wakeup
+                && segment.item == sale.item.id
+            {
+                heard.push(segment.segment);
+            }
         }
         heard.sort_unstable();
         heard

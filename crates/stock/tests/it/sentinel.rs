@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use stock::{ItemStock, StockError};
+use stock::{ItemStock, StockError, Wakeup};
 use testbed::{Redis, RedisSentinel, in_time};
 use tokio::task::JoinSet;
 
@@ -175,7 +175,7 @@ async fn an_old_master_that_resumes_is_not_used_any_more() {
     let group = RedisSentinel::start(1).await.unwrap();
     let sale = sale_at(&group, 1000).await;
     let mut wakeups = sale.stock.outbox_wakeups();
-    assert_eq!(wakeups.recv().await.unwrap(), None, "subscribed");
+    assert_eq!(wakeups.recv().await.unwrap(), Wakeup::Subscribed);
     assert!(is_held(&sale.order(&buyer(0), "k", 1).await.unwrap()));
     // What the replica does not have would be lost with the master: another test covers that.
     group.servers()[0].is_followed_by(1).await.unwrap();
@@ -205,7 +205,7 @@ async fn an_old_master_that_resumes_is_not_used_any_more() {
     eventually("a wakeup from the new master", async || {
         tell(&group.servers()[1], &publish).await;
         let soon = tokio::time::timeout(Duration::from_millis(200), wakeups.recv());
-        matches!(soon.await, Ok(Some(Some(woken))) if woken.to_string() == "vase:0")
+        matches!(soon.await, Ok(Some(Wakeup::Entries(woken))) if woken.to_string() == "vase:0")
     })
     .await;
 }

@@ -101,8 +101,8 @@ async fn has_only_tombstones(sale: &Sale) -> bool {
 }
 
 async fn is_live(sale: &Sale) -> bool {
-    let live = sale.ledger.live_items().await.unwrap();
-    live.iter().any(|item| item.id == sale.item.id)
+    let live = sale.ledger.changed_items(None).await.unwrap();
+    live.iter().any(|row| row.item.id == sale.item.id)
 }
 
 async fn an_archived_item_has_a_final_audit_and_no_keys(env: &Arc<TestEnv>) {

@@ -41,8 +41,8 @@ pub(super) async fn check_backlog(
 async fn backlog(settings: &Settings, ledger: &dyn Ledger) -> Result<usize> {
     let stock = roles::open_stock(settings).await?;
     let mut entries = 0;
-    for item in ledger.live_items().await? {
-        let snapshots = audit::snapshots(&stock, ledger, &item.id).await?;
+    for id in ledger.items_at_work().await? {
+        let snapshots = audit::snapshots(&stock, ledger, &id).await?;
         entries += snapshots
             .iter()
             .map(|snapshot| snapshot.unrecorded.entries)

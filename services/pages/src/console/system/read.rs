@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use audit::Snapshot;
-use domain::{ItemId, ItemState};
+use domain::ItemId;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use ledger::{DatabaseReport, EventCursor, Events, SeenProcess};
@@ -113,12 +113,7 @@ async fn database(engine: &Engine) -> Result<Database, ledger::LedgerError> {
 }
 
 async fn backlog(engine: &Arc<Engine>) -> Result<Backlog, audit::AuditError> {
-    let live = engine.ledger.live_items().await?;
-    let live: Vec<_> = live
-        .into_iter()
-        .filter(|item| item.has_open_work || item.config.state != ItemState::Closed)
-        .map(|item| item.id)
-        .collect();
+    let live = engine.ledger.items_at_work().await?;
     let (items, read) = (live.len(), live.len().min(ITEMS_MAX));
     let mut reading = stream::iter(live.into_iter().take(ITEMS_MAX))
         .map(|id| async move {

@@ -7,6 +7,7 @@ mod buyers;
 mod consolidate;
 mod early;
 mod foreseen;
+mod look;
 mod release;
 mod reserve;
 mod settle;
@@ -64,6 +65,7 @@ pub struct ItemStock {
     shared: Arc<Shared>,
     admission: Arc<Admission>,
     consolidation_turn: Turn,
+    look_turn: Turn,
     limit: BuyerLimit,
     early: Early,
     closed: Closed,
@@ -101,6 +103,7 @@ impl ItemStock {
             shared: Arc::clone(shared),
             admission,
             consolidation_turn: Turn::default(),
+            look_turn: Turn::default(),
             limit: BuyerLimit::new(item.limit_per_buyer),
             early: Early::default(),
             closed: Closed::default(),

@@ -146,9 +146,11 @@ impl Engine {
         let outcome = match timer.within(within, ordered).await {
             Some(Ok(outcome)) => outcome,
             None | Some(Err(StockError::OutcomeUnknown(_))) => {
+                known.stock.request_look();
                 return Err(EngineError::OutcomeUnknown(self.settings.order_timeout));
             }
             Some(Err(error @ StockError::Missing(_))) => {
+                known.stock.request_look();
                 let placed = self.place_without_segment(&known, id, placement.quantity, error);
                 return Box::pin(self.with_deadline(until, placed)).await;
             }

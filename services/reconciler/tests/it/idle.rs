@@ -1,11 +1,14 @@
-//! Items whose sale is over cost next to nothing.
+//! Items whose sale is over cost nothing, and neither do those that nobody orders at the moment.
 
 use std::{sync::Arc, time::Duration};
 
 use domain::{Item, Window};
 use jiff::{SignedDuration, Timestamp};
+use ledger::Ledger;
+use reconciler::ReconcilerSettings;
 use recorder::RecorderSettings;
-use testkit::{Sale, TestEnv, eventually, on_both_databases};
+use stock::{Acknowledge, Stock};
+use testkit::{Sale, TestEnv, eventually, fresh_item_id, is_held, on_both_databases};
 
 use crate::{
     env::{quick, record_on},
@@ -15,6 +18,7 @@ use crate::{
 on_both_databases!(crate::env::run_on_own_redis:
     items_whose_sale_is_over_are_polled_rarely,
     archived_items_cost_the_workers_nothing,
+    items_that_nobody_orders_cost_the_workers_nothing,
 );
 
 fn ended(item: Item) -> Item {
@@ -27,7 +31,14 @@ fn ended(item: Item) -> Item {
 
 /// Scripts that the server has run.
 async fn scripts(sale: &Sale) -> u64 {
-    let stats: redis::InfoDict = sale.redis(redis::cmd("INFO").arg("commandstats")).await;
+    count_of_scripts(&sale.redis(redis::cmd("INFO").arg("commandstats")).await)
+}
+
+async fn scripts_of(env: &TestEnv) -> u64 {
+    count_of_scripts(&env.redis(redis::cmd("INFO").arg("commandstats")).await)
+}
+
+fn count_of_scripts(stats: &redis::InfoDict) -> u64 {
     let stats: Option<String> = stats.get("cmdstat_evalsha");
     stats.map_or(0, |stats| {
         stats.split(['=', ',']).nth(1).unwrap().parse().unwrap()
@@ -103,7 +114,7 @@ async fn archived_items_cost_the_workers_nothing(env: &Arc<TestEnv>) {
     let before = scripts_each(&sales[0], &counting).await;
     a_thousand_archived(env, &sales[0].item).await;
     let ledger = &sales[0].ledger;
-    assert_eq!(ledger.live_items().await.unwrap().len(), 3);
+    assert_eq!(ledger.changed_items(None).await.unwrap().len(), 3);
     assert_eq!(ledger.checkpoints().await.unwrap().len(), 3 * 4);
     counting.more_sweeps(2).await;
     let after = scripts_each(&sales[0], &counting).await;
@@ -111,4 +122,61 @@ async fn archived_items_cost_the_workers_nothing(env: &Arc<TestEnv>) {
         before > 0 && after <= before * 2,
         "{after} scripts each, {before} without the archived items"
     );
+}
+
+/// Creates items of two segments, and opens them.
+async fn create(ledger: &dyn Ledger, stock: &Stock, count: usize) {
+    for _ in 0..count {
+        let item = testkit::item(fresh_item_id(), 100, 2);
+        ledger.create_item(&item).await.unwrap();
+        stock.open(&item).await.unwrap();
+    }
+}
+
+/// Waits until no round runs a script, and returns the calls of the ledger of so many rounds.
+async fn calls_at_rest(env: &TestEnv, ledger: &UnresponsiveLedger) -> f64 {
+    let mut calls = 0.0;
+    eventually("rounds without a script", async || {
+        let before = (scripts_of(env).await, ledger.calls());
+        // Half of the sweeps and the other tasks have no clock in common with the rounds.
+        let rounds = ledger.more_rounds(ROUNDS * 4).await;
+        ledger.more_sweeps(2).await;
+        calls = (ledger.calls() - before.1) as f64 / rounds as f64;
+        scripts_of(env).await == before.0
+    })
+    .await;
+    calls
+}
+
+/// A shop has tens of thousands of open items, and few of them sell.
+async fn items_that_nobody_orders_cost_the_workers_nothing(env: &Arc<TestEnv>) {
+    let counting = UnresponsiveLedger::that_counts(env.ledger().await);
+    record_on(env, Arc::clone(&counting) as _, RecorderSettings::default()).await;
+    let settings = ReconcilerSettings {
+        audit_interval: Duration::from_secs(3600),
+        ..quick()
+    };
+    env.reconcile_on(Arc::clone(&counting) as _, settings).await;
+    let (ledger, stock) = (env.ledger().await, env.stock().await);
+    create(&*ledger, &stock, 50).await;
+    let few = calls_at_rest(env, &counting).await;
+    create(&*ledger, &stock, 450).await;
+    let many = calls_at_rest(env, &counting).await;
+    assert!(
+        many < few * 2.0,
+        "{few} calls a round, {many} with ten times the items"
+    );
+    // One that is ordered is looked at again, and no other.
+    let sale = env.sell(10, 2).await;
+    let before = scripts_of(env).await;
+    let orders = sale.rush(&sale.stock, 0..4, Acknowledge::Recorded).await;
+    assert!(orders.iter().all(|(_, outcome)| is_held(outcome)));
+    counting.more_rounds(2).await;
+    let after = scripts_of(env).await;
+    assert!(
+        after - before > 0 && after - before < 450,
+        "{}",
+        after - before
+    );
+    stock.shutdown().await;
 }

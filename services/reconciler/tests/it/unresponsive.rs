@@ -16,15 +16,14 @@ use domain::{
 };
 use jiff::Timestamp;
 use ledger::{
-    Act, Actors, Acts, Archival, Archives, Audits, CartStep, Carts, Changed, Claim, Created,
-    CreatedCart, DropEnd, DropRequest, DroppedRows, Drops, Erased, EventCursor, EventLog, Events,
-    ExportPage, ExportedRow, FailedAttempt, FinalAudit, GoodAudit, ItemChange, ItemTotals,
-    JournalEntry, KnownSink, Ledger, LedgerError, ListedItem, Listing, LiveItem, NewAct,
-    NewJournalEntry, NewWebhook, NotedRefund, OrderLife, Page, PaymentReturn, PendingReturn,
-    ProcessReport, Processes, Reading, Recorded, Recording, RefundReport, Refunds, Repair,
-    RequestCounts, ReturnedPayment, SaleTable, SeenProcess, SegmentRow, Sinks, SteppedCart,
-    StockChange, StockOperations, Transfer, TransferPlan, Transition, VerifiedExport, Webhook,
-    Webhooks,
+    Act, Actors, Acts, Archival, Archives, Audits, CartStep, Carts, Changed, ChangedItem, Claim,
+    Created, CreatedCart, DropEnd, DropRequest, DroppedRows, Drops, Erased, EventCursor, EventLog,
+    Events, ExportPage, ExportedRow, FailedAttempt, FinalAudit, GoodAudit, ItemChange, ItemTotals,
+    JournalEntry, KnownSink, Ledger, LedgerError, ListedItem, Listing, NewAct, NewJournalEntry,
+    NewWebhook, NotedRefund, OrderLife, Page, PaymentReturn, PendingReturn, ProcessReport,
+    Processes, Reading, Recorded, Recording, RefundReport, Refunds, Repair, RequestCounts,
+    ReturnedPayment, SaleTable, SeenProcess, SegmentRow, Sinks, SteppedCart, StockChange,
+    StockOperations, Transfer, TransferPlan, Transition, VerifiedExport, Webhook, Webhooks,
 };
 use testkit::eventually;
 use tokio::sync::Semaphore;
@@ -40,7 +39,8 @@ pub struct UnresponsiveLedger {
     transition_calls: AtomicUsize,
     passes: Mutex<Vec<Pass>>,
     rounds: AtomicUsize,
-    sweeps: AtomicUsize,
+    lists: AtomicUsize,
+    calls: AtomicUsize,
     /// Pages of orders that may still be read.
     pages: Semaphore,
     waits_for_page: AtomicBool,
@@ -64,7 +64,8 @@ impl UnresponsiveLedger {
             transition_calls: AtomicUsize::new(transition_calls),
             passes: Mutex::default(),
             rounds: AtomicUsize::new(0),
-            sweeps: AtomicUsize::new(0),
+            lists: AtomicUsize::new(0),
+            calls: AtomicUsize::new(0),
             pages: Semaphore::new(ALL_PAGES),
             waits_for_page: AtomicBool::new(false),
         }
@@ -106,14 +107,25 @@ impl UnresponsiveLedger {
         self.passes.lock().unwrap().clone()
     }
 
-    /// Rounds of the reconcile loop so far, and sweeps of a recorder on this ledger.
+    /// Rounds of the reconcile loop so far.
     pub fn rounds(&self) -> usize {
         self.rounds.load(Ordering::SeqCst)
     }
 
+    /// The ledger, for one more call.
+    fn ledger(&self) -> &dyn Ledger {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        &*self.ledger
+    }
+
+    /// Calls of the ledger so far.
+    pub fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+
     /// Sweeps of a recorder on this ledger so far.
     pub fn sweeps(&self) -> usize {
-        self.sweeps.load(Ordering::SeqCst)
+        self.lists.load(Ordering::SeqCst) - self.rounds()
     }
 
     /// Waits for so many more rounds. Returns how many there were.
@@ -148,11 +160,11 @@ async fn answer(left: &AtomicUsize) {
 #[async_trait]
 impl OrderLife for UnresponsiveLedger {
     async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError> {
-        self.ledger.order(id).await
+        self.ledger().order(id).await
     }
 
     async fn look_up_order(&self, id: OrderId) -> Result<Option<Order>, LedgerError> {
-        self.ledger.look_up_order(id).await
+        self.ledger().look_up_order(id).await
     }
 
     async fn due(
@@ -162,7 +174,7 @@ impl OrderLife for UnresponsiveLedger {
         at_most: usize,
     ) -> Result<Vec<Order>, LedgerError> {
         answer(&self.due_calls).await;
-        let due = self.ledger.due(item, now, at_most).await?;
+        let due = self.ledger().due(item, now, at_most).await?;
         let found = due.len();
         self.passes.lock().unwrap().push(Pass { now, found });
         Ok(due)
@@ -174,7 +186,7 @@ impl OrderLife for UnresponsiveLedger {
         actors: &Actors,
     ) -> Result<Vec<Option<Order>>, LedgerError> {
         answer(&self.transition_calls).await;
-        self.ledger.transition_by(transitions, actors).await
+        self.ledger().transition_by(transitions, actors).await
     }
 
     async fn pending_returns(
@@ -183,7 +195,7 @@ impl OrderLife for UnresponsiveLedger {
         before: Timestamp,
         at_most: usize,
     ) -> Result<Vec<PendingReturn>, LedgerError> {
-        self.ledger.pending_returns(item, before, at_most).await
+        self.ledger().pending_returns(item, before, at_most).await
     }
 
     async fn extend_by(
@@ -193,59 +205,59 @@ impl OrderLife for UnresponsiveLedger {
         session: Option<&SessionId>,
         actor: Option<&str>,
     ) -> Result<Option<Order>, LedgerError> {
-        self.ledger
+        self.ledger()
             .extend_by(order, expires_at, session, actor)
             .await
     }
 
     async fn named_session(&self, target: Uuid) -> Result<Option<SessionId>, LedgerError> {
-        self.ledger.named_session(target).await
+        self.ledger().named_session(target).await
     }
 
     async fn has_named(&self, target: Uuid, session: &SessionId) -> Result<bool, LedgerError> {
-        self.ledger.has_named(target, session).await
+        self.ledger().has_named(target, session).await
     }
 
     async fn paid_order(&self, payment: &PaymentId) -> Result<Option<OrderId>, LedgerError> {
-        self.ledger.paid_order(payment).await
+        self.ledger().paid_order(payment).await
     }
 
     async fn recorded_among(
         &self,
         ids: &[OrderId],
     ) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
-        self.ledger.recorded_among(ids).await
+        self.ledger().recorded_among(ids).await
     }
 }
 
 #[async_trait]
 impl Carts for UnresponsiveLedger {
     async fn create_cart(&self, cart: &Cart) -> Result<CreatedCart, LedgerError> {
-        self.ledger.create_cart(cart).await
+        self.ledger().create_cart(cart).await
     }
 
     async fn cart(&self, id: CartId) -> Result<Option<Cart>, LedgerError> {
-        self.ledger.cart(id).await
+        self.ledger().cart(id).await
     }
 
     async fn look_up_cart(&self, id: CartId) -> Result<Option<Cart>, LedgerError> {
-        self.ledger.look_up_cart(id).await
+        self.ledger().look_up_cart(id).await
     }
 
     async fn known_carts(&self, ids: &[CartId]) -> Result<Vec<CartId>, LedgerError> {
-        self.ledger.known_carts(ids).await
+        self.ledger().known_carts(ids).await
     }
 
     async fn cart_of_line(&self, order: OrderId) -> Result<Option<CartId>, LedgerError> {
-        self.ledger.cart_of_line(order).await
+        self.ledger().cart_of_line(order).await
     }
 
     async fn take_over_cart(&self, id: CartId) -> Result<bool, LedgerError> {
-        self.ledger.take_over_cart(id).await
+        self.ledger().take_over_cart(id).await
     }
 
     async fn step_cart(&self, step: &CartStep) -> Result<Option<SteppedCart>, LedgerError> {
-        self.ledger.step_cart(step).await
+        self.ledger().step_cart(step).await
     }
 
     async fn extend_cart_by(
@@ -255,11 +267,13 @@ impl Carts for UnresponsiveLedger {
         session: Option<&SessionId>,
         actor: Option<&str>,
     ) -> Result<Option<Cart>, LedgerError> {
-        self.ledger.extend_cart_by(cart, hold, session, actor).await
+        self.ledger()
+            .extend_cart_by(cart, hold, session, actor)
+            .await
     }
 
     async fn due_carts(&self, now: Timestamp, at_most: usize) -> Result<Vec<Cart>, LedgerError> {
-        self.ledger.due_carts(now, at_most).await
+        self.ledger().due_carts(now, at_most).await
     }
 
     async fn list_buyer_carts(
@@ -268,20 +282,38 @@ impl Carts for UnresponsiveLedger {
         after: Option<CartId>,
         at_most: usize,
     ) -> Result<Page<Cart, CartId>, LedgerError> {
-        self.ledger.list_buyer_carts(buyer, after, at_most).await
+        self.ledger().list_buyer_carts(buyer, after, at_most).await
     }
 }
 
 #[async_trait]
 impl Recording for UnresponsiveLedger {
     async fn checkpoints(&self) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError> {
-        self.sweeps.fetch_add(1, Ordering::SeqCst);
-        self.ledger.checkpoints().await
+        self.ledger().checkpoints().await
     }
 
-    async fn live_items(&self) -> Result<Vec<LiveItem>, LedgerError> {
-        self.rounds.fetch_add(1, Ordering::SeqCst);
-        self.ledger.live_items().await
+    async fn checkpoints_of(
+        &self,
+        items: &[&ItemId],
+    ) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError> {
+        self.ledger().checkpoints_of(items).await
+    }
+
+    async fn unrecorded_segments(&self) -> Result<Vec<SegmentKey>, LedgerError> {
+        self.ledger().unrecorded_segments().await
+    }
+
+    async fn changed_items(&self, from: Option<u64>) -> Result<Vec<ChangedItem>, LedgerError> {
+        self.lists.fetch_add(1, Ordering::SeqCst);
+        self.ledger().changed_items(from).await
+    }
+
+    async fn items_at_work(&self) -> Result<Vec<ItemId>, LedgerError> {
+        self.ledger().items_at_work().await
+    }
+
+    async fn has_open_work(&self, item: &ItemId) -> Result<bool, LedgerError> {
+        self.ledger().has_open_work(item).await
     }
 
     async fn claim(
@@ -289,11 +321,11 @@ impl Recording for UnresponsiveLedger {
         wanted: &[SegmentKey],
         at_most: usize,
     ) -> Result<Option<Box<dyn Claim>>, LedgerError> {
-        self.ledger.claim(wanted, at_most).await
+        self.ledger().claim(wanted, at_most).await
     }
 
     async fn rehearse(&self, item: &Item, entries: Vec<Entry>) -> Result<Recorded, LedgerError> {
-        self.ledger.rehearse(item, entries).await
+        self.ledger().rehearse(item, entries).await
     }
 }
 
@@ -304,7 +336,7 @@ impl StockOperations for UnresponsiveLedger {
         item: &Item,
         actor: Option<&str>,
     ) -> Result<Created, LedgerError> {
-        self.ledger.create_item_by(item, actor).await
+        self.ledger().create_item_by(item, actor).await
     }
 
     async fn change_item(
@@ -314,7 +346,7 @@ impl StockOperations for UnresponsiveLedger {
         expected: Option<u64>,
         actor: &str,
     ) -> Result<Changed, LedgerError> {
-        self.ledger.change_item(id, change, expected, actor).await
+        self.ledger().change_item(id, change, expected, actor).await
     }
 
     async fn change_stock_by(
@@ -325,7 +357,7 @@ impl StockOperations for UnresponsiveLedger {
         expected: Option<u64>,
         actor: &str,
     ) -> Result<Changed, LedgerError> {
-        self.ledger
+        self.ledger()
             .change_stock_by(id, change, requested, expected, actor)
             .await
     }
@@ -336,11 +368,11 @@ impl StockOperations for UnresponsiveLedger {
         wave: &Wave,
         actor: &str,
     ) -> Result<Changed, LedgerError> {
-        self.ledger.add_wave(item, wave, actor).await
+        self.ledger().add_wave(item, wave, actor).await
     }
 
     async fn claim_item(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {
-        self.ledger.claim_item(id, token).await
+        self.ledger().claim_item(id, token).await
     }
 
     async fn plan_transfers(
@@ -349,15 +381,18 @@ impl StockOperations for UnresponsiveLedger {
         token: u64,
         plans: &[TransferPlan],
     ) -> Result<(), LedgerError> {
-        self.ledger.plan_transfers(id, token, plans).await
+        self.ledger().plan_transfers(id, token, plans).await
     }
 
     async fn open_transfers(&self, item: Option<&ItemId>) -> Result<Vec<Transfer>, LedgerError> {
-        self.ledger.open_transfers(item).await
+        if item.is_none() {
+            self.rounds.fetch_add(1, Ordering::SeqCst);
+        }
+        self.ledger().open_transfers(item).await
     }
 
     async fn transfers(&self, ids: &[TransferId]) -> Result<Vec<Transfer>, LedgerError> {
-        self.ledger.transfers(ids).await
+        self.ledger().transfers(ids).await
     }
 
     async fn finish_withdrawal(
@@ -366,7 +401,9 @@ impl StockOperations for UnresponsiveLedger {
         token: u64,
         actor: &str,
     ) -> Result<(), LedgerError> {
-        self.ledger.finish_withdrawal(transfer, token, actor).await
+        self.ledger()
+            .finish_withdrawal(transfer, token, actor)
+            .await
     }
 
     async fn memories(
@@ -381,7 +418,7 @@ impl StockOperations for UnresponsiveLedger {
             self.waits_for_page.store(true, Ordering::SeqCst);
             self.pages.acquire().await.unwrap().forget();
         }
-        self.ledger.memories(item, after, at_most).await
+        self.ledger().memories(item, after, at_most).await
     }
 
     async fn transfers_of(
@@ -390,7 +427,7 @@ impl StockOperations for UnresponsiveLedger {
         after: Option<TransferId>,
         at_most: usize,
     ) -> Result<Page<Transfer, TransferId>, LedgerError> {
-        self.ledger.transfers_of(item, after, at_most).await
+        self.ledger().transfers_of(item, after, at_most).await
     }
 
     async fn claim_for_repair(
@@ -398,30 +435,30 @@ impl StockOperations for UnresponsiveLedger {
         segments: &[SegmentKey],
         token: u64,
     ) -> Result<Box<dyn Repair>, LedgerError> {
-        self.ledger.claim_for_repair(segments, token).await
+        self.ledger().claim_for_repair(segments, token).await
     }
 
     async fn note(&self, entry: &NewJournalEntry) -> Result<(), LedgerError> {
-        self.ledger.note(entry).await
+        self.ledger().note(entry).await
     }
 
     async fn note_once(&self, entry: &NewJournalEntry, once: &str) -> Result<bool, LedgerError> {
-        self.ledger.note_once(entry, once).await
+        self.ledger().note_once(entry, once).await
     }
 
     async fn is_noted(&self, item: &ItemId, once: &str) -> Result<bool, LedgerError> {
-        self.ledger.is_noted(item, once).await
+        self.ledger().is_noted(item, once).await
     }
 }
 
 #[async_trait]
 impl Reading for UnresponsiveLedger {
     async fn item(&self, id: &ItemId) -> Result<Option<Item>, LedgerError> {
-        self.ledger.item(id).await
+        self.ledger().item(id).await
     }
 
     async fn items_tagged(&self, tag: ItemTag) -> Result<Vec<Item>, LedgerError> {
-        self.ledger.items_tagged(tag).await
+        self.ledger().items_tagged(tag).await
     }
 
     async fn journal(
@@ -429,19 +466,19 @@ impl Reading for UnresponsiveLedger {
         item: &ItemId,
         at_most: usize,
     ) -> Result<Vec<JournalEntry>, LedgerError> {
-        self.ledger.journal(item, at_most).await
+        self.ledger().journal(item, at_most).await
     }
 
     async fn segments(&self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError> {
-        self.ledger.segments(item).await
+        self.ledger().segments(item).await
     }
 
     async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError> {
-        self.ledger.totals(item).await
+        self.ledger().totals(item).await
     }
 
     async fn unaccounted(&self, item: &ItemId) -> Result<i64, LedgerError> {
-        self.ledger.unaccounted(item).await
+        self.ledger().unaccounted(item).await
     }
 }
 
@@ -454,7 +491,7 @@ impl Listing for UnresponsiveLedger {
         width: Duration,
         slots: u16,
     ) -> Result<Vec<u64>, LedgerError> {
-        self.ledger
+        self.ledger()
             .held_units_by_end(item, from, width, slots)
             .await
     }
@@ -464,7 +501,7 @@ impl Listing for UnresponsiveLedger {
         after: Option<&ItemId>,
         at_most: usize,
     ) -> Result<Page<ListedItem, ItemId>, LedgerError> {
-        self.ledger.list_items(after, at_most).await
+        self.ledger().list_items(after, at_most).await
     }
 
     async fn list_item_orders(
@@ -474,7 +511,7 @@ impl Listing for UnresponsiveLedger {
         after: Option<OrderId>,
         at_most: usize,
     ) -> Result<Page<Order, OrderId>, LedgerError> {
-        self.ledger
+        self.ledger()
             .list_item_orders(item, state, after, at_most)
             .await
     }
@@ -485,7 +522,7 @@ impl Listing for UnresponsiveLedger {
         after: Option<OrderId>,
         at_most: usize,
     ) -> Result<Page<Order, OrderId>, LedgerError> {
-        self.ledger.list_buyer_orders(buyer, after, at_most).await
+        self.ledger().list_buyer_orders(buyer, after, at_most).await
     }
 
     async fn list_refunds_due(
@@ -493,7 +530,7 @@ impl Listing for UnresponsiveLedger {
         after: Option<OrderId>,
         at_most: usize,
     ) -> Result<Page<Order, OrderId>, LedgerError> {
-        self.ledger.list_refunds_due(after, at_most).await
+        self.ledger().list_refunds_due(after, at_most).await
     }
 
     async fn list_journal(
@@ -502,11 +539,11 @@ impl Listing for UnresponsiveLedger {
         before: Option<u64>,
         at_most: usize,
     ) -> Result<Page<JournalEntry, u64>, LedgerError> {
-        self.ledger.list_journal(item, before, at_most).await
+        self.ledger().list_journal(item, before, at_most).await
     }
 
     async fn journal_entry(&self, id: u64) -> Result<Option<JournalEntry>, LedgerError> {
-        self.ledger.journal_entry(id).await
+        self.ledger().journal_entry(id).await
     }
 
     async fn list_payments_due(
@@ -514,22 +551,22 @@ impl Listing for UnresponsiveLedger {
         after: Option<u64>,
         at_most: usize,
     ) -> Result<Page<JournalEntry, u64>, LedgerError> {
-        self.ledger.list_payments_due(after, at_most).await
+        self.ledger().list_payments_due(after, at_most).await
     }
 }
 
 #[async_trait]
 impl EventLog for UnresponsiveLedger {
     async fn events(&self, after: EventCursor, at_most: usize) -> Result<Events, LedgerError> {
-        self.ledger.events(after, at_most).await
+        self.ledger().events(after, at_most).await
     }
 
     async fn end_of_events(&self) -> Result<EventCursor, LedgerError> {
-        self.ledger.end_of_events().await
+        self.ledger().end_of_events().await
     }
 
     async fn remove_events(&self, before: Timestamp, at_most: usize) -> Result<usize, LedgerError> {
-        self.ledger.remove_events(before, at_most).await
+        self.ledger().remove_events(before, at_most).await
     }
 }
 
@@ -541,19 +578,19 @@ impl Webhooks for UnresponsiveLedger {
         at_most: u32,
         actor: &str,
     ) -> Result<bool, LedgerError> {
-        self.ledger.add_webhook_by(webhook, at_most, actor).await
+        self.ledger().add_webhook_by(webhook, at_most, actor).await
     }
 
     async fn webhooks(&self) -> Result<Vec<Webhook>, LedgerError> {
-        self.ledger.webhooks().await
+        self.ledger().webhooks().await
     }
 
     async fn remove_webhook(&self, id: Uuid, actor: &str) -> Result<bool, LedgerError> {
-        self.ledger.remove_webhook(id, actor).await
+        self.ledger().remove_webhook(id, actor).await
     }
 
     async fn enable_webhook(&self, id: Uuid, actor: &str) -> Result<bool, LedgerError> {
-        self.ledger.enable_webhook(id, actor).await
+        self.ledger().enable_webhook(id, actor).await
     }
 
     async fn lease_webhooks(
@@ -561,11 +598,11 @@ impl Webhooks for UnresponsiveLedger {
         publisher: Uuid,
         lease: Duration,
     ) -> Result<Vec<Webhook>, LedgerError> {
-        self.ledger.lease_webhooks(publisher, lease).await
+        self.ledger().lease_webhooks(publisher, lease).await
     }
 
     async fn release_webhooks(&self, publisher: Uuid) -> Result<(), LedgerError> {
-        self.ledger.release_webhooks(publisher).await
+        self.ledger().release_webhooks(publisher).await
     }
 
     async fn advance_webhook(
@@ -574,7 +611,7 @@ impl Webhooks for UnresponsiveLedger {
         publisher: Uuid,
         to: EventCursor,
     ) -> Result<bool, LedgerError> {
-        self.ledger.advance_webhook(id, publisher, to).await
+        self.ledger().advance_webhook(id, publisher, to).await
     }
 
     async fn fail_webhook(
@@ -583,7 +620,7 @@ impl Webhooks for UnresponsiveLedger {
         publisher: Uuid,
         failed: &FailedAttempt,
     ) -> Result<bool, LedgerError> {
-        self.ledger.fail_webhook(id, publisher, failed).await
+        self.ledger().fail_webhook(id, publisher, failed).await
     }
 }
 
@@ -595,11 +632,11 @@ impl Sinks for UnresponsiveLedger {
         publisher: Uuid,
         lease: Duration,
     ) -> Result<Option<EventCursor>, LedgerError> {
-        self.ledger.lease_sink(name, publisher, lease).await
+        self.ledger().lease_sink(name, publisher, lease).await
     }
 
     async fn release_sink(&self, name: &str, publisher: Uuid) -> Result<(), LedgerError> {
-        self.ledger.release_sink(name, publisher).await
+        self.ledger().release_sink(name, publisher).await
     }
 
     async fn advance_sink(
@@ -608,11 +645,11 @@ impl Sinks for UnresponsiveLedger {
         publisher: Uuid,
         to: EventCursor,
     ) -> Result<bool, LedgerError> {
-        self.ledger.advance_sink(name, publisher, to).await
+        self.ledger().advance_sink(name, publisher, to).await
     }
 
     async fn sinks(&self) -> Result<Vec<KnownSink>, LedgerError> {
-        self.ledger.sinks().await
+        self.ledger().sinks().await
     }
 }
 
@@ -623,33 +660,33 @@ impl Processes for UnresponsiveLedger {
         report: &ProcessReport,
         first: bool,
     ) -> Result<bool, LedgerError> {
-        self.ledger.report_process(report, first).await
+        self.ledger().report_process(report, first).await
     }
 
     async fn end_process(&self, process: Uuid) -> Result<(), LedgerError> {
-        self.ledger.end_process(process).await
+        self.ledger().end_process(process).await
     }
 
     async fn end_silent_processes(&self, silent: Duration) -> Result<usize, LedgerError> {
-        self.ledger.end_silent_processes(silent).await
+        self.ledger().end_silent_processes(silent).await
     }
 
     async fn processes(&self) -> Result<Vec<SeenProcess>, LedgerError> {
-        self.ledger.processes().await
+        self.ledger().processes().await
     }
 
     async fn request_counts(
         &self,
         items: &[ItemId],
     ) -> Result<Vec<(ItemId, RequestCounts)>, LedgerError> {
-        self.ledger.request_counts(items).await
+        self.ledger().request_counts(items).await
     }
 }
 
 #[async_trait]
 impl Acts for UnresponsiveLedger {
     async fn note_act(&self, act: &NewAct) -> Result<(), LedgerError> {
-        self.ledger.note_act(act).await
+        self.ledger().note_act(act).await
     }
 
     async fn list_acts(
@@ -657,7 +694,7 @@ impl Acts for UnresponsiveLedger {
         before: Option<u64>,
         at_most: usize,
     ) -> Result<Page<Act, u64>, LedgerError> {
-        self.ledger.list_acts(before, at_most).await
+        self.ledger().list_acts(before, at_most).await
     }
 }
 
@@ -669,23 +706,23 @@ impl Archives for UnresponsiveLedger {
         expected: Option<u64>,
         actor: &str,
     ) -> Result<Changed, LedgerError> {
-        self.ledger.request_archive(id, expected, actor).await
+        self.ledger().request_archive(id, expected, actor).await
     }
 
     async fn archive(&self, archival: &Archival) -> Result<bool, LedgerError> {
-        self.ledger.archive(archival).await
+        self.ledger().archive(archival).await
     }
 
     async fn note_keys_removed(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {
-        self.ledger.note_keys_removed(id, token).await
+        self.ledger().note_keys_removed(id, token).await
     }
 
     async fn final_audit(&self, id: &ItemId) -> Result<Option<FinalAudit>, LedgerError> {
-        self.ledger.final_audit(id).await
+        self.ledger().final_audit(id).await
     }
 
     async fn erase_buyer(&self, buyer: &BuyerId, actor: &str) -> Result<Erased, LedgerError> {
-        self.ledger.erase_buyer(buyer, actor).await
+        self.ledger().erase_buyer(buyer, actor).await
     }
 }
 
@@ -697,11 +734,11 @@ impl Drops for UnresponsiveLedger {
         archived_before: Timestamp,
         actor: &str,
     ) -> Result<DropRequest, LedgerError> {
-        self.ledger.request_drop(id, archived_before, actor).await
+        self.ledger().request_drop(id, archived_before, actor).await
     }
 
     async fn items_to_drop(&self) -> Result<Vec<ItemId>, LedgerError> {
-        self.ledger.items_to_drop().await
+        self.ledger().items_to_drop().await
     }
 
     async fn items_archived_before(
@@ -709,11 +746,11 @@ impl Drops for UnresponsiveLedger {
         time: Timestamp,
         at_most: usize,
     ) -> Result<Vec<ItemId>, LedgerError> {
-        self.ledger.items_archived_before(time, at_most).await
+        self.ledger().items_archived_before(time, at_most).await
     }
 
     async fn orders_owed(&self, id: &ItemId) -> Result<u64, LedgerError> {
-        self.ledger.orders_owed(id).await
+        self.ledger().orders_owed(id).await
     }
 
     async fn export_page(
@@ -723,11 +760,11 @@ impl Drops for UnresponsiveLedger {
         after: Option<u128>,
         at_most: usize,
     ) -> Result<ExportPage, LedgerError> {
-        self.ledger.export_page(id, table, after, at_most).await
+        self.ledger().export_page(id, table, after, at_most).await
     }
 
     async fn note_export(&self, id: &ItemId, export: &VerifiedExport) -> Result<(), LedgerError> {
-        self.ledger.note_export(id, export).await
+        self.ledger().note_export(id, export).await
     }
 
     async fn drop_rows(
@@ -736,41 +773,41 @@ impl Drops for UnresponsiveLedger {
         table: SaleTable,
         rows: &[ExportedRow],
     ) -> Result<Option<DroppedRows>, LedgerError> {
-        self.ledger.drop_rows(id, table, rows).await
+        self.ledger().drop_rows(id, table, rows).await
     }
 
     async fn finish_drop(&self, id: &ItemId) -> Result<DropEnd, LedgerError> {
-        self.ledger.finish_drop(id).await
+        self.ledger().finish_drop(id).await
     }
 }
 
 #[async_trait]
 impl Audits for UnresponsiveLedger {
     async fn good_audit(&self, id: &ItemId) -> Result<Option<GoodAudit>, LedgerError> {
-        self.ledger.good_audit(id).await
+        self.ledger().good_audit(id).await
     }
 
     async fn refunds_due_by_item(&self) -> Result<Vec<(ItemId, u64)>, LedgerError> {
-        self.ledger.refunds_due_by_item().await
+        self.ledger().refunds_due_by_item().await
     }
 
     async fn failed_refunds_by_item(&self) -> Result<Vec<(ItemId, u64)>, LedgerError> {
-        self.ledger.failed_refunds_by_item().await
+        self.ledger().failed_refunds_by_item().await
     }
 
     async fn note_good_audit(&self, id: &ItemId, audit: GoodAudit) -> Result<(), LedgerError> {
-        self.ledger.note_good_audit(id, audit).await
+        self.ledger().note_good_audit(id, audit).await
     }
 }
 
 #[async_trait]
 impl Refunds for UnresponsiveLedger {
     async fn note_return(&self, returned: &PaymentReturn) -> Result<ReturnedPayment, LedgerError> {
-        self.ledger.note_return(returned).await
+        self.ledger().note_return(returned).await
     }
 
     async fn note_refund(&self, report: &RefundReport) -> Result<NotedRefund, LedgerError> {
-        self.ledger.note_refund(report).await
+        self.ledger().note_refund(report).await
     }
 
     async fn return_order(
@@ -778,7 +815,7 @@ impl Refunds for UnresponsiveLedger {
         order: &Order,
         actor: &Arc<str>,
     ) -> Result<Option<Order>, LedgerError> {
-        self.ledger.return_order(order, actor).await
+        self.ledger().return_order(order, actor).await
     }
 
     async fn note_order_done(
@@ -786,45 +823,45 @@ impl Refunds for UnresponsiveLedger {
         order: &Order,
         actor: &Arc<str>,
     ) -> Result<Option<Order>, LedgerError> {
-        self.ledger.note_order_done(order, actor).await
+        self.ledger().note_order_done(order, actor).await
     }
 
     async fn is_order_done(&self, order: &Order) -> Result<bool, LedgerError> {
-        self.ledger.is_order_done(order).await
+        self.ledger().is_order_done(order).await
     }
 
     async fn note_refund_done(&self, entry: u64, actor: &str) -> Result<bool, LedgerError> {
-        self.ledger.note_refund_done(entry, actor).await
+        self.ledger().note_refund_done(entry, actor).await
     }
 
     async fn is_returned(&self, payment: &PaymentId) -> Result<bool, LedgerError> {
-        self.ledger.is_returned(payment).await
+        self.ledger().is_returned(payment).await
     }
 }
 
 #[async_trait]
 impl Ledger for UnresponsiveLedger {
     async fn migrate(&self) -> Result<(), LedgerError> {
-        self.ledger.migrate().await
+        self.ledger().migrate().await
     }
 
     async fn missing_migrations(&self) -> Result<Vec<i64>, LedgerError> {
-        self.ledger.missing_migrations().await
+        self.ledger().missing_migrations().await
     }
 
     async fn inspect(&self) -> Result<ledger::DatabaseReport, LedgerError> {
-        self.ledger.inspect().await
+        self.ledger().inspect().await
     }
 
     async fn ping(&self) -> Result<(), LedgerError> {
-        self.ledger.ping().await
+        self.ledger().ping().await
     }
 
     async fn time(&self) -> Result<Timestamp, LedgerError> {
-        self.ledger.time().await
+        self.ledger().time().await
     }
 
     async fn check_writable(&self) -> Result<(), LedgerError> {
-        self.ledger.check_writable().await
+        self.ledger().check_writable().await
     }
 }

@@ -147,7 +147,7 @@ impl NewCart {
         }
         let (mut lines, mut places) = (Vec::new(), HashMap::new());
         for (at, line) in self.lines.into_iter().enumerate() {
-            let id = ItemId::new(&line.item).map_err(|_| unknown_item(at))?;
+            let id = ItemId::new(&line.item).map_err(|_| unknown_item(at, &line.item))?;
             let place = *places.entry(id.clone()).or_insert(lines.len());
             if place == lines.len() {
                 lines.push((id, 0, at));
@@ -170,9 +170,9 @@ fn invalid(error: FieldError) -> Problem {
     Problem::invalid_fields(vec![error])
 }
 
-fn unknown_item(line: usize) -> Problem {
-    let error = FieldError::of_part("lines", line, "item", "no such item");
-    Problem::item_not_found().with_errors(vec![error])
+fn unknown_item(line: usize, name: &str) -> Problem {
+    let pointer = |detail: &str| FieldError::of_part("lines", line, "item", detail);
+    Problem::no_such_item(name, pointer)
 }
 
 /// The body of a cart: whatever is wrong with it is named by a pointer.
@@ -237,7 +237,7 @@ pub(crate) async fn place(
                 expected,
             )))
         }
-        CartPlaced::ItemNotFound { line } => Err(unknown_item(places[line])),
+        CartPlaced::ItemNotFound { line } => Err(unknown_item(places[line], items[line].as_str())),
         CartPlaced::OtherCurrency { line, expected } => {
             let expected = format!("expected an item priced in {expected}, as the first line's");
             Err(invalid(FieldError::of_part(

@@ -47,7 +47,7 @@ pub(crate) struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "urn:request:5f0c1a2b-7")]
     instance: Option<Box<str>>,
-    /// The item of a cart that was refused.
+    /// The item of a cart that was refused, or that does not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "maotai")]
     item: Option<Box<ItemId>>,
@@ -578,6 +578,21 @@ impl Problem {
 
     pub(crate) fn item_not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, "item_not_found", "no such item")
+    }
+
+    /// One of several items that the request names does not exist. Of a text that is the name of none,
+    /// only the beginning is repeated: it may be as long as a body.
+    pub(crate) fn no_such_item(name: &str, error: impl Fn(&str) -> FieldError) -> Self {
+        let shown: String = name.chars().take(ItemId::MAX_LEN).collect();
+        let more = if shown.len() < name.len() { "..." } else { "" };
+        let detail = format!("no such item: {shown}{more}");
+        let error = error(&detail);
+        Self {
+            field: Some(error.pointer[1..].into()),
+            item: ItemId::new(name).ok().map(Box::new),
+            errors: [error].into(),
+            ..Self::new(StatusCode::NOT_FOUND, "item_not_found", detail)
+        }
     }
 
     pub(crate) fn order_not_found() -> Self {

@@ -101,7 +101,7 @@ const PROBLEMS: &[Entry] = &[
         "item_not_found",
         "404",
         "No item has this id.",
-        "Check the id in the path.",
+        "Check the id in the path. Of a cart, `detail` and `item` name the item.",
     ),
     (
         "item_not_archivable",

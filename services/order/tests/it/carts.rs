@@ -341,6 +341,31 @@ async fn a_bad_cart_is_refused_with_pointers_and_changes_nothing() {
                 "{body}: {answer:?}"
             );
         }
+        for (name, shown, item) in [
+            (
+                "no-such-item",
+                "no such item: no-such-item",
+                json!("no-such-item"),
+            ),
+            ("a b", "no such item: a b", json!(null)),
+            (
+                &"é".repeat(70),
+                &format!("no such item: {}...", "é".repeat(64)),
+                json!(null),
+            ),
+        ] {
+            let body = json!({ "lines": [line(&vase, 1), line(name, 1)] });
+            let unknown = env.post_cart(0, "ann", "k", &body).await;
+            let body = &unknown.is(404, "item_not_found").body;
+            let found = (
+                &body["detail"],
+                &body["errors"][0]["detail"],
+                &body["field"],
+                &body["item"],
+            );
+            let expected = (&json!(shown), &json!(shown), &json!("lines/1/item"), &item);
+            assert_eq!(found, expected, "{unknown:?}");
+        }
         let long = env
             .buyer("ann", Method::POST, "/v1/carts")
             .header("Idempotency-Key", "k");

@@ -50,6 +50,8 @@ pub struct CartPlacement {
     pub key: IdempotencyKey,
     /// Items, each once, and numbers of units.
     pub lines: Vec<(ItemId, Quantity)>,
+    /// The admin who places it for the buyer. `None`: the buyer does.
+    pub placer: Option<Arc<str>>,
 }
 
 /// Result of placing a cart.
@@ -130,12 +132,17 @@ impl Engine {
             Ok(amount) => amount,
             Err(line) => return Ok(CartPlaced::TooDear { line }),
         };
+        let placer = placement.placer.clone();
         let new = self.new_cart(placement, amount, &items);
         if let Some((line, reason)) = self.foreseen_refusal(&new, &items).await?
             && !self.cart_look_ups.has(self, new.id).await?
         {
             items[line].requests.refuse(reason);
             return Ok(CartPlaced::Foreseen { line, reason });
+        }
+        if let Some(admin) = &placer {
+            let noted = self.note_placers(&new, admin).await;
+            noted.map_err(|error| self.nothing_was_reserved(error))?;
         }
         let created = self.ledger.create_cart(&new).await;
         let created = created.map_err(|error| match error.is_of_all() {
@@ -188,7 +195,9 @@ impl Engine {
     }
 
     fn new_cart(&self, placement: CartPlacement, amount: u64, items: &[Arc<KnownItem>]) -> Cart {
-        let CartPlacement { buyer, key, lines } = placement;
+        let CartPlacement {
+            buyer, key, lines, ..
+        } = placement;
         // A repeat of the request must find time left.
         let time = SignedDuration::try_from(self.settings.order_timeout * 2);
         let deadline = Timestamp::now() + time.unwrap_or(SignedDuration::from_secs(10));
@@ -215,6 +224,14 @@ impl Engine {
             refusal: None,
             version: 1,
         }
+    }
+
+    /// Makes sure that the journal of every line's item names the admin, as it does for a batch.
+    async fn note_placers(&self, cart: &Cart, admin: &Arc<str>) -> Result<(), EngineError> {
+        for line in &cart.lines {
+            self.note_placer(&line.item, admin).await?;
+        }
+        Ok(())
     }
 
     async fn read_cart(&self, id: CartId) -> Result<Cart, EngineError> {

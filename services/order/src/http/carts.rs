@@ -1,6 +1,6 @@
 //! Handlers of carts: orders of several items that a buyer gets all or none of.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, fmt::Display};
 
 use axum::{
     Extension,
@@ -8,8 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use domain::{
-    BuyerId, Cart, CartId, CartState, IdempotencyKey, ItemId, OrderId, PaymentId, Quantity,
-    RefusalReason,
+    BuyerId, Cart, CartId, CartState, ItemId, OrderId, PaymentId, Quantity, RefusalReason,
 };
 use http::{HeaderValue, StatusCode, header};
 use jiff::Timestamp;
@@ -18,7 +17,7 @@ use utoipa::ToSchema;
 
 use super::{
     App, Problem,
-    access::{AdminWith, Buyer, BuyerOrAdmin, Name, OrdersPlace, Read, RefundsWrite},
+    access::{AdminWith, BuyerOrAdmin, Name, OrdersPlace, Read, RefundsWrite},
     body::{self, Json, Raw, Whole},
     currency,
     items::YEAR_SECONDS,
@@ -27,7 +26,7 @@ use super::{
     problem::FieldError,
 };
 use crate::{
-    engine::{CartEnded, CartExtended, CartPaid, CartPlaced, CartPlacement, Payment},
+    engine::{Caller, CartEnded, CartExtended, CartPaid, CartPlaced, CartPlacement, Payment},
     rate::PeerBucket,
 };
 
@@ -35,6 +34,9 @@ use crate::{
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewCart {
+    /// The buyer: what `sub` is in a buyer's token. Only an admin names the buyer, and has to.
+    #[schema(example = "ann")]
+    buyer: Option<String>,
     /// What the buyer wants, 1 to 20 lines. Lines of the same item are summed.
     #[schema(min_items = 1, max_items = 20)]
     lines: Vec<NewCartLine>,
@@ -139,6 +141,21 @@ impl Serialize for CartRow {
 type PlacedLine = ((ItemId, Quantity), usize);
 
 impl NewCart {
+    /// The buyer, whom the token names or else the admin.
+    fn buyer(&self, caller: &Caller) -> Result<BuyerId, Problem> {
+        let refused = |expected: &dyn Display| {
+            invalid(FieldError::new("buyer", format!("expected {expected}")))
+        };
+        match (caller.buyer(), &self.buyer) {
+            (Some(buyer), None) => Ok(buyer.clone()),
+            (Some(_), Some(_)) => Err(refused(&"none: the token names the buyer")),
+            (None, Some(named)) => {
+                BuyerId::addressable(named).map_err(|error| refused(&error.expected))
+            }
+            (None, None) => Err(refused(&"the buyer for whom an admin places the cart")),
+        }
+    }
+
     /// The lines with each item once, in the order of their first mention, with its place.
     fn into_lines(self) -> Result<Vec<PlacedLine>, Problem> {
         if !(1..=CartId::LINES_MAX).contains(&self.lines.len()) {
@@ -175,11 +192,6 @@ fn unknown_item(line: usize, name: &str) -> Problem {
     Problem::no_such_item(name, pointer)
 }
 
-/// The body of a cart: whatever is wrong with it is named by a pointer.
-fn parse(raw: &[u8]) -> Result<Vec<PlacedLine>, Problem> {
-    body::parse::<NewCart>(raw)?.into_lines()
-}
-
 fn shown(cart: &Cart) -> Response {
     (StatusCode::OK, axum::Json(CartBody::of(cart))).into_response()
 }
@@ -188,33 +200,40 @@ fn cart_id(text: &str) -> Result<CartId, Problem> {
     text.parse().map_err(|_| Problem::cart_not_found())
 }
 
-/// Places a cart: all of its lines are held, or none.
+/// Places a cart: all of its lines are held, or none. An admin places it for the `buyer` of the body.
 #[utoipa::path(post, path = "/v1/carts", operation_id = "placeCart", tag = "buyers", request_body = NewCart,
     params(("Idempotency-Key" = String, Header, description = "identifies the cart among the buyer's carts: 1 to 255 visible ASCII characters")),
     responses((status = 201, description = "held; a repeat has the header `Idempotent-Replayed: true` and the cart's current state", body = CartBody, headers(("Location" = String))),
-        (status = 400, description = "`invalid_request`: nothing was changed", body = Problem), (status = 401, description = "`unauthorized`", body = Problem),
+        (status = 400, description = "`invalid_request`: nothing was changed", body = Problem), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: an admin without the scope `orders:place`", body = Problem),
         (status = 404, description = "`item_not_found`: nothing was changed", body = Problem),
         (status = 409, description = "`sold_out`, `buyer_limit_reached`, `not_open` with the `item`, `cart_timed_out`: no line has units; `final` says whether the key is decided, or whether a repeat with it is decided anew", body = Problem),
         (status = 413, description = "`payload_too_large`", body = Problem),
         (status = 422, description = "`idempotency_key_reused`: the key belongs to a cart with other lines", body = Problem),
         (status = 429, description = "`too_many_requests`", body = Problem, headers(("Retry-After" = u32), ("RateLimit" = String), ("RateLimit-Policy" = String))),
         (status = 503, description = "`outcome_unknown`: repeat the request with the same key", body = Problem)),
-    security(("buyer" = [])))]
+    security(("buyer" = []), ("admin" = [])))]
 pub(crate) async fn place(
     State(app): State<App>,
-    Buyer(buyer): Buyer,
+    who: BuyerOrAdmin<OrdersPlace>,
     peer: Option<Extension<PeerBucket>>,
     headers: OrderHeaders,
     Raw(raw): Raw,
 ) -> Result<Response, Problem> {
-    let (lines, places) = parse(&raw)?.into_iter().unzip();
-    let places: Vec<usize> = places;
-    let lines: Vec<(ItemId, Quantity)> = lines;
-    app.rates.admit_lines(&buyer, lines.len())?;
+    let new = body::parse::<NewCart>(&raw)?;
+    let buyer = new.buyer(who.caller())?;
+    let (lines, places): (Vec<_>, Vec<_>) = new.into_lines()?.into_iter().unzip();
+    if let Some(buyer) = &who.buyer {
+        app.rates.admit_lines(buyer, lines.len())?;
+    }
     if let Some(Extension(peer)) = peer {
         peer.admit_lines(lines.len())?;
     }
-    let placement = placement(buyer, headers.key?, lines);
+    let placement = CartPlacement {
+        buyer,
+        key: headers.key?,
+        lines,
+        placer: who.caller().admin().cloned(),
+    };
     let items: Vec<_> = placement
         .lines
         .iter()
@@ -257,10 +276,6 @@ pub(crate) async fn place(
             )))
         }
     }
-}
-
-fn placement(buyer: BuyerId, key: IdempotencyKey, lines: Vec<(ItemId, Quantity)>) -> CartPlacement {
-    CartPlacement { buyer, key, lines }
 }
 
 fn placed_cart(cart: &Cart, replayed: bool) -> Response {

@@ -191,6 +191,7 @@ mod tests {
                 "post",
                 "/v1/carts",
                 &[
+                    ("403", "forbidden"),
                     ("404", "item_not_found"),
                     ("409", "sold_out"),
                     ("409", "buyer_limit_reached"),

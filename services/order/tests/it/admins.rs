@@ -45,6 +45,12 @@ async fn a_call_needs_its_own_scope() {
                 json!({}),
                 Scope::OrdersPlace,
             ),
+            (
+                Method::POST,
+                "/v1/carts".into(),
+                json!({}),
+                Scope::OrdersPlace,
+            ),
             (Method::GET, "/v1/events".into(), json!(null), Scope::Read),
             (Method::GET, "/v1/journal".into(), json!(null), Scope::Read),
             (Method::GET, "/v1/webhooks".into(), json!(null), Scope::Read),

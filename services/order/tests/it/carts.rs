@@ -3,6 +3,7 @@
 mod foreseen;
 mod freed;
 mod holds;
+mod placed_for;
 
 use std::{pin::pin, time::Duration};
 

@@ -8,10 +8,8 @@ batches grow by themselves.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -22,6 +20,7 @@ from .batch import BuyerOrder
 from .client import Admin
 from .errors import Error, OutcomeUnknown
 from .models import Placed
+from .processes import PerProcess
 
 #: Orders of one request, at most.
 ORDERS_MAX = 512
@@ -37,6 +36,22 @@ class _Waiting:
     future: Future[Placed] = field(default_factory=Future)
 
 
+@dataclass
+class _Queue:
+    """What waits in a process, and how many of its requests are under way."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    waiting: deque[_Waiting] = field(default_factory=deque)
+    flights: int = 0
+
+    def next_batch(self) -> list[_Waiting]:
+        with self.lock:
+            count = min(len(self.waiting), ORDERS_MAX)
+            if count == 0:
+                self.flights -= 1
+            return [self.waiting.popleft() for _ in range(count)]
+
+
 class OrderBatcher:
     """Places the orders of many buyers for one item, as a shop's backend does.
 
@@ -46,18 +61,17 @@ class OrderBatcher:
 
     def __init__(self, admin: Admin, item: str, *, flights: int = FLIGHTS) -> None:
         self._admin, self._item, self._flights_max = admin, item, flights
-        self._forget()
-        _BATCHERS.add(self)
-
-    def _forget(self) -> None:
-        """Starts with nothing under way: the threads of a parent process do not exist here."""
-        self._lock = threading.Lock()
-        self._waiting: deque[_Waiting] = deque()
-        self._flights = 0
+        # The threads of a parent process do not exist in its child.
+        self._queue = PerProcess(_Queue)
 
     def order(self, buyer: str, quantity: int, key: str) -> Placed:
         """Places an order, and waits until its outcome is known or the deadline has passed."""
-        return self.submit(buyer, quantity, key).result()
+        future = self.submit(buyer, quantity, key)
+        try:
+            return future.result(self._admin.call_timeout)
+        except TimeoutError as error:
+            # The order is still in a request, or waits for one.
+            raise OutcomeUnknown(error) from error
 
     def submit(self, buyer: str, quantity: int, key: str) -> Future[Placed]:
         """The same without waiting. Do not forget the key, whatever becomes of the future.
@@ -67,21 +81,21 @@ class OrderBatcher:
         deadline = time.monotonic() + self._admin.retry.deadline
         waiting = _Waiting(BuyerOrder(buyer, quantity, key), deadline)
         waiting.future.set_running_or_notify_cancel()  # It cannot be called back.
-        self._enqueue([waiting])
+        self._enqueue(self._queue.get(), [waiting])
         return waiting.future
 
-    def _enqueue(self, orders: Sequence[_Waiting]) -> None:
+    def _enqueue(self, queue: _Queue, orders: Sequence[_Waiting]) -> None:
         """Leaves the orders to a request that is under way, or begins one."""
-        with self._lock:
-            self._waiting.extend(orders)
-            if self._flights == self._flights_max:
+        with queue.lock:
+            queue.waiting.extend(orders)
+            if queue.flights == self._flights_max:
                 return
-            self._flights += 1
-        threading.Thread(target=self._fly, daemon=True).start()
+            queue.flights += 1
+        threading.Thread(target=self._fly, args=[queue], daemon=True).start()
 
-    def _fly(self) -> None:
+    def _fly(self, queue: _Queue) -> None:
         """Sends what waits, request by request, until nothing waits."""
-        while batch := self._next_batch():
+        while batch := queue.next_batch():
             for waiting in batch:
                 waiting.attempts.begin()
             results = self._send([waiting.order for waiting in batch])
@@ -92,16 +106,10 @@ class OrderBatcher:
             ]
             if again:
                 pause = max(pause for _, pause in again)
-                timer = threading.Timer(pause, self._enqueue, [[waiting for waiting, _ in again]])
+                orders = [waiting for waiting, _ in again]
+                timer = threading.Timer(pause, self._enqueue, [queue, orders])
                 timer.daemon = True
                 timer.start()
-
-    def _next_batch(self) -> list[_Waiting]:
-        with self._lock:
-            count = min(len(self._waiting), ORDERS_MAX)
-            if count == 0:
-                self._flights -= 1
-            return [self._waiting.popleft() for _ in range(count)]
 
     def _send(self, orders: Sequence[BuyerOrder]) -> Sequence[Placed | Error]:
         try:
@@ -122,16 +130,3 @@ class OrderBatcher:
             return pause
         waiting.future.set_exception(error)
         return None
-
-
-#: What a child of this process must forget.
-_BATCHERS: weakref.WeakSet[OrderBatcher] = weakref.WeakSet()
-
-
-def _forget_all() -> None:
-    for batcher in list(_BATCHERS):
-        batcher._forget()
-
-
-if hasattr(os, "register_at_fork"):  # Windows has no fork.
-    os.register_at_fork(after_in_child=_forget_all)

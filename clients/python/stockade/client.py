@@ -30,7 +30,7 @@ from .models import (
     read,
     read_placed,
 )
-from .retry import RetryPolicy
+from .retry import LAST_ATTEMPT_SECONDS, RetryPolicy
 from .signatures import sign_payment
 from .transport import Instance, Response
 
@@ -75,11 +75,12 @@ class Client:
     """A service, which may have several instances. Threads may share a client."""
 
     def __init__(
-        self, *urls: str, retry: RetryPolicy = RetryPolicy(), attempt_timeout: float = 10.0
+        self, *urls: str, retry: RetryPolicy = RetryPolicy(), attempt_timeout: float = 5.5
     ) -> None:
         """Requests go to the instances at `urls` in turn, so a repeat goes to another one.
 
-        `attempt_timeout` limits, in seconds, each wait of one attempt.
+        `attempt_timeout` limits one attempt, in seconds. The default is longer than the service
+        itself waits for an order (`STOCKADE_ORDER_TIMEOUT_MS`), so its answer arrives.
         """
         if not urls:
             raise InvalidInput("urls", "the address of one instance at least")
@@ -87,6 +88,11 @@ class Client:
         self._instances = itertools.cycle(self._all)
         self.retry = retry
         self._attempt_timeout = attempt_timeout
+
+    @property
+    def call_timeout(self) -> float:
+        """Seconds within which a call ends, besides what the service is asked to wait."""
+        return self.retry.call_timeout(self._attempt_timeout)
 
     def __enter__(self) -> Client:
         return self
@@ -126,23 +132,26 @@ class Client:
     def send_as(self, request: Request, attempts: Attempts, read: Callable[[Response], T]) -> T:
         """`send` with attempts that the caller judges the parts of the response by."""
         deadline = time.monotonic() + self.retry.deadline
+        timeout = self._attempt_timeout
         while True:
             attempts.begin()
             try:
-                return read(self.send_once(request))
+                return read(self.send_once(request, timeout))
             except Error as error:
                 known = attempts.judge(error)
             pause = self.retry.pause_after(attempts.count, known.retry_after)
             if not known.is_retryable or time.monotonic() + pause > deadline:
                 raise known
             time.sleep(pause)
+            left = max(deadline - time.monotonic(), LAST_ATTEMPT_SECONDS)
+            timeout = min(self._attempt_timeout, left)
 
-    def send_once(self, request: Request) -> Response:
+    def send_once(self, request: Request, timeout: float | None = None) -> Response:
         """Sends `request` once; only success statuses return."""
         headers, body = request.parts()
-        timeout = self._attempt_timeout + request.wait
+        limit = request.wait + (self._attempt_timeout if timeout is None else timeout)
         instance = next(self._instances)
-        response = instance.exchange(request.method, request.path, headers, body, timeout)
+        response = instance.exchange(request.method, request.path, headers, body, limit)
         return response.into_success()
 
 
@@ -256,6 +265,10 @@ class Admin:
     @property
     def retry(self) -> RetryPolicy:
         return self._client.retry
+
+    @property
+    def call_timeout(self) -> float:
+        return self._client.call_timeout
 
     def create_item(self, item: str, stock: int, **options: Any) -> Item:
         """Creates an item; `options` are the fields of docs/api.md. A repeat changes nothing."""

@@ -6,9 +6,16 @@ import random
 from dataclasses import dataclass
 
 
+#: Seconds that the last attempt has at least: one that ends at once would only lose an answer.
+LAST_ATTEMPT_SECONDS = 1.0
+
+
 @dataclass(frozen=True)
 class RetryPolicy:
     """Repeats a request until its outcome is known or `deadline` seconds have passed.
+
+    The default fits a request of a web server, whose worker waits meanwhile: with that of
+    `attempt_timeout`, a call ends after 9 seconds at most. Choose minutes in a background job.
 
     The pause doubles from `pause` to `pause_max`, and varies at random by up to half, so that the
     clients of a service that recovers do not all return at the same moment. A pause is at least as
@@ -16,10 +23,9 @@ class RetryPolicy:
     deadline, the attempts end at once.
     """
 
-    #: Seconds from the first attempt after which no further attempt begins. The last attempt may
-    #: take `attempt_timeout` of the client more: inside a request of a web server, choose both so
-    #: that their sum is below the server's own limit.
-    deadline: float = 30.0
+    #: Seconds from the first attempt after which no further attempt begins. A repeat ends then as
+    #: well, but has a second at least.
+    deadline: float = 8.0
     #: Seconds of pause after the first attempt.
     pause: float = 0.05
     #: Seconds of the longest pause that the client chooses itself.
@@ -29,6 +35,10 @@ class RetryPolicy:
     def never(cls) -> RetryPolicy:
         """Sends each request once."""
         return cls(deadline=0.0, pause=0.0, pause_max=0.0)
+
+    def call_timeout(self, attempt_timeout: float) -> float:
+        """Seconds within which a call ends."""
+        return max(attempt_timeout, self.deadline + min(attempt_timeout, LAST_ATTEMPT_SECONDS))
 
     def pause_after(self, attempts: int, retry_after: int | None) -> float:
         doubled = min(self.pause * 2.0 ** min(attempts - 1, 60), self.pause_max)

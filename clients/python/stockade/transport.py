@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
 import threading
 import time
-import weakref
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from .answers import leaves_open
 from .errors import Contract, InvalidInput, OutcomeUnknown, Problem, Refused
+from .limits import Limit
+from .processes import PerProcess
 
 #: The service, or a proxy before it, closes connections that are idle for longer.
 _IDLE_SECONDS_MAX = 4.0
@@ -89,32 +89,59 @@ class Response:
         )
 
 
+class _Idle:
+    """The connections of a process that no request uses."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.connections: list[tuple[float, http.client.HTTPConnection]] = []
+
+    def take(self) -> http.client.HTTPConnection | None:
+        """A connection that the other side has hardly closed yet."""
+        with self.lock:
+            while self.connections:
+                since, connection = self.connections.pop()
+                if time.monotonic() - since < _IDLE_SECONDS_MAX and connection.sock:
+                    return connection
+                connection.close()
+        return None
+
+    def keep(self, connection: http.client.HTTPConnection) -> None:
+        with self.lock:
+            if len(self.connections) < _IDLE_CONNECTIONS_MAX:
+                self.connections.append((time.monotonic(), connection))
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Takes no lock: in a child, a thread of the parent may hold it."""
+        while self.connections:
+            try:
+                self.connections.pop()[1].close()
+            except IndexError:  # Another thread was faster.
+                return
+
+
 class Instance:
     """An instance of the service. Threads share its connections, and processes do not."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidInput("url", "an address such as http://127.0.0.1:8080")
+        host, port, path, is_secure = _address(url)
         self._connection_type = (
-            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+            http.client.HTTPSConnection if is_secure else http.client.HTTPConnection
         )
-        self._address = (parts.hostname, parts.port)
-        self._path = parts.path.rstrip("/")
-        self._forget()
-        _INSTANCES.add(self)
-
-    def _forget(self) -> None:
-        """Starts without connections. Two processes that share one would read each other's answers."""
-        self._lock = threading.Lock()
-        self._idle: list[tuple[float, http.client.HTTPConnection]] = []
+        self._host, self._port, self._path = host, port, path
+        # In a child, `close` ends the copy of this process; the parent's connection stays open.
+        self._idle = PerProcess(_Idle, _Idle.close)
 
     def exchange(
         self, method: str, path: str, headers: dict[str, str], body: bytes | None, timeout: float
     ) -> Response:
         """Sends a request once. Without a complete response, the outcome is unknown."""
-        connection = self._connect(timeout)
+        limit, idle = Limit(timeout), self._idle.get()
+        connection = idle.take() or self._connection_type(self._host, self._port)
         try:
+            limit.begin(connection)
             connection.request(method, self._path + path, body, headers)
             response = connection.getresponse()
             received = _receive(response)
@@ -127,47 +154,23 @@ class Instance:
         if response.will_close:
             connection.close()
         else:
-            self._keep(connection)
+            idle.keep(connection)
         return received
 
-    def _connect(self, timeout: float) -> http.client.HTTPConnection:
-        with self._lock:
-            while self._idle:
-                since, connection = self._idle.pop()
-                if time.monotonic() - since < _IDLE_SECONDS_MAX and connection.sock:
-                    connection.sock.settimeout(timeout)
-                    return connection
-                connection.close()
-        host, port = self._address
-        return self._connection_type(host, port, timeout=timeout)
-
-    def _keep(self, connection: http.client.HTTPConnection) -> None:
-        with self._lock:
-            if len(self._idle) < _IDLE_CONNECTIONS_MAX:
-                self._idle.append((time.monotonic(), connection))
-                return
-        connection.close()
-
     def close(self) -> None:
-        with self._lock:
-            while self._idle:
-                self._idle.pop()[1].close()
+        self._idle.get().close()
 
 
-#: What a child of this process must forget.
-_INSTANCES: weakref.WeakSet[Instance] = weakref.WeakSet()
-
-
-def _forget_all() -> None:
-    for instance in list(_INSTANCES):
-        connections = instance._idle
-        instance._forget()
-        for _, connection in connections:
-            connection.close()  # Closes the copy of this process; the parent's stays open.
-
-
-if hasattr(os, "register_at_fork"):  # Windows has no fork.
-    os.register_at_fork(after_in_child=_forget_all)
+def _address(url: str) -> tuple[str, int | None, str, bool]:
+    """The host, the port and the path of a URL, and whether it is of HTTPS."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+        if isinstance(url, str) and parts.scheme in ("http", "https") and host:
+            return host, port, parts.path.rstrip("/"), parts.scheme == "https"
+    except (ValueError, AttributeError, TypeError):
+        pass
+    raise InvalidInput("url", "an address such as http://127.0.0.1:8080")
 
 
 def _receive(response: http.client.HTTPResponse) -> Response:

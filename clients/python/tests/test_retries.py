@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import threading
 import unittest
 from collections.abc import Callable
@@ -539,12 +541,17 @@ class Forks(unittest.TestCase):
 
     def test_a_child_does_not_use_the_connections_of_its_parent(self) -> None:
         with Server((201, HELD)) as server, Client(server.url, retry=FAST) as client:
-            instance = client._all[0]
+            idle = client._all[0]._idle
+
+            def begins_anew() -> bool:
+                mine = idle.get()
+                return not mine.connections and mine.lock.acquire(timeout=0)
+
             client.buyer("token").place(NewOrder("vase", 1))
-            self.assertEqual(len(instance._idle), 1)
-            with instance._lock:  # Another thread is inside at that moment.
-                self.in_a_child(lambda: not instance._idle and instance._lock.acquire(timeout=0))
-            self.assertEqual(len(instance._idle), 1, "the parent keeps its own")
+            self.assertEqual(len(idle.get().connections), 1)
+            with idle.get().lock:  # Another thread is inside at that moment.
+                self.in_a_child(begins_anew)
+            self.assertEqual(len(idle.get().connections), 1, "the parent keeps its own")
 
     def test_a_batcher_whose_requests_are_under_way_works_in_a_child(self) -> None:
         begun, done = threading.Event(), threading.Event()
@@ -562,6 +569,33 @@ class Forks(unittest.TestCase):
             self.in_a_child(lambda: batcher.order("bob", 1, "key-1").order.state == "held")
             done.set()
             self.assertEqual(future.result().order.state, "held")
+
+
+    def test_a_fork_that_calls_no_hook_of_python_separates_the_processes_too(self) -> None:
+        # Alone in its process: such a fork is safe only where Python has one thread.
+        with Server((201, HELD)) as server:
+            done = subprocess.run([sys.executable, "-c", FORKS_IN_C, server.url], timeout=120)
+        self.assertEqual(done.returncode, 0)
+
+
+#: uWSGI forks its workers in C.
+FORKS_IN_C = """
+import ctypes, os, sys
+from stockade import Client, NewOrder
+
+client = Client(sys.argv[1])
+client.buyer("token").place(NewOrder("vase", 1))
+idle = client._all[0]._idle
+mine = idle.get()
+assert len(mine.connections) == 1
+mine.lock.acquire()
+if (child := ctypes.PyDLL(None).fork()) == 0:
+    separate = idle.get() is not mine and not idle.get().connections
+    client.buyer("token").place(NewOrder("vase", 1))
+    os._exit(0 if separate else 1)
+assert idle.get() is mine
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
 
 
 class Carts(unittest.TestCase):

@@ -27,8 +27,11 @@ pub struct Cart {
     pub state: CartState,
     /// Its orders, as the buyer listed them. No item occurs twice.
     pub lines: Vec<CartLine>,
-    /// The price of all lines, in the currency's smallest unit.
+    /// What it costs, in the currency's smallest unit: the price of all lines, or the total of the shop
+    /// if it has stated one. Of a cart that is paid and unchecked: what the payment paid.
     pub amount: u64,
+    /// Whether only a payment of this amount pays the cart. Otherwise the shop checks what was paid.
+    pub is_checked: bool,
     /// ISO 4217.
     pub currency: String,
     /// When placing it has to be done. Later it fails.

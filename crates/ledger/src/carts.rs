@@ -36,6 +36,8 @@ pub struct CartStep {
     pub to: CartState,
     /// The payment that comes with the step. It applies only if nothing else has it.
     pub payment: Option<PaymentId>,
+    /// What the payment paid, if the amount of the cart is unchecked: from then on it is this.
+    pub paid: Option<u64>,
     /// Why the cart fails.
     pub refusal: Option<CartRefusal>,
     /// The cart fails, and none of its lines can be recorded any more. It counts only if no other
@@ -55,6 +57,7 @@ impl CartStep {
             cart: cart.clone(),
             to,
             payment: None,
+            paid: None,
             refusal: None,
             is_settled: false,
             actor: None,
@@ -105,7 +108,7 @@ pub(crate) trait Statements: transition::Statements {
     /// Number of the cart's lines whose orders went with a drop of their item.
     async fn dropped_lines(&mut self, id: CartId) -> Result<usize, LedgerError>;
 
-    /// Writes state, end, payment, refusal and version of the cart, and when a reconciler has to look
+    /// Writes state, end, payment, amount, refusal and version of the cart, and when a reconciler has to look
     /// at it again.
     async fn write_cart(
         &mut self,
@@ -250,6 +253,7 @@ fn stepped(step: &CartStep, version: u64, lines: &[Order]) -> Cart {
             _ => cart.expires_at,
         },
         payment: step.payment.clone().or(cart.payment),
+        amount: step.paid.unwrap_or(cart.amount),
         refusal: cart.refusal.or_else(|| step.refusal.clone()),
         version: version + 1,
         ..cart

@@ -68,7 +68,7 @@ macro_rules! order_columns {
 
 macro_rules! cart_columns {
     () => {
-        "id, buyer, state, amount, currency, (extract(epoch FROM deadline) * 1000)::bigint AS deadline_ms, \
+        "id, buyer, state, amount, is_checked, currency, (extract(epoch FROM deadline) * 1000)::bigint AS deadline_ms, \
          (extract(epoch FROM expires_at) * 1000)::bigint AS expires_ms, payment, refusal, refused_item, version"
     };
 }

@@ -73,7 +73,7 @@ macro_rules! order_columns {
 
 macro_rules! cart_columns {
     () => {
-        "id, buyer, state, amount, currency, deadline AS deadline_ms, expires_at AS expires_ms, payment, refusal, refused_item, version"
+        "id, buyer, state, amount, is_checked, currency, deadline AS deadline_ms, expires_at AS expires_ms, payment, refusal, refused_item, version"
     };
 }
 

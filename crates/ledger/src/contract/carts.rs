@@ -21,6 +21,9 @@ pub trait Carts: Send + Sync + 'static {
     /// [`Carts::cart`] for a reader who takes no step on it, over connections of their own.
     async fn look_up_cart(&self, id: CartId) -> Result<Option<Cart>, LedgerError>;
 
+    /// Those of these carts that exist, with their lines, in no order, over the connections of lists.
+    async fn list_carts(&self, ids: &[CartId]) -> Result<Vec<Cart>, LedgerError>;
+
     /// Those of these carts that exist, by one statement on the connections of readers. The answer is
     /// as new as that of [`Carts::cart`].
     async fn known_carts(&self, ids: &[CartId]) -> Result<Vec<CartId>, LedgerError>;

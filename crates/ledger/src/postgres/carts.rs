@@ -34,9 +34,9 @@ const OF_BUYER: &str = concat!(
 impl Carts for PostgresLedger {
     async fn create_cart(&self, cart: &Cart) -> Result<CreatedCart, LedgerError> {
         let created = sqlx::query(
-            "WITH new AS (INSERT INTO carts (id, buyer, state, amount, currency, deadline, expires_at, due_at) \
+            "WITH new AS (INSERT INTO carts (id, buyer, state, amount, currency, deadline, expires_at, due_at, is_checked) \
                           VALUES ($1, $2, $3, $4, $5, to_timestamp($6::double precision / 1000), to_timestamp($7::double precision / 1000), \
-                                  to_timestamp($6::double precision / 1000)) \
+                                  to_timestamp($6::double precision / 1000), $11) \
                           ON CONFLICT (id) DO NOTHING RETURNING id) \
              INSERT INTO cart_lines (order_id, cart, place, item, quantity) \
              SELECT order_id, new.id, place, item, quantity \
@@ -53,6 +53,7 @@ impl Carts for PostgresLedger {
             .bind(column(&cart.lines, |line| line.order.as_uuid()))
             .bind(column(&cart.lines, |line| line.item.to_string()))
             .bind(column(&cart.lines, |line| i64::from(line.quantity.get())))
+            .bind(cart.is_checked)
             .execute(&self.pool)
             .await?;
         if created.rows_affected() > 0 {
@@ -70,6 +71,17 @@ impl Carts for PostgresLedger {
 
     async fn look_up_cart(&self, id: CartId) -> Result<Option<Cart>, LedgerError> {
         cart(&self.reads, id).await
+    }
+
+    async fn list_carts(&self, ids: &[CartId]) -> Result<Vec<Cart>, LedgerError> {
+        let rows = sqlx::query_as::<_, CartColumns>(concat!(
+            "SELECT ",
+            cart_columns!(),
+            " FROM carts WHERE id = ANY($1)"
+        ));
+        let rows = rows.bind(column(ids, |id| id.as_uuid()));
+        let rows = rows.fetch_all(&self.lists).await?;
+        with_lines(&self.lists, rows).await
     }
 
     async fn known_carts(&self, ids: &[CartId]) -> Result<Vec<CartId>, LedgerError> {
@@ -203,7 +215,7 @@ impl Statements for Transaction {
     ) -> Result<(), LedgerError> {
         let written = sqlx::query(
             "UPDATE carts SET state = $2, expires_at = to_timestamp($3::double precision / 1000), due_at = to_timestamp($4::double precision / 1000), \
-                    payment = $5, refusal = $6, refused_item = $7, version = $8 \
+                    payment = $5, refusal = $6, refused_item = $7, version = $8, amount = $9 \
              WHERE id = $1",
         );
         let refusal = cart.refusal.as_ref();
@@ -217,6 +229,7 @@ impl Statements for Transaction {
             .bind(refusal.map(|refusal| refusal.reason.as_str()))
             .bind(item.map(ToString::to_string))
             .bind(signed(cart.version))
+            .bind(signed(cart.amount))
             .execute(&mut **self)
             .await?;
         Ok(())

@@ -39,6 +39,17 @@ impl Carts for SqliteLedger {
         cart(&self.reads, id).await
     }
 
+    async fn list_carts(&self, ids: &[CartId]) -> Result<Vec<Cart>, LedgerError> {
+        let rows = sqlx::query_as::<_, CartColumns>(concat!(
+            "SELECT ",
+            cart_columns!(),
+            " FROM carts WHERE id IN (SELECT unhex(value) FROM json_each(?))"
+        ));
+        let rows = rows.bind(json(&column(ids, |id| hex(id.as_uuid())))?);
+        let rows = rows.fetch_all(&self.lists).await?;
+        with_lines(&self.lists, rows).await
+    }
+
     async fn known_carts(&self, ids: &[CartId]) -> Result<Vec<CartId>, LedgerError> {
         let known = sqlx::query_scalar::<_, Uuid>(
             "SELECT id FROM carts WHERE id IN (SELECT unhex(value) FROM json_each(?))",
@@ -117,8 +128,8 @@ impl Carts for SqliteLedger {
 /// `false`: there is a cart with this id.
 async fn insert(transaction: &mut Transaction, cart: &Cart) -> Result<bool, LedgerError> {
     let created = sqlx::query(
-        "INSERT INTO carts (id, buyer, state, amount, currency, deadline, expires_at, due_at) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?6) ON CONFLICT (id) DO NOTHING",
+        "INSERT INTO carts (id, buyer, state, amount, currency, deadline, expires_at, due_at, is_checked) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?6, ?8) ON CONFLICT (id) DO NOTHING",
     );
     let created = created
         .bind(cart.id.as_uuid())
@@ -128,6 +139,7 @@ async fn insert(transaction: &mut Transaction, cart: &Cart) -> Result<bool, Ledg
         .bind(&cart.currency)
         .bind(cart.deadline.as_millisecond())
         .bind(cart.expires_at.as_millisecond())
+        .bind(cart.is_checked)
         .execute(&mut **transaction)
         .await?;
     if created.rows_affected() == 0 {
@@ -222,7 +234,7 @@ impl Statements for Transaction {
         let refusal = cart.refusal.as_ref();
         let item = refusal.and_then(|refusal| refusal.item.as_ref());
         sqlx::query(
-            "UPDATE carts SET state = ?2, expires_at = ?3, due_at = ?4, payment = ?5, refusal = ?6, refused_item = ?7, version = ?8 \
+            "UPDATE carts SET state = ?2, expires_at = ?3, due_at = ?4, payment = ?5, refusal = ?6, refused_item = ?7, version = ?8, amount = ?9 \
              WHERE id = ?1",
         )
         .bind(cart.id.as_uuid())
@@ -233,6 +245,7 @@ impl Statements for Transaction {
         .bind(refusal.map(|refusal| refusal.reason.as_str()))
         .bind(item.map(ToString::to_string))
         .bind(signed(cart.version))
+        .bind(signed(cart.amount))
         .execute(&mut **self)
         .await?;
         Ok(())

@@ -625,6 +625,7 @@ async fn paid_cart(ledger: &dyn Ledger, items: &[&Item], of: &str) -> Cart {
         state: CartState::Placing,
         lines: lines.collect(),
         amount: 10,
+        is_checked: true,
         currency: "EUR".into(),
         deadline: until,
         expires_at: until,

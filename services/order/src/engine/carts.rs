@@ -14,6 +14,8 @@
 mod foreseen;
 mod hold;
 mod life;
+mod shares;
+mod total;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -33,6 +35,8 @@ use super::{
 };
 pub use hold::CartExtended;
 pub use life::{CartEnded, CartPaid};
+pub use total::Total;
+use total::has_same_total;
 
 /// How long a cart that fails waits for the lines that it took to be recorded, before it says so:
 /// usually one transaction then releases all of them.
@@ -52,6 +56,8 @@ pub struct CartPlacement {
     pub lines: Vec<(ItemId, Quantity)>,
     /// The admin who places it for the buyer. `None`: the buyer does.
     pub placer: Option<Arc<str>>,
+    /// What the shop says that it costs. `None`: the price of its lines.
+    pub total: Option<Total>,
 }
 
 /// Result of placing a cart.
@@ -81,6 +87,12 @@ pub enum CartPlaced {
         /// Index of the line.
         line: usize,
     },
+    /// Its total is less than this price of its lines, or unchecked, and a buyer places it. Nothing was
+    /// changed.
+    TooCheap {
+        /// What the lines cost.
+        price: u64,
+    },
     /// A line would be refused, so the cart was not made. Nothing was written: a repeat is decided anew.
     Foreseen {
         /// Index of the line.
@@ -88,7 +100,7 @@ pub enum CartPlaced {
         /// Why it would be refused.
         reason: RefusalReason,
     },
-    /// The key belongs to a cart with other lines. Nothing was changed.
+    /// The key belongs to a cart with other lines or another total. Nothing was changed.
     KeyReused,
     /// A line was refused, and no line has units. It is final for this key.
     Refused(CartRefusal),
@@ -128,12 +140,12 @@ impl Engine {
             Ok(items) => items,
             Err(refused) => return Ok(refused),
         };
-        let amount = match amount_of(&placement.lines, &items) {
-            Ok(amount) => amount,
-            Err(line) => return Ok(CartPlaced::TooDear { line }),
+        let price = match placement.price(&items) {
+            Ok(price) => price,
+            Err(refused) => return Ok(refused),
         };
         let placer = placement.placer.clone();
-        let new = self.new_cart(placement, amount, &items);
+        let new = self.new_cart(placement, price, &items);
         if let Some((line, reason)) = self.foreseen_refusal(&new, &items).await?
             && !self.cart_look_ups.has(self, new.id).await?
         {
@@ -151,7 +163,7 @@ impl Engine {
         });
         let (mut cart, replayed) = match created? {
             CreatedCart::New(cart) => (cart, false),
-            CreatedCart::Known(cart) if has_same_lines(&cart, &new) => (cart, true),
+            CreatedCart::Known(cart) if is_same(&cart, &new) => (cart, true),
             CreatedCart::Known(_) => return Ok(CartPlaced::KeyReused),
         };
         self.misses.end(cart.id.as_uuid());
@@ -194,7 +206,11 @@ impl Engine {
         Ok(Ok(items))
     }
 
-    fn new_cart(&self, placement: CartPlacement, amount: u64, items: &[Arc<KnownItem>]) -> Cart {
+    fn new_cart(&self, placement: CartPlacement, price: u64, items: &[Arc<KnownItem>]) -> Cart {
+        let (amount, is_checked) = (
+            placement.amount(price),
+            placement.total != Some(Total::Unchecked),
+        );
         let CartPlacement {
             buyer, key, lines, ..
         } = placement;
@@ -205,6 +221,7 @@ impl Engine {
             id: CartId::derive(&buyer, &key),
             state: CartState::Placing,
             amount,
+            is_checked,
             currency: items
                 .first()
                 .map(|known| known.item.currency.clone())
@@ -474,26 +491,17 @@ impl Engine {
     }
 }
 
-/// What the lines cost together. An error: the index of the line at which it is more than a cart may
-/// cost.
-fn amount_of(lines: &[(ItemId, Quantity)], items: &[Arc<KnownItem>]) -> Result<u64, usize> {
-    let mut amount = 0_u64;
-    for (line, ((_, quantity), known)) in lines.iter().zip(items).enumerate() {
-        let price = known.item.price.checked_mul(u64::from(quantity.get()));
-        amount = price
-            .and_then(|price| amount.checked_add(price))
-            .filter(|amount| *amount <= Cart::AMOUNT_MAX)
-            .ok_or(line)?;
-    }
-    Ok(amount)
-}
-
 /// Whether a line has certainly taken no units by the attempt that failed.
 fn took_nothing(error: &EngineError) -> bool {
     match error {
         EngineError::Stock(error) => error.proves_unchanged(),
         error => error.proves_unchanged(),
     }
+}
+
+/// Whether a request for the new cart is a repeat of that for the known one.
+fn is_same(known: &Cart, new: &Cart) -> bool {
+    has_same_lines(known, new) && has_same_total(known, new)
 }
 
 /// The order of the lines does not matter.

@@ -18,7 +18,7 @@ pub struct ListedOrder {
     /// The order.
     pub order: Order,
     /// Quantity times the price of a unit, in the currency's smallest unit. The price of an item
-    /// never changes.
+    /// never changes. Of money to return for a line of a cart: its share of the cart's amount.
     pub amount: u64,
     /// ISO 4217.
     pub currency: String,
@@ -144,7 +144,8 @@ impl Engine {
             None => None,
         };
         let orders = self.ledger.list_refunds_due(after, at_most).await?;
-        let orders = self.with_amounts(orders).await?;
+        let mut orders = self.with_amounts(orders).await?;
+        self.share_amounts(&mut orders.rows).await?;
         let mut rows: Vec<_> = orders.rows.into_iter().map(RefundDue::Order).collect();
         if let Some(next) = orders.next {
             let next = Some(RefundKey::Order(next));

@@ -24,9 +24,12 @@ use super::{
     life::{AMOUNT_MAX, hold_change},
     orders::{OrderHeaders, REPLAYED},
     problem::FieldError,
+    words::{CartAmountWord, UNCHECKED},
 };
 use crate::{
-    engine::{Caller, CartEnded, CartExtended, CartPaid, CartPlaced, CartPlacement, Payment},
+    engine::{
+        Caller, CartEnded, CartExtended, CartPaid, CartPlaced, CartPlacement, Payment, Total,
+    },
     rate::PeerBucket,
 };
 
@@ -40,6 +43,37 @@ pub(crate) struct NewCart {
     /// What the buyer wants, 1 to 20 lines. Lines of the same item are summed.
     #[schema(min_items = 1, max_items = 20)]
     lines: Vec<NewCartLine>,
+    /// The total of the shop in the currency's smallest unit, with shipping, tax, vouchers and other
+    /// goods: only a payment of this amount pays the cart. 0: it is free. `unchecked`: a payment of any
+    /// amount pays it. Default: the price of the lines. Only an admin states less than that, or `unchecked`.
+    #[schema(value_type = Option<CartAmountWord>)]
+    amount: Option<NewAmount>,
+}
+
+/// What a cart costs, as a number or a word.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a whole number from 0 to 1000000000000000000, or the word `unchecked`"
+)]
+enum NewAmount {
+    Of(Whole<0, AMOUNT_MAX>),
+    Word(AmountWord),
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum AmountWord {
+    Unchecked,
+}
+
+impl From<NewAmount> for Total {
+    fn from(amount: NewAmount) -> Self {
+        match amount {
+            NewAmount::Of(amount) => Self::Of(amount.0),
+            NewAmount::Word(AmountWord::Unchecked) => Self::Unchecked,
+        }
+    }
 }
 
 /// A line of a new cart.
@@ -65,8 +99,13 @@ pub(crate) struct CartBody<'a> {
     state: CartState,
     /// Its orders, as they were listed.
     lines: Vec<LineBody<'a>>,
-    /// The price of all lines, in the currency's smallest unit.
+    /// What it costs, in the currency's smallest unit: the price of all lines, or the shop's total.
     amount: u64,
+    /// `unchecked`: a payment of any amount pays the cart, and `amount` is what was paid once it is.
+    /// Absent: only a payment of `amount` pays it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "unchecked")]
+    amount_check: Option<&'static str>,
     /// ISO 4217.
     #[schema(example = "USD")]
     currency: &'a str,
@@ -117,6 +156,7 @@ impl<'a> CartBody<'a> {
                 })
                 .collect(),
             amount: cart.amount,
+            amount_check: (!cart.is_checked).then_some(UNCHECKED),
             currency: &cart.currency,
             expires_at: cart.expires_at,
             payment: cart.payment.as_ref(),
@@ -208,7 +248,7 @@ fn cart_id(text: &str) -> Result<CartId, Problem> {
         (status = 404, description = "`item_not_found`: nothing was changed", body = Problem),
         (status = 409, description = "`sold_out`, `buyer_limit_reached`, `not_open` with the `item`, `cart_timed_out`: no line has units; `final` says whether the key is decided, or whether a repeat with it is decided anew", body = Problem),
         (status = 413, description = "`payload_too_large`", body = Problem),
-        (status = 422, description = "`idempotency_key_reused`: the key belongs to a cart with other lines", body = Problem),
+        (status = 422, description = "`idempotency_key_reused`: the key belongs to a cart with other lines or another amount", body = Problem),
         (status = 429, description = "`too_many_requests`", body = Problem, headers(("Retry-After" = u32), ("RateLimit" = String), ("RateLimit-Policy" = String))),
         (status = 503, description = "`outcome_unknown`: repeat the request with the same key", body = Problem)),
     security(("buyer" = []), ("admin" = [])))]
@@ -220,7 +260,7 @@ pub(crate) async fn place(
     Raw(raw): Raw,
 ) -> Result<Response, Problem> {
     let new = body::parse::<NewCart>(&raw)?;
-    let buyer = new.buyer(who.caller())?;
+    let (buyer, total) = (new.buyer(who.caller())?, new.amount.map(Total::from));
     let (lines, places): (Vec<_>, Vec<_>) = new.into_lines()?.into_iter().unzip();
     if let Some(buyer) = &who.buyer {
         app.rates.admit_lines(buyer, lines.len())?;
@@ -233,6 +273,7 @@ pub(crate) async fn place(
         key: headers.key?,
         lines,
         placer: who.caller().admin().cloned(),
+        total,
     };
     let items: Vec<_> = placement
         .lines
@@ -255,6 +296,12 @@ pub(crate) async fn place(
                 "quantity",
                 expected,
             )))
+        }
+        CartPlaced::TooCheap { price } => {
+            let expected = format!(
+                "expected {price} at least, the price of the lines: only an admin states less, or `{UNCHECKED}`"
+            );
+            Err(invalid(FieldError::new("amount", expected)))
         }
         CartPlaced::ItemNotFound { line } => Err(unknown_item(places[line], items[line].as_str())),
         CartPlaced::OtherCurrency { line, expected } => {
@@ -314,7 +361,8 @@ pub(crate) struct NewCartPayment {
     /// The provider's id of the payment: 1 to 255 visible ASCII characters.
     #[schema(value_type = String, example = "pay_123")]
     payment: String,
-    /// Amount paid in the currency's smallest unit: the `amount` of the cart. Required if it has one.
+    /// Amount paid in the currency's smallest unit: the `amount` of the cart, or any if it is
+    /// `unchecked`. Required unless the cart costs nothing.
     #[schema(value_type = Option<u64>)]
     amount: Option<Whole<0, AMOUNT_MAX>>,
     /// The currency that it was paid in (ISO 4217, three capital letters): that of the cart. Default:
@@ -367,7 +415,10 @@ pub(crate) async fn pay(
         CartPaid::Returned => Err(Problem::payment_returned()),
         CartPaid::OtherAmount { expected } => Err(Problem::other_amount("cart", expected)),
         CartPaid::OtherCurrency { expected } => Err(Problem::other_currency(&expected)),
-        CartPaid::NoAmount { expected } => Err(Problem::no_amount("cart", expected)),
+        CartPaid::NoAmount {
+            expected: Some(expected),
+        } => Err(Problem::no_amount("cart", expected)),
+        CartPaid::NoAmount { expected: None } => Err(Problem::no_amount_of_unchecked()),
     }
 }
 

@@ -267,7 +267,7 @@ impl Problem {
     }
 
     pub(crate) fn cart_key_reused() -> Self {
-        let detail = "this key belongs to a cart with other lines, and a new cart needs a new key; nothing was changed";
+        let detail = "this key belongs to a cart with other lines or another amount, and a new cart needs a new key; nothing was changed";
         Self {
             field: Some("Idempotency-Key".into()),
             ..Self::new(
@@ -342,6 +342,12 @@ impl Problem {
     pub(crate) fn no_amount(payable: &str, expected: u64) -> Self {
         let expected =
             format!("expected {expected}, the amount of the {payable}; nothing was changed");
+        Self::invalid("amount", expected)
+    }
+
+    /// The report names no amount, and the cart takes any.
+    pub(crate) fn no_amount_of_unchecked() -> Self {
+        let expected = "expected what was paid, whatever it is; nothing was changed";
         Self::invalid("amount", expected)
     }
 

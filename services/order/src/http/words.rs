@@ -5,10 +5,35 @@ use std::borrow::Cow;
 use domain::{Durability, ItemState, OrderState};
 use utoipa::{
     PartialSchema, ToSchema,
-    openapi::{ObjectBuilder, RefOr, Schema, schema::Type},
+    openapi::{ObjectBuilder, OneOfBuilder, RefOr, Schema, schema::Type},
 };
 
-use super::{lists::query::Format, problems};
+use super::{life::AMOUNT_MAX, lists::query::Format, problems};
+
+/// The amount of a cart whose payments the shop checks.
+pub(crate) const UNCHECKED: &str = "unchecked";
+
+/// The amount of a new cart.
+pub(crate) struct CartAmountWord;
+
+impl PartialSchema for CartAmountWord {
+    fn schema() -> RefOr<Schema> {
+        let number = ObjectBuilder::new()
+            .schema_type(Type::Integer)
+            .minimum(Some(0_u64))
+            .maximum(Some(AMOUNT_MAX));
+        let word = ObjectBuilder::new()
+            .schema_type(Type::String)
+            .enum_values(Some([UNCHECKED]));
+        OneOfBuilder::new().item(number).item(word).into()
+    }
+}
+
+impl ToSchema for CartAmountWord {
+    fn name() -> Cow<'static, str> {
+        "CartAmount".into()
+    }
+}
 
 macro_rules! words {
     ($($(#[$doc:meta])* $shape:ident is $name:literal: $words:expr;)*) => {$(

@@ -1,5 +1,6 @@
 //! Carts: all lines or none, whatever happens on the way.
 
+mod amounts;
 mod foreseen;
 mod freed;
 mod holds;
@@ -679,6 +680,7 @@ impl Abandoned {
                 })
                 .collect(),
             amount: 0,
+            is_checked: true,
             currency: "USD".into(),
             buyer,
             deadline,

@@ -244,6 +244,10 @@ impl Carts for UnresponsiveLedger {
         self.ledger().look_up_cart(id).await
     }
 
+    async fn list_carts(&self, ids: &[CartId]) -> Result<Vec<Cart>, LedgerError> {
+        self.ledger.list_carts(ids).await
+    }
+
     async fn known_carts(&self, ids: &[CartId]) -> Result<Vec<CartId>, LedgerError> {
         self.ledger().known_carts(ids).await
     }

@@ -39,10 +39,10 @@ pub enum CartPaid {
         /// The currency of the cart.
         expected: String,
     },
-    /// The cart has a price, and the report no amount.
+    /// The report has no amount, and the cart has a price or is unchecked.
     NoAmount {
-        /// The amount of the cart.
-        expected: u64,
+        /// The amount of the cart. `None`: any is accepted.
+        expected: Option<u64>,
     },
 }
 
@@ -149,6 +149,7 @@ impl Engine {
         };
         let step = CartStep {
             payment: Some(payment.id.clone()),
+            paid: payment.amount.filter(|_| !cart.is_checked),
             ..CartStep::to(&cart, to)
         };
         if let Some(stepped) = self.step_cart(&step).await? {
@@ -282,11 +283,8 @@ fn refused(cart: &Cart, payment: &Payment) -> Option<CartPaid> {
         let expected = cart.currency.clone();
         return Some(CartPaid::OtherCurrency { expected });
     }
-    let expected = cart.amount;
-    match payment.amount {
-        Some(amount) if amount != expected => return Some(CartPaid::OtherAmount { expected }),
-        None if expected > 0 => return Some(CartPaid::NoAmount { expected }),
-        _ => {}
+    if let Some(refused) = other_amount(cart, payment) {
+        return Some(refused);
     }
     match cart.state {
         CartState::Placing | CartState::Held | CartState::Expired => None,
@@ -296,5 +294,20 @@ fn refused(cart: &Cart, payment: &Payment) -> Option<CartPaid> {
             Some(CartPaid::Already)
         }
         CartState::Confirmed | CartState::RefundDue | CartState::Refunded => None,
+    }
+}
+
+/// An unchecked cart takes any amount, which has to be known: it is what may be due back.
+fn other_amount(cart: &Cart, payment: &Payment) -> Option<CartPaid> {
+    let expected = cart.amount;
+    match payment.amount {
+        Some(amount) if cart.is_checked && amount != expected => {
+            Some(CartPaid::OtherAmount { expected })
+        }
+        None if !cart.is_checked => Some(CartPaid::NoAmount { expected: None }),
+        None if expected > 0 => Some(CartPaid::NoAmount {
+            expected: Some(expected),
+        }),
+        _ => None,
     }
 }

@@ -237,7 +237,8 @@ pub(crate) struct RefundRow {
     quantity: Option<Quantity>,
     /// The provider's id of the payment.
     payment: Option<String>,
-    /// The amount that is due, in the currency's smallest unit; null if the report had none.
+    /// The amount that is due, in the currency's smallest unit; null if the report had none. Of a line of a
+    /// cart that is `refund_due`: its share of the cart's `amount`.
     amount: Option<u64>,
     /// ISO 4217.
     currency: String,

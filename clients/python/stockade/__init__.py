@@ -16,16 +16,20 @@ verify before you trust: look at `placed.recorded`, and at the signature of a we
 order has ended is used up: `NoLongerHeld`.
 """
 
+__version__ = "0.1.0"
+
 from .batch import BuyerOrder
 from .batcher import OrderBatcher
 from .carts import Cart, CartLine, CartPayment, NewCart, PlacedCart
 from .client import Admin, Buyer, Client, PaymentProvider
 from .errors import Contract, Error, InvalidInput, NoLongerHeld, OutcomeUnknown, Problem, Refused
 from .models import (
+    Erased,
     Event,
     EventPage,
     Item,
     JournalEntry,
+    ListedItem,
     ListedOrder,
     NewOrder,
     Order,
@@ -46,6 +50,7 @@ __all__ = [
     "CartPayment",
     "Client",
     "Contract",
+    "Erased",
     "Error",
     "Event",
     "EventPage",
@@ -53,6 +58,7 @@ __all__ = [
     "InvalidSignature",
     "Item",
     "JournalEntry",
+    "ListedItem",
     "ListedOrder",
     "NewCart",
     "NewOrder",
@@ -70,6 +76,7 @@ __all__ = [
     "RetryPolicy",
     "ServiceJournalEntry",
     "Webhook",
+    "__version__",
     "mint_buyer",
     "sign_payment",
 ]

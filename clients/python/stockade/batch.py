@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from . import checks
 from .errors import Contract, Error
-from .models import NewOrder, Placed, check_key, read_placed
+from .models import NewOrder, Placed, read_placed
 from .transport import PROBLEM, Response
 
 
@@ -22,7 +23,9 @@ class BuyerOrder:
     key: str
 
     def __post_init__(self) -> None:
-        check_key(self.key)
+        checks.text("buyer", self.buyer)
+        checks.whole("quantity", self.quantity)
+        checks.key(self.key)
 
 
 def read_results(

@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
-from .errors import Contract, NoLongerHeld
-from .models import check_key, read
+from . import checks
+from .errors import Contract, InvalidInput, NoLongerHeld
+from .models import read
 from .transport import Response
 
 #: Where a cart is in its life.
@@ -35,8 +37,15 @@ class NewCart:
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
-        check_key(self.key)
-        object.__setattr__(self, "lines", tuple((item, units) for item, units in self.lines))
+        checks.key(self.key)
+        try:
+            lines = tuple((item, units) for item, units in self.lines)
+        except (TypeError, ValueError):
+            raise InvalidInput("lines", "pairs of an item and a quantity") from None
+        for item, units in lines:
+            checks.text("item", item)
+            checks.whole("quantity", units)
+        object.__setattr__(self, "lines", lines)
 
     def body(self) -> dict[str, object]:
         return {"lines": [{"item": item, "quantity": units} for item, units in self.lines]}
@@ -95,18 +104,26 @@ class CartPayment:
     #: What it was paid in (ISO 4217): that of the cart.
     currency: str | None = None
 
+    def __post_init__(self) -> None:
+        checks.text("payment", self.payment)
+        if self.amount is not None:
+            checks.whole("amount", self.amount)
+
 
 def read_cart(response: Response, cart: str | None = None) -> Cart:
     """Reads a cart, and verifies that it is this one."""
-    body = response.json()
-    lines = body.get("lines") if isinstance(body, dict) else None
-    if not isinstance(lines, list):
-        raise Contract(response.status, "lines are missing")
-    read_lines = [read(CartLine, line, response.status) for line in lines]
-    found = read(Cart, body, response.status, lines=read_lines)
+    found = read_listed_cart(response.json(), response.status)
     if cart is not None and found.id != cart:
         raise Contract(response.status, f"expected the cart {cart}, found {found.id}")
     return found
+
+
+def read_listed_cart(body: Any, status: int) -> Cart:
+    """Reads a cart, also as a row of a list."""
+    lines = body.get("lines") if isinstance(body, dict) else None
+    if not isinstance(lines, list):
+        raise Contract(status, "lines are missing")
+    return read(Cart, body, status, lines=[read(CartLine, line, status) for line in lines])
 
 
 def read_placed_cart(cart: NewCart, response: Response) -> PlacedCart:

@@ -11,15 +11,26 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
+from . import checks
 from .attempts import Attempts
 from .batch import BuyerOrder, read_results
-from .carts import Cart, CartPayment, NewCart, PlacedCart, read_cart, read_placed_cart
+from .carts import (
+    Cart,
+    CartPayment,
+    NewCart,
+    PlacedCart,
+    read_cart,
+    read_listed_cart,
+    read_placed_cart,
+)
 from .errors import Contract, Error, InvalidInput
 from .models import (
+    Erased,
     Event,
     EventPage,
     Item,
     JournalEntry,
+    ListedItem,
     ListedOrder,
     NewOrder,
     Order,
@@ -62,13 +73,20 @@ class Request:
     def parts(self) -> tuple[dict[str, str], bytes | None]:
         headers, body = dict(self.headers), None
         if self.json is not None:
-            body = json.dumps(self.json, separators=(",", ":")).encode()
+            body = _json(self.json)
             headers["Content-Type"] = "application/json"
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
         if self.payment_secret is not None:
             headers["Stockade-Signature"] = sign_payment(self.payment_secret, body or b"")
         return headers, body
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise InvalidInput("body", f"values that JSON has: {error}") from None
 
 
 class Client:
@@ -87,7 +105,7 @@ class Client:
         self._all = [Instance(url) for url in urls]
         self._instances = itertools.cycle(self._all)
         self.retry = retry
-        self._attempt_timeout = attempt_timeout
+        self._attempt_timeout = checks.seconds("attempt_timeout", attempt_timeout)
 
     @property
     def call_timeout(self) -> float:
@@ -159,7 +177,7 @@ class Buyer:
     """Makes calls as a buyer."""
 
     def __init__(self, client: Client, token: str) -> None:
-        self._client, self._token = client, token
+        self._client, self._token = client, checks.token(token)
 
     def place(self, order: NewOrder) -> Placed:
         """Places an order, and repeats the request with the same key while the outcome is unknown.
@@ -222,7 +240,11 @@ class Buyer:
 
     def orders(self) -> Iterator[ListedOrder]:
         """All recorded orders of the buyer, page by page."""
-        return _pages(self._client, "/v1/orders", self._token, ListedOrder)
+        return _pages(self._client, "/v1/orders", self._token, _rows(ListedOrder))
+
+    def carts(self) -> Iterator[Cart]:
+        """All carts of the buyer, page by page."""
+        return _pages(self._client, "/v1/carts", self._token, read_listed_cart)
 
     def _send(
         self, read: Callable[[Response], T], method: str, path: str, body: Any = None
@@ -234,7 +256,7 @@ class PaymentProvider:
     """Reports payments to the service, signed with the payment secret."""
 
     def __init__(self, client: Client, secret: str) -> None:
-        self._client, self._secret = client, secret
+        self._client, self._secret = client, checks.text("secret", secret)
 
     def report(self, payment: Payment) -> Order:
         """Reports a payment; returns the order as it is now.
@@ -260,7 +282,7 @@ class Admin:
     """Makes calls as an admin."""
 
     def __init__(self, client: Client, token: str) -> None:
-        self._client, self._token = client, token
+        self._client, self._token = client, checks.token(token)
 
     @property
     def retry(self) -> RetryPolicy:
@@ -278,9 +300,58 @@ class Admin:
         """Shows an item, uncached, with its version."""
         return self._send(_item, "GET", _item_path(item))
 
-    def set_state(self, item: str, state: str) -> Item:
-        """Opens, pauses or closes an item: `open`, `paused`, `closed`."""
-        return self._send(_item, "PUT", _item_path(item, "/state"), {"state": state})
+    def items(self) -> Iterator[ListedItem]:
+        """All items, page by page."""
+        return _pages(self._client, "/v1/items", self._token, _rows(ListedItem))
+
+    def set_state(self, item: str, state: str, *, version: int | None = None) -> Item:
+        """Opens, pauses or closes an item: `open`, `paused`, `closed`.
+
+        With a `version`, as with the other changes, the item must have it: a change in between is
+        `version_mismatch`.
+        """
+        return self._change("PUT", _item_path(item, "/state"), {"state": state}, version)
+
+    def patch_item(self, item: str, *, version: int | None = None, **changes: Any) -> Item:
+        """Changes `limit_per_buyer`, `opens_at`, `closes_at` or `waves`; `None` removes one."""
+        return self._change("PATCH", _item_path(item), changes, version)
+
+    def add_stock(self, item: str, units: int, key: str, *, version: int | None = None) -> Item:
+        """Adds units. Calls with the same key are the same change."""
+        return self._move(item, {"add": checks.whole("units", units)}, key, version)
+
+    def withdraw_stock(
+        self, item: str, units: int, key: str, *, version: int | None = None
+    ) -> Item:
+        """Withdraws so many units, or as many as are unsold. While they move, it is `pending`.
+
+        Calls with the same key are the same change.
+        """
+        return self._move(item, {"withdraw": checks.whole("units", units)}, key, version)
+
+    def set_stock(self, item: str, stock: int, version: int) -> Item:
+        """Sets the units that exist, held and paid ones included, if the item has this version.
+
+        Units of which buyers were faster stay: `stock` is the result.
+        """
+        body = {"stock": checks.whole("stock", stock)}
+        return self._change("PUT", _item_path(item, "/stock"), body, version)
+
+    def archive_item(self, item: str, *, version: int | None = None) -> Item:
+        """Archives a closed item for good. It is `pending` until a reconciler has done it."""
+        return self._change("POST", _item_path(item, "/archive"), None, version)
+
+    def drop_item(self, item: str) -> Item:
+        """Exports and deletes what the sale of an archived item has left.
+
+        It is `pending` until a reconciler has done it: the `audit` has `dropped_at` then.
+        """
+        return self._change("DELETE", _item_path(item), None, None)
+
+    def erase_buyer(self, buyer: str) -> Erased:
+        """Replaces a buyer's name in the orders at archived items, for good."""
+        path = f"/v1/buyers/{_segment('buyer', buyer)}/erase"
+        return self._send(partial(_row, Erased), "POST", path)
 
     def audit(self, item: str) -> dict[str, Any]:
         """Compares the stock counters of an item with the ledger."""
@@ -313,6 +384,21 @@ class Admin:
         """Reads any buyer's cart from the ledger."""
         return self._send(partial(_cart, cart), "GET", _cart_path(cart))
 
+    def cancel_cart(self, cart: str) -> Cart:
+        """Cancels any buyer's held cart. The units of all lines can be bought again."""
+        return self._send(partial(_cart, cart), "DELETE", _cart_path(cart))
+
+    def extend_cart(
+        self, cart: str, seconds: int | None = None, *, session: str | None = None
+    ) -> Cart:
+        """Has the holds of all lines last `seconds` from the creation of the first order.
+
+        `session` names the checkout session in which the buyer pays from now on. One of the two is
+        needed.
+        """
+        path, body = _cart_path(cart, "/hold"), _hold(seconds, session)
+        return self._send(partial(_cart, cart), "POST", path, body)
+
     def refund_cart(self, cart: str) -> Cart:
         """Notes that the money of a cart was returned."""
         return self._send(partial(_cart, cart), "POST", _cart_path(cart, "/refund"))
@@ -320,23 +406,25 @@ class Admin:
     def item_orders(self, item: str, state: str | None = None) -> Iterator[ListedOrder]:
         """All recorded orders of an item, those in one state or all, page by page."""
         path = _item_path(item, "/orders")
-        return _pages(self._client, path, self._token, ListedOrder, state=state)
+        return _pages(self._client, path, self._token, _rows(ListedOrder), state=state)
 
     def journal(self, item: str) -> Iterator[JournalEntry]:
         """Who has done what to an item and its orders, the latest first, page by page."""
-        return _pages(self._client, _item_path(item, "/journal"), self._token, JournalEntry)
+        path = _item_path(item, "/journal")
+        return _pages(self._client, path, self._token, _rows(JournalEntry))
 
     def service_journal(self) -> Iterator[ServiceJournalEntry]:
         """What admins have done that belongs to no item, the latest first, page by page."""
-        return _pages(self._client, "/v1/journal", self._token, ServiceJournalEntry)
+        return _pages(self._client, "/v1/journal", self._token, _rows(ServiceJournalEntry))
 
     def refunds_due(self) -> Iterator[RefundDue]:
         """All money that must be returned, page by page."""
-        return _pages(self._client, "/v1/refunds-due", self._token, RefundDue)
+        return _pages(self._client, "/v1/refunds-due", self._token, _rows(RefundDue))
 
     def refund_done(self, row: str) -> RefundDue:
         """Notes that the money of a row of `refunds_due` was returned."""
-        return self._send(_refund_due, "POST", f"/v1/refunds-due/{_segment('row', row)}/done")
+        path = f"/v1/refunds-due/{_segment('row', row)}/done"
+        return self._send(partial(_row, RefundDue), "POST", path)
 
     def place_batch(self, item: str, orders: Sequence[BuyerOrder]) -> list[Placed | Error]:
         """Places orders of several buyers, at most 512; a result for each, in this order.
@@ -362,6 +450,7 @@ class Admin:
 
         Store `page.next` with what you did about the events, in one transaction.
         """
+        checks.whole("wait", wait)
         query = _query(after=after, wait=wait, limit=limit)
         request = Request("GET", f"/v1/events{query}", self._token, wait=wait)
         return self._client.send(request, _event_page)
@@ -391,12 +480,30 @@ class Admin:
 
     def remove_webhook(self, webhook: str) -> None:
         """Removes a webhook."""
-        self._send(Response.nothing, "DELETE", f"/v1/webhooks/{_segment('webhook', webhook)}")
+        self._send(Response.nothing, "DELETE", _webhook_path(webhook))
+
+    def enable_webhook(self, webhook: str) -> None:
+        """Enables a webhook that was disabled; what waits for it is sent now, in order."""
+        self._send(Response.nothing, "POST", _webhook_path(webhook, "/enable"))
+
+    def test_webhook(self, webhook: str) -> dict[str, Any]:
+        """Sends a test event to a webhook now: `delivered`, and `status` or `error`."""
+        return self._send(Response.object, "POST", _webhook_path(webhook, "/test"))
 
     def _send(
         self, read: Callable[[Response], T], method: str, path: str, body: Any = None
     ) -> T:
         return self._client.send(Request(method, path, self._token, json=body), read)
+
+    def _change(self, method: str, path: str, body: Any, version: int | None) -> Item:
+        headers = _if_match(version)
+        request = Request(method, path, self._token, headers, body)
+        return self._client.send(request, _item)
+
+    def _move(self, item: str, body: dict[str, int], key: str, version: int | None) -> Item:
+        headers = {"Idempotency-Key": checks.key(key), **_if_match(version)}
+        request = Request("POST", _item_path(item, "/stock"), self._token, headers, body)
+        return self._client.send(request, _item)
 
     def _batch(self, item: str, orders: Sequence[BuyerOrder]) -> Request:
         lines = [asdict(order) for order in orders]
@@ -416,8 +523,12 @@ def _cart(cart: str, response: Response) -> Cart:
     return read_cart(response, cart)
 
 
-def _refund_due(response: Response) -> RefundDue:
-    return read(RefundDue, response.json(), response.status)
+def _row(model: type[T], response: Response) -> T:
+    return read(model, response.json(), response.status)
+
+
+def _rows(model: type[T]) -> Callable[[Any, int], T]:
+    return lambda row, status: read(model, row, status)
 
 
 def _data(response: Response) -> list[dict[str, Any]]:
@@ -432,22 +543,27 @@ def _event_page(response: Response) -> EventPage:
     return EventPage(events, response.object().get("next"))
 
 
-def _page(model: type[T], response: Response) -> tuple[list[T], str | None]:
-    rows = [read(model, row, response.status) for row in _data(response)]
+def _page(read_row: Callable[[Any, int], T], response: Response) -> tuple[list[T], str | None]:
+    rows = [read_row(row, response.status) for row in _data(response)]
     return rows, response.object().get("next")
 
 
 def _item(response: Response) -> Item:
-    return read(Item, response.json(), response.status, version=response.version)
+    more = {"version": response.version, "pending": response.status == 202}
+    return read(Item, response.json(), response.status, **more)
 
 
 def _pages(
-    client: Client, path: str, token: str, model: type[T], state: str | None = None
+    client: Client,
+    path: str,
+    token: str,
+    read_row: Callable[[Any, int], T],
+    state: str | None = None,
 ) -> Iterator[T]:
     after: str | None = None
     while True:
         query = _query(after=after, state=state, limit=_ROWS)
-        rows, after = client.send(Request("GET", path + query, token), partial(_page, model))
+        rows, after = client.send(Request("GET", path + query, token), partial(_page, read_row))
         yield from rows
         if after is None:
             return
@@ -463,7 +579,15 @@ def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _hold(seconds: int | None, session: str | None) -> dict[str, Any]:
+    if seconds is not None:
+        checks.whole("seconds", seconds)
+    if session is not None:
+        checks.text("session", session)
     return _known({"seconds": seconds, "session": session})
+
+
+def _if_match(version: int | None) -> dict[str, str]:
+    return {} if version is None else {"If-Match": f'"{checks.whole("version", version)}"'}
 
 
 def _item_path(item: str, rest: str = "") -> str:
@@ -478,8 +602,15 @@ def _order_path(order: str, rest: str = "") -> str:
     return f"/v1/orders/{_segment('order', order)}{rest}"
 
 
+def _webhook_path(webhook: str, rest: str = "") -> str:
+    return f"/v1/webhooks/{_segment('webhook', webhook)}{rest}"
+
+
 def _segment(field: str, name: str) -> str:
     """A segment of a path. Proxies resolve `.` and `..`, and an empty one is another path."""
-    if name in ("", ".", ".."):
+    if checks.text(field, name) in ("", ".", ".."):
         raise InvalidInput(field, "a name that is not empty, `.` or `..`")
-    return quote(name, safe="")
+    try:
+        return quote(name, safe="")
+    except UnicodeEncodeError:
+        raise InvalidInput(field, "a name that UTF-8 has") from None

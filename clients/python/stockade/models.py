@@ -5,9 +5,11 @@ from __future__ import annotations
 import uuid
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
-from typing import Any, TypeVar, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from .errors import Contract, InvalidInput, NoLongerHeld
+from . import checks
+from .errors import Contract, NoLongerHeld
 from .transport import Response
 
 T = TypeVar("T")
@@ -38,11 +40,15 @@ def _value(expected: Any, value: Any, name: str, status: int) -> Any:
             return datetime.fromisoformat(value)
     except (TypeError, ValueError):
         raise Contract(status, f"{name}: {value!r} is no time") from None
-    if get_origin(expected) is dict:
-        expected = dict
-    if not isinstance(value, expected):
+    if not isinstance(value, _classes(expected)):
         raise Contract(status, f"{name}: {value!r} is no {expected}")
     return value
+
+
+def _classes(expected: Any) -> tuple[type, ...]:
+    """The classes of a type, without what they contain."""
+    options = get_args(expected) if isinstance(expected, UnionType) else (expected,)
+    return tuple(get_origin(option) or option for option in options)
 
 
 def read_placed(order: NewOrder, response: Response) -> Placed:
@@ -59,13 +65,6 @@ def read_placed(order: NewOrder, response: Response) -> Placed:
     return Placed(found, response.replayed, response.status == 201)
 
 
-def check_key(key: str) -> str:
-    """A key is what makes two requests the same order, or the same change of stock."""
-    if not 1 <= len(key) <= 255 or not all("!" <= character <= "~" for character in key):
-        raise InvalidInput("key", "1 to 255 visible ASCII characters")
-    return key
-
-
 @dataclass(frozen=True)
 class NewOrder:
     """An order to be placed. The same value is always the same order: create it once."""
@@ -76,7 +75,9 @@ class NewOrder:
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
-        check_key(self.key)
+        checks.text("item", self.item)
+        checks.whole("quantity", self.quantity)
+        checks.key(self.key)
 
 
 @dataclass(frozen=True)
@@ -163,8 +164,49 @@ class Item:
     max_per_order: int | None = None
     opens_at: datetime | None = None
     closes_at: datetime | None = None
-    #: The version for conditional changes, from the header `ETag`. Only admins see it.
+    #: The next units that will be added: `at` and `units`.
+    next_wave: dict[str, Any] | None = None
+    #: Units of open withdrawals, which `stock` still counts. Only admins see it, and what follows.
+    withdrawing: int | None = None
+    waves: list[Any] | None = None
+    segments: list[Any] | None = None
+    #: The version for conditional changes, from the header `ETag`.
     version: int | None = None
+    #: Whether a change is recorded and not complete yet (202): a reconciler will complete it.
+    pending: bool = False
+
+
+@dataclass(frozen=True)
+class ListedItem:
+    """An item in a list. Its numbers are those that the ledger has recorded."""
+
+    id: str
+    title: str
+    state: str
+    stock: int
+    available: int
+    held: int
+    confirmed: int
+    returning: int
+    price: int
+    currency: str
+    hold_seconds: int
+    durability: str
+    segment_count: int
+    version: int
+    limit_per_buyer: int | None = None
+    opens_at: datetime | None = None
+    closes_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Erased:
+    """What became of a buyer's name."""
+
+    #: Orders that lost the name now. Those of an earlier call are not counted again.
+    erased: int
+    #: Orders that keep it until their items are archived.
+    kept: int
 
 
 @dataclass(frozen=True)
@@ -177,6 +219,11 @@ class Payment:
     amount: int | None = None
     #: What it was paid in (ISO 4217): that of the order.
     currency: str | None = None
+
+    def __post_init__(self) -> None:
+        checks.text("payment", self.payment)
+        if self.amount is not None:
+            checks.whole("amount", self.amount)
 
 
 @dataclass(frozen=True)
@@ -253,6 +300,12 @@ class Event:
     def orders(self) -> list[str]:
         """The orders that it happened to."""
         return list(self.data.get("orders", []))
+
+    @property
+    def cart(self) -> str | None:
+        """The cart that it happened to: `data.cart` of a `cart.` event."""
+        cart = self.data.get("cart")
+        return cart if isinstance(cart, str) else None
 
 
 @dataclass(frozen=True)

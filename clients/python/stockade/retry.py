@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from . import checks
+
 
 #: Seconds that the last attempt has at least: one that ends at once would only lose an answer.
 LAST_ATTEMPT_SECONDS = 1.0
@@ -30,6 +32,10 @@ class RetryPolicy:
     pause: float = 0.05
     #: Seconds of the longest pause that the client chooses itself.
     pause_max: float = 2.0
+
+    def __post_init__(self) -> None:
+        for name in ("deadline", "pause", "pause_max"):
+            checks.seconds(name, getattr(self, name))
 
     @classmethod
     def never(cls) -> RetryPolicy:

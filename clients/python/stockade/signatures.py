@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import json
@@ -12,7 +11,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .errors import Contract
+from . import checks
+from .errors import Contract, InvalidInput
 from .models import Event, read
 
 #: A mapping of names to values, or pairs of them, as text or as ASCII bytes (as ASGI has them).
@@ -30,16 +30,30 @@ def _base64url(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def mint_buyer(secret: str, buyer: str, *, lifetime: int = 3600, now: float | None = None) -> str:
+def mint_buyer(
+    secret: str,
+    buyer: str,
+    *,
+    issuer: str | None = None,
+    audience: str | None = None,
+    lifetime: int = 3600,
+    now: float | None = None,
+) -> str:
     """Issues a buyer's JWT (HS256), valid for `lifetime` seconds from now.
 
     For shops that share `STOCKADE_JWT_SECRET` with the service. A shop with a public key issues
-    tokens with its own library.
+    tokens with its own library. `issuer` and `audience` are what the service demands, if it does
+    (`STOCKADE_JWT_ISSUER`, `STOCKADE_JWT_AUDIENCE`).
     """
-    expires = int(time.time() if now is None else now) + lifetime
-    claims = json.dumps({"sub": buyer, "exp": expires}, separators=(",", ":"), ensure_ascii=False)
-    signed = f"{_HEADER}.{_base64url(claims.encode())}"
-    tag = hmac.digest(secret.encode(), signed.encode(), hashlib.sha256)
+    expires = int(time.time() if now is None else now) + checks.whole("lifetime", lifetime)
+    claims: dict[str, str | int] = {"sub": checks.buyer(buyer), "exp": expires}
+    for name, value in (("iss", issuer), ("aud", audience)):
+        if value is not None:
+            claims[name] = checks.text(name, value)
+    text = json.dumps(claims, separators=(",", ":"), ensure_ascii=False)
+    signed = f"{_HEADER}.{_base64url(text.encode())}"
+    key = checks.text("secret", secret).encode()
+    tag = hmac.digest(key, signed.encode(), hashlib.sha256)
     return f"{signed}.{_base64url(tag)}"
 
 
@@ -49,7 +63,7 @@ def sign_payment(secret: str, body: bytes, *, now: float | None = None) -> str:
     The time is signed as well, so a copied message is useless after the service's window.
     """
     seconds = int(time.time() if now is None else now)
-    tag = hmac.digest(secret.encode(), f"{seconds}.".encode() + body, hashlib.sha256)
+    tag = hmac.digest(checks.text("secret", secret).encode(), f"{seconds}.".encode() + body, hashlib.sha256)
     return f"t={seconds},v1={tag.hex()}"
 
 
@@ -62,18 +76,21 @@ class Webhook:
     def __init__(self, *secrets: str, tolerance: int = 300) -> None:
         """`secrets` are `whsec_...`; `tolerance` is in seconds."""
         if not secrets:
-            raise ValueError("secrets: expected one at least")
+            raise InvalidInput("secrets", "one at least")
         self._keys = [self._key(secret) for secret in secrets]
         self._tolerance = tolerance
 
     @staticmethod
     def _key(secret: str) -> bytes:
         try:
-            key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
-        except binascii.Error:
+            text = checks.text("secrets", secret).removeprefix("whsec_")
+            key = base64.b64decode(text, validate=True)
+        except InvalidInput:
+            raise
+        except ValueError:  # No base64, or no ASCII.
             key = b""
         if not key:
-            raise ValueError("secrets: expected whsec_ and base64")
+            raise InvalidInput("secrets", "whsec_ and base64")
         return key
 
     def verify(self, headers: Headers, body: bytes, *, now: float | None = None) -> Event:

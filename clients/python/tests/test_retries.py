@@ -1,5 +1,6 @@
 """Retries and batches, against a server that answers by a script."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -8,6 +9,7 @@ import threading
 import unittest
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from unittest import mock
 
 from stockade import (
     BuyerOrder,
@@ -157,6 +159,58 @@ class Retries(unittest.TestCase):
             self.place((503, {"code": "unavailable"}), retry=retry)
 
         ends_at_the_deadline(self, 2, 1, place, lambda: len(self.keys))
+
+    def test_an_attempt_has_one_limit_for_all_of_its_waits(self) -> None:
+        over = threading.Event()
+
+        def byte_by_byte(handler) -> None:
+            """No wait for a byte is long, and the last bytes make it a success."""
+            drips, text = 1200, json.dumps(HELD).encode()
+            length = b"Content-Length: %d\r\n\r\n" % (drips + len(text))
+            handler.wfile.write(b"HTTP/1.1 201 Created\r\n" + length)
+            for _ in range(drips):
+                handler.wfile.write(b" ")
+                if over.wait(0.1):
+                    return
+            handler.wfile.write(text)
+
+        class Drips(Server):
+            def answer(self, handler, body) -> None:
+                handler.close_connection = True
+                with contextlib.suppress(OSError):
+                    byte_by_byte(handler)
+
+        with Drips((201, HELD)) as server:
+            client = Client(server.url, retry=RetryPolicy.never(), attempt_timeout=0.5)
+            with client, self.assertRaises(OutcomeUnknown) as raised:
+                client.buyer("token").place(NewOrder("vase", 1))
+            over.set()
+        self.assertIsInstance(raised.exception.cause, TimeoutError)
+
+    def test_a_call_fits_into_a_request_of_a_web_server_by_default(self) -> None:
+        self.assertLess(Client("http://127.0.0.1:1").call_timeout, 10)
+        own = Client("http://127.0.0.1:1", retry=RetryPolicy(deadline=2), attempt_timeout=0.5)
+        self.assertEqual(own.call_timeout, 2.5)
+        once = Client("http://127.0.0.1:1", retry=RetryPolicy.never(), attempt_timeout=3)
+        self.assertEqual(once.call_timeout, 3)
+
+    def test_a_repeat_has_what_is_left_and_a_second_at_least(self) -> None:
+        timeouts, ends = [], [10.0, 700.0, 999.5, 1001.0]
+        now = 0.0
+
+        class Watched(Client):
+            def send_once(self, request, timeout=None):
+                nonlocal now
+                timeouts.append(timeout)
+                now = ends[len(timeouts) - 1]
+                raise OutcomeUnknown(OSError("lost"))
+
+        retry = RetryPolicy(deadline=1000, pause=0.001, pause_max=0.001)
+        client = Watched("http://127.0.0.1:1", retry=retry, attempt_timeout=500)
+        with mock.patch("stockade.client.time.monotonic", lambda: now):
+            with self.assertRaises(OutcomeUnknown):
+                client.buyer("token").place(NewOrder("vase", 1))
+        self.assertEqual(timeouts, [500, 500, 300, 1])
 
     def test_pauses_double_up_to_the_longest_and_respect_retry_after(self) -> None:
         policy = RetryPolicy(deadline=30, pause=0.1, pause_max=1)

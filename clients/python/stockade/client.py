@@ -292,7 +292,7 @@ class Admin:
     def call_timeout(self) -> float:
         return self._client.call_timeout
 
-    def create_item(self, item: str, stock: int, **options: Any) -> Item:
+    def create_item(self, /, item: str, stock: int, **options: Any) -> Item:
         """Creates an item; `options` are the fields of docs/api.md. A repeat changes nothing."""
         return self._send(_item, "POST", "/v1/items", {"id": item, "stock": stock, **options})
 
@@ -312,7 +312,7 @@ class Admin:
         """
         return self._change("PUT", _item_path(item, "/state"), {"state": state}, version)
 
-    def patch_item(self, item: str, *, version: int | None = None, **changes: Any) -> Item:
+    def patch_item(self, /, item: str, *, version: int | None = None, **changes: Any) -> Item:
         """Changes `limit_per_buyer`, `opens_at`, `closes_at` or `waves`; `None` removes one."""
         return self._change("PATCH", _item_path(item), changes, version)
 

@@ -33,9 +33,9 @@ class AnAdmin(unittest.TestCase):
         until = time.monotonic() + TIMEOUT
         while True:
             item = self.admin.item(self.item)
-            if (item.stock, item.withdrawing) == (stock, 0):
+            if (item.stock, item.withdrawing) == (stock, 0) or time.monotonic() > until:
+                self.assertEqual((item.stock, item.withdrawing), (stock, 0))
                 return item.version
-            self.assertLess(time.monotonic(), until, item)
             time.sleep(0.05)
 
     def test_stock_is_added_withdrawn_and_set(self) -> None:
@@ -62,10 +62,9 @@ class AnAdmin(unittest.TestCase):
         self.assertIsNone(self.admin.patch_item(self.item, limit_per_buyer=None).limit_per_buyer)
         listed = {item.id: item for item in self.admin.items()}[self.item]
         self.assertEqual((listed.stock, listed.state), (10, "open"))
-        version = self.admin.set_state(self.item, "closed").version
+        self.admin.set_state(self.item, "closed")
         until = time.monotonic() + TIMEOUT
-        while (archived := self.admin.archive_item(self.item)).pending:
-            self.assertLess(time.monotonic(), until, archived)
+        while (archived := self.admin.archive_item(self.item)).pending and time.monotonic() < until:
             time.sleep(0.05)
         self.assertEqual(archived.state, "archived")
         with self.assertRaises(Refused) as refused:

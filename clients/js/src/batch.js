@@ -6,8 +6,9 @@
 // batches grow by themselves.
 
 import { Attempts } from './attempts.js';
+import { checkKey, checkText, checkWhole } from './checks.js';
 import { Contract, StockadeError } from './errors.js';
-import { checkKey, newOrder, readPlaced } from './models.js';
+import { newOrder, readPlaced } from './models.js';
 import { pauseAfter, sleep } from './retry.js';
 import { PROBLEM, Response } from './transport.js';
 
@@ -37,6 +38,8 @@ export class OrderBatcher {
   /** Places an order. Do not forget the key, whatever becomes of the promise. */
   async order(buyer, quantity, key) {
     checkKey(key);
+    checkText('buyer', buyer);
+    checkWhole('quantity', quantity);
     return new Promise((resolve, reject) => {
       const deadline = performance.now() + this.#admin.retry.deadline;
       const order = { buyer, quantity, key };

@@ -2,8 +2,9 @@
 
 import { randomUUID } from 'node:crypto';
 
-import { Contract, NoLongerHeld } from './errors.js';
-import { checkFields, checkKey, hasUnits, withTimes } from './models.js';
+import { checkKey, checkText, checkWhole } from './checks.js';
+import { Contract, InvalidInput, NoLongerHeld } from './errors.js';
+import { checkFields, hasUnits, withTimes } from './models.js';
 
 /** What every cart has, besides its lines. */
 export const CART = {
@@ -22,8 +23,15 @@ export const LINE = { item: 'string', order: 'string', quantity: 'number' };
  * process.
  */
 export function newCart(lines, key = randomUUID().replaceAll('-', '')) {
-  const copies = lines.map(({ item, quantity = 1 }) => Object.freeze({ item, quantity }));
+  if (!Array.isArray(lines)) throw new InvalidInput('lines', 'an array of {item, quantity}');
+  const copies = lines.map(copyOfLine);
   return Object.freeze({ lines: Object.freeze(copies), key: checkKey(key) });
+}
+
+function copyOfLine(line) {
+  const { item, quantity = 1 } = line ?? {};
+  const copy = { item: checkText('item', item), quantity: checkWhole('quantity', quantity) };
+  return Object.freeze(copy);
 }
 
 /** Reads a cart; what is missing violates the contract. */

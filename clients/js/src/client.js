@@ -3,6 +3,7 @@
 import { Attempts } from './attempts.js';
 import { readResults } from './batch.js';
 import { readCart, readPlacedCart } from './carts.js';
+import { checkKey, checkText, checkToken, checkWhole } from './checks.js';
 import { InvalidInput, StockadeError } from './errors.js';
 import { checkFields, readEvent, readItem, readOrder, readPlaced, withTimes } from './models.js';
 import { DEFAULT_RETRY, pauseAfter, sleep } from './retry.js';
@@ -33,17 +34,17 @@ export class Client {
 
   /** Makes calls as the buyer who owns `token`, a JWT. */
   buyer(token) {
-    return new Buyer(this, token);
+    return new Buyer(this, checkToken(token));
   }
 
   /** Makes calls as the admin who owns `token`. */
   admin(token) {
-    return new Admin(this, token);
+    return new Admin(this, checkToken(token));
   }
 
   /** Reports payments. `secret` is the service's `STOCKADE_PAYMENT_SECRET`. */
   paymentProvider(secret) {
-    return new PaymentProvider(this, secret);
+    return new PaymentProvider(this, checkText('secret', secret));
   }
 
   /** Shows an item as the public sees it, at most 250 ms old. */
@@ -83,9 +84,17 @@ export class Client {
   }
 }
 
+function asJson(value) {
+  try {
+    return JSON.stringify(value);
+  } catch (error) {
+    throw new InvalidInput('body', `values that JSON has: ${error.message}`);
+  }
+}
+
 /** A request stays the same however often it is sent; only a signature contains the time. */
 function parts({ method, token, headers = {}, json, paymentSecret }) {
-  const body = json === undefined ? undefined : JSON.stringify(json);
+  const body = json === undefined ? undefined : asJson(json);
   const all = { ...headers };
   if (body !== undefined) all['content-type'] = 'application/json';
   if (token !== undefined) all.authorization = `Bearer ${token}`;
@@ -171,6 +180,11 @@ export class Buyer {
     return pages(this.#client, this.#token, '/v1/orders');
   }
 
+  /** All carts of the buyer, page by page. */
+  carts() {
+    return pages(this.#client, this.#token, '/v1/carts');
+  }
+
   #send(read, method, path, more) {
     return this.#client.send({ method, path, token: this.#token, ...more }, read);
   }
@@ -234,9 +248,66 @@ export class Admin {
     return this.#send(asItem(item), 'GET', itemPath(item));
   }
 
-  /** Opens, pauses or closes an item: `open`, `paused`, `closed`. */
-  async setState(item, state) {
-    return this.#send(asItem(item), 'PUT', itemPath(item, '/state'), { state });
+  /** All items, page by page. */
+  items() {
+    return pages(this.#client, this.#token, '/v1/items');
+  }
+
+  /**
+   * Opens, pauses or closes an item: `open`, `paused`, `closed`. With a `version`, as with the other
+   * changes, the item must have it: a change in between is `version_mismatch`.
+   */
+  async setState(item, state, { version } = {}) {
+    return this.#change(item, 'PUT', '/state', { json: { state }, version });
+  }
+
+  /** Changes `limit_per_buyer`, `opens_at`, `closes_at` or `waves`; `null` removes one. */
+  async patchItem(item, changes, { version } = {}) {
+    return this.#change(item, 'PATCH', '', { json: changes, version });
+  }
+
+  /** Adds units. Calls with the same key are the same change. */
+  async addStock(item, units, key, { version } = {}) {
+    const json = { add: checkWhole('units', units) };
+    return this.#change(item, 'POST', '/stock', { json, key: checkKey(key), version });
+  }
+
+  /**
+   * Withdraws so many units, or as many as are unsold. While they move, the item is `pending`. Calls
+   * with the same key are the same change.
+   */
+  async withdrawStock(item, units, key, { version } = {}) {
+    const json = { withdraw: checkWhole('units', units) };
+    return this.#change(item, 'POST', '/stock', { json, key: checkKey(key), version });
+  }
+
+  /**
+   * Sets the units that exist, held and paid ones included, if the item has this version. Units of
+   * which buyers were faster stay: `stock` is the result.
+   */
+  async setStock(item, stock, version) {
+    const json = { stock: checkWhole('stock', stock) };
+    checkWhole('version', version);
+    return this.#change(item, 'PUT', '/stock', { json, version });
+  }
+
+  /** Archives a closed item for good. It is `pending` until a reconciler has done it. */
+  async archiveItem(item, { version } = {}) {
+    return this.#change(item, 'POST', '/archive', { version });
+  }
+
+  /**
+   * Exports and deletes what the sale of an archived item has left. It is `pending` until a reconciler
+   * has done it: the audit has `dropped_at` then.
+   */
+  async dropItem(item) {
+    return this.#change(item, 'DELETE', '');
+  }
+
+  /** Replaces a buyer's name in the orders at archived items, for good: `{erased, kept}`. */
+  async eraseBuyer(buyer) {
+    const path = `/v1/buyers/${segment('buyer', buyer)}/erase`;
+    return this.#send((response) => response.object(), 'POST', path);
   }
 
   /** Compares the stock counters of an item with the ledger. */
@@ -265,6 +336,29 @@ export class Admin {
   /** Notes that the money of an order was returned. */
   async refund(order) {
     return this.#send(asOrder(order), 'POST', orderPath(order, '/refund'));
+  }
+
+  /** Reads any buyer's cart from the ledger. */
+  async cart(cart) {
+    return this.#send(asCart(cart), 'GET', cartPath(cart));
+  }
+
+  /** Cancels any buyer's held cart. The units of all lines can be bought again. */
+  async cancelCart(cart) {
+    return this.#send(asCart(cart), 'DELETE', cartPath(cart));
+  }
+
+  /**
+   * Has the holds of all lines last so many seconds from the creation of the first order. `hold` is
+   * their number or `{seconds, session}`, as with `extendHold`.
+   */
+  async extendCart(cart, hold) {
+    return this.#send(asCart(cart), 'POST', cartPath(cart, '/hold'), holdChange(hold));
+  }
+
+  /** Notes that the money of a cart was returned. */
+  async refundCart(cart) {
+    return this.#send(asCart(cart), 'POST', cartPath(cart, '/refund'));
   }
 
   /** All recorded orders of an item, those in one state or all, page by page. */
@@ -353,12 +447,29 @@ export class Admin {
 
   /** Removes a webhook. */
   async removeWebhook(webhook) {
-    const path = `/v1/webhooks/${segment('webhook', webhook)}`;
-    await this.#send((response) => response.nothing(), 'DELETE', path);
+    await this.#send((response) => response.nothing(), 'DELETE', webhookPath(webhook));
+  }
+
+  /** Enables a webhook that was disabled; what waits for it is sent now, in order. */
+  async enableWebhook(webhook) {
+    await this.#send((response) => response.nothing(), 'POST', webhookPath(webhook, '/enable'));
+  }
+
+  /** Sends a test event to a webhook now: `delivered`, and `status` or `error`. */
+  async testWebhook(webhook) {
+    return this.#send((response) => response.object(), 'POST', webhookPath(webhook, '/test'));
   }
 
   #send(read, method, path, json) {
     return this.#client.send({ method, path, token: this.#token, json }, read);
+  }
+
+  #change(item, method, rest, { json, key, version } = {}) {
+    const headers = {};
+    if (key !== undefined) headers['idempotency-key'] = key;
+    if (version !== undefined) headers['if-match'] = `"${checkWhole('version', version)}"`;
+    const request = { method, path: itemPath(item, rest), token: this.#token, headers, json };
+    return this.#client.send(request, asItem(item));
   }
 
   #batch(item, orders) {
@@ -410,6 +521,10 @@ function cartPath(cart, rest = '') {
 
 function orderPath(order, rest = '') {
   return `/v1/orders/${segment('order', order)}${rest}`;
+}
+
+function webhookPath(webhook, rest = '') {
+  return `/v1/webhooks/${segment('webhook', webhook)}${rest}`;
 }
 
 /** A segment of a path. `fetch` resolves `.` and `..`, and an empty one is another path. */

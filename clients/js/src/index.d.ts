@@ -139,7 +139,57 @@ export interface Item {
   max_hold_seconds: number;
   max_per_order?: number | null;
   durability: 'recorded' | 'replicated' | 'accepted';
-  /** The version for conditional changes. Only admins see it. */
+  /** The next units that will be added. */
+  next_wave?: { at: string; units: number } | null;
+  /** Units of open withdrawals, which `stock` still counts. Only admins see it, and what follows. */
+  withdrawing?: number;
+  waves?: { at: string; units: number; added: boolean }[];
+  segments?: Record<string, number>[];
+  /** The version for conditional changes. */
+  version?: number;
+  /** Whether a change is recorded and not complete yet (202): a reconciler will complete it. */
+  pending: boolean;
+}
+
+/** An item in a list. Its numbers are those that the ledger has recorded. */
+export interface ListedItem {
+  id: string;
+  title: string;
+  state: Item['state'];
+  stock: number;
+  available: number;
+  held: number;
+  confirmed: number;
+  returning: number;
+  price: number;
+  currency: string;
+  limit_per_buyer: number | null;
+  opens_at: Date | null;
+  closes_at: Date | null;
+  hold_seconds: number;
+  durability: Item['durability'];
+  segment_count: number;
+  version: number;
+}
+
+/** Fields that are absent stay as they are; null removes one. */
+export interface ItemPatch {
+  limit_per_buyer?: number | null;
+  opens_at?: string | null;
+  closes_at?: string | null;
+  waves?: { at: string; units: number }[] | null;
+}
+
+/** What became of a buyer's name. */
+export interface Erased {
+  /** Orders that lost the name now. Those of an earlier call are not counted again. */
+  erased: number;
+  /** Orders that keep it until their items are archived. */
+  kept: number;
+}
+
+/** The version that the item must have. */
+export interface IfVersion {
   version?: number;
 }
 
@@ -211,6 +261,8 @@ export interface Event {
   data: Record<string, unknown>;
   /** The orders that it happened to. */
   orders: string[];
+  /** The cart that it happened to: `data.cart` of a `cart.` event. */
+  cart?: string;
 }
 
 export interface EventPage {
@@ -314,6 +366,7 @@ export class Buyer {
   cancelCart(cart: string): Promise<Cart>;
   extendCart(cart: string, hold: HoldChange): Promise<Cart>;
   orders(): AsyncGenerator<ListedOrder>;
+  carts(): AsyncGenerator<Cart>;
 }
 
 export class PaymentProvider {
@@ -333,12 +386,24 @@ export class Admin {
   readonly retry: RetryPolicy;
   createItem(item: NewItem): Promise<Item>;
   item(item: string): Promise<Item>;
-  setState(item: string, state: 'open' | 'paused' | 'closed'): Promise<Item>;
+  items(): AsyncGenerator<ListedItem>;
+  setState(item: string, state: 'open' | 'paused' | 'closed', options?: IfVersion): Promise<Item>;
+  patchItem(item: string, changes: ItemPatch, options?: IfVersion): Promise<Item>;
+  addStock(item: string, units: number, key: string, options?: IfVersion): Promise<Item>;
+  withdrawStock(item: string, units: number, key: string, options?: IfVersion): Promise<Item>;
+  setStock(item: string, stock: number, version: number): Promise<Item>;
+  archiveItem(item: string, options?: IfVersion): Promise<Item>;
+  dropItem(item: string): Promise<Item>;
+  eraseBuyer(buyer: string): Promise<Erased>;
   audit(item: string): Promise<Record<string, unknown>>;
   order(order: string): Promise<Order>;
   cancel(order: string): Promise<Order>;
   extendHold(order: string, hold: HoldChange): Promise<Order>;
   refund(order: string): Promise<Order>;
+  cart(cart: string): Promise<Cart>;
+  cancelCart(cart: string): Promise<Cart>;
+  extendCart(cart: string, hold: HoldChange): Promise<Cart>;
+  refundCart(cart: string): Promise<Cart>;
   itemOrders(item: string, state?: OrderState): AsyncGenerator<ListedOrder>;
   journal(item: string): AsyncGenerator<JournalEntry>;
   serviceJournal(): AsyncGenerator<ServiceJournalEntry>;
@@ -351,6 +416,8 @@ export class Admin {
   createWebhook(url: string, kinds?: string[]): Promise<{ id: string; url: string; secret: string }>;
   webhooks(): Promise<Record<string, unknown>[]>;
   removeWebhook(webhook: string): Promise<void>;
+  enableWebhook(webhook: string): Promise<void>;
+  testWebhook(webhook: string): Promise<{ delivered: boolean; status?: number | null; error?: string | null }>;
 }
 
 export type BatchResult =
@@ -365,7 +432,7 @@ export class OrderBatcher {
 export function mintBuyer(
   secret: string,
   buyer: string,
-  options?: { lifetime?: number; now?: Date },
+  options?: { issuer?: string; audience?: string; lifetime?: number; now?: Date },
 ): string;
 export function signPayment(
   secret: string,

@@ -2,7 +2,8 @@
 
 import { randomUUID } from 'node:crypto';
 
-import { Contract, InvalidInput, NoLongerHeld } from './errors.js';
+import { checkKey, checkText, checkWhole } from './checks.js';
+import { Contract, NoLongerHeld } from './errors.js';
 
 /** What every order has. */
 export const ORDER = {
@@ -23,15 +24,8 @@ const TIMES = ['at', 'created_at', 'expires_at', 'opens_at', 'closes_at', 'repor
  * before you send the request if the order must survive a crash of your process.
  */
 export function newOrder(item, quantity = 1, key = randomUUID().replaceAll('-', '')) {
-  return Object.freeze({ item, quantity, key: checkKey(key) });
-}
-
-/** A key is what makes two requests the same order, or the same change of stock. */
-export function checkKey(key) {
-  if (typeof key !== 'string' || !/^[!-~]{1,255}$/.test(key)) {
-    throw new InvalidInput('key', '1 to 255 visible ASCII characters');
-  }
-  return key;
+  checkText('item', item);
+  return Object.freeze({ item, quantity: checkWhole('quantity', quantity), key: checkKey(key) });
 }
 
 /** Checks that an object has these fields; what is missing violates the contract. */
@@ -71,13 +65,13 @@ export function readPlaced(order, response) {
   return { order: found, replayed: response.replayed, recorded: response.status === 201 };
 }
 
-/** The item with this id, and the version of its `ETag`. */
+/** The item with this id, the version of its `ETag`, and whether a change of it is `pending` (202). */
 export function readItem(response, id) {
   const item = response.object();
   if (item.id !== id) {
     throw new Contract(response.status, `expected the item ${id}, found ${item.id}`);
   }
-  return { ...withTimes(item), version: response.version };
+  return { ...withTimes(item), version: response.version, pending: response.status === 202 };
 }
 
 /** An event, as `GET /v1/events` and webhooks have it. */
@@ -86,7 +80,8 @@ export function readEvent(body) {
     throw new Contract(200, 'an event has no id or no type');
   }
   const kind = body.type.replace(/^stockade\./, '');
-  return { ...withTimes(body), kind, data: body.data ?? {}, orders: body.data?.orders ?? [] };
+  const { orders = [], cart } = body.data ?? {};
+  return { ...withTimes(body), kind, data: body.data ?? {}, orders, cart };
 }
 
 /** The same object with `Date`s for its times. */

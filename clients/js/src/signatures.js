@@ -2,6 +2,7 @@
 
 import { createHmac, timingSafeEqual } from 'node:crypto';
 
+import { checkBuyer, checkText, checkWhole } from './checks.js';
 import { Contract } from './errors.js';
 import { readEvent } from './models.js';
 
@@ -21,11 +22,16 @@ const hmac = (key, ...parts) =>
  * Issues a buyer's JWT (HS256), valid for `lifetime` seconds from now.
  *
  * For shops that share `STOCKADE_JWT_SECRET` with the service. A shop with a public key issues tokens
- * with its own library.
+ * with its own library. `issuer` and `audience` are what the service demands, if it does
+ * (`STOCKADE_JWT_ISSUER`, `STOCKADE_JWT_AUDIENCE`).
  */
-export function mintBuyer(secret, buyer, { lifetime = 3600, now } = {}) {
-  const claims = JSON.stringify({ sub: buyer, exp: seconds(now) + lifetime });
-  const signed = `${HEADER}.${Buffer.from(claims).toString('base64url')}`;
+export function mintBuyer(secret, buyer, { issuer, audience, lifetime = 3600, now } = {}) {
+  const exp = seconds(now) + checkWhole('lifetime', lifetime);
+  const claims = { sub: checkBuyer(buyer), exp };
+  if (issuer !== undefined) claims.iss = checkText('iss', issuer);
+  if (audience !== undefined) claims.aud = checkText('aud', audience);
+  const signed = `${HEADER}.${Buffer.from(JSON.stringify(claims)).toString('base64url')}`;
+  checkText('secret', secret);
   return `${signed}.${hmac(secret, signed).digest('base64url')}`;
 }
 

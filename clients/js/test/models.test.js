@@ -25,9 +25,12 @@ for (const [model, schema] of Object.entries({
   Cart: 'CartBody',
   CartLine: 'LineBody',
   CartPayment: 'NewCartPayment',
+  Erased: 'ErasedBody',
   Event: 'CloudEvent',
   Item: 'ItemBody',
+  ItemPatch: 'ItemPatch',
   JournalEntry: 'JournalRow',
+  ListedItem: 'ItemRow',
   NewItem: 'NewItem',
   Order: 'OrderBody',
   Payment: 'NewPayment',
@@ -37,10 +40,10 @@ for (const [model, schema] of Object.entries({
   test(`the type ${model} has the fields of ${schema}`, () => {
     const [, body] = types.match(new RegExp(`interface ${model} \\{\n([^]*?)\n\\}`));
     const fields = [...body.matchAll(/^ {2}(\w+)\??:/gm)].map(([, field]) => field);
-    // `version` of an item comes from its `ETag`; `kind` and `orders` are derived.
-    const own = { Item: ['version'], Event: ['kind', 'orders'] }[model] ?? [];
+    // `version` of an item comes from its `ETag`, `pending` from the status; the others are derived.
+    const own = { Item: ['version', 'pending'], Event: ['kind', 'orders', 'cart'] }[model] ?? [];
     const known = Object.keys(schemas[schema].properties);
     assert.deepEqual(fields.filter((field) => ![...known, ...own].includes(field)), []);
-    assert.ok(fields.length > 2);
+    assert.ok(fields.length > 1);
   });
 }

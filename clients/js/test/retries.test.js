@@ -202,7 +202,7 @@ test('a name cannot escape from its path segment', async () => {
   for (const name of ['', '.', '..', undefined]) {
     for (const call of [
       () => client.item(name),
-      () => buyer.place(newOrder(name, 1)),
+      async () => buyer.place(newOrder(name, 1)),
       () => buyer.cancel(name),
       () => buyer.cancelCart(name),
       () => provider.report({ payment: 'pay-1', order: name }),

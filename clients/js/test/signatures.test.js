@@ -11,8 +11,11 @@ const vectors = JSON.parse(readFileSync(new URL('../../vectors.json', import.met
 const at = (seconds) => new Date(seconds * 1000);
 
 test('a minted token is what others compute', () => {
-  const { secret, buyer, expires, token } = vectors.token;
-  assert.equal(mintBuyer(secret, buyer, { lifetime: 60, now: at(expires - 60) }), token);
+  for (const vector of [vectors.token, vectors.token_for_an_audience]) {
+    const { secret, buyer, expires, token, issuer, audience } = vector;
+    const options = { issuer, audience, lifetime: 60, now: at(expires - 60) };
+    assert.equal(mintBuyer(secret, buyer, options), token);
+  }
 });
 
 test('the signature of a payment is what others compute', () => {

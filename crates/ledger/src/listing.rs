@@ -1,10 +1,10 @@
 //! Pages whose rows lie far apart: how far one page searches for them.
 //!
-//! A page of rows that a condition selects could read a whole sale before it is full, or all items
-//! for a buyer of one. It ends after a bounded search instead, and its cursor continues there.
+//! A page of orders in one state could read a whole sale before it is full. It ends after a bounded search
+//! instead, and its cursor continues there.
 
 use async_trait::async_trait;
-use domain::{BuyerId, ItemId, ItemTag, Order, OrderId, OrderState};
+use domain::{ItemId, Order, OrderId, OrderState};
 
 use crate::{
     LedgerError, Page,
@@ -13,10 +13,6 @@ use crate::{
 
 /// Orders that a page of one state reads at most.
 const SCANNED_ORDERS_MAX: usize = 10_000;
-/// Items that one statement searches for orders of a buyer, and statements of a page. Each item is
-/// one search in the primary key.
-const SEARCHED_ITEMS: usize = 1000;
-const SEARCHES_MAX: usize = 5;
 
 /// The statements behind the pages, for each database.
 #[async_trait]
@@ -37,18 +33,6 @@ pub(crate) trait Lists: Sync {
         state: Option<OrderState>,
         after: OrderId,
         last: OrderId,
-        at_most: usize,
-    ) -> Result<Vec<Order>, LedgerError>;
-
-    /// The tags of all items from `first` on, in order, without repetitions.
-    async fn tags(&self, first: ItemTag, at_most: usize) -> Result<Vec<ItemTag>, LedgerError>;
-
-    /// Orders of the buyer in these ranges, by id. A range begins behind its first id and ends with
-    /// its last. Ranges are disjoint, and in order.
-    async fn buyer_orders(
-        &self,
-        buyer: &BuyerId,
-        ranges: &[[OrderId; 2]],
         at_most: usize,
     ) -> Result<Vec<Order>, LedgerError>;
 }
@@ -89,37 +73,5 @@ pub(crate) async fn item_orders(
     Ok(Page {
         next: page.next.or(end),
         ..page
-    })
-}
-
-pub(crate) async fn buyer_orders(
-    lists: &impl Lists,
-    buyer: &BuyerId,
-    after: Option<OrderId>,
-    at_most: usize,
-) -> Result<Page<Order, OrderId>, LedgerError> {
-    let mut after = after.unwrap_or(OrderId::from_bytes([0; 16]));
-    let mut found = Vec::new();
-    for _ in 0..SEARCHES_MAX {
-        let tags = lists.tags(after.tag(), SEARCHED_ITEMS).await?;
-        // No order has the first id of a range, which may therefore be left out.
-        let range = |tag: &ItemTag| {
-            let [first, last] = OrderId::range_of(*tag, buyer);
-            [first.max(after), last]
-        };
-        let ranges: Vec<_> = tags.iter().map(range).collect();
-        let Some([_, searched]) = ranges.last().copied() else {
-            return Ok(Page::cut(found, at_most, |order: &Order| order.id));
-        };
-        let missing = at_most + 1 - found.len();
-        found.extend(lists.buyer_orders(buyer, &ranges, missing).await?);
-        if found.len() > at_most || tags.len() < SEARCHED_ITEMS {
-            return Ok(Page::cut(found, at_most, |order| order.id));
-        }
-        after = searched;
-    }
-    Ok(Page {
-        rows: found,
-        next: Some(after),
     })
 }

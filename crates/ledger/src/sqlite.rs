@@ -246,9 +246,47 @@ fn hex_list<'a>(ids: impl IntoIterator<Item = &'a OrderId>) -> Result<String, Le
 #[cfg(test)]
 mod tests {
     use domain::{ItemId, OrderId};
+    use sqlx::AssertSqlSafe;
 
-    use super::{LIST_CONNECTIONS, SqliteLedger};
+    use super::{LIST_CONNECTIONS, SqliteLedger, archive, listing};
     use crate::{Listing, OrderLife, PoolSettings, Reading, transaction::Transact};
+
+    /// How SQLite executes the statement.
+    async fn plan(ledger: &SqliteLedger, statement: &str) -> String {
+        let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}"));
+        let steps = sqlx::query_as::<_, (i64, i64, i64, String)>(explain);
+        let steps = steps.fetch_all(&ledger.writer).await.unwrap();
+        let steps: Vec<_> = steps.into_iter().map(|(_, _, _, step)| step).collect();
+        steps.join("\n")
+    }
+
+    /// Also where an operator has had statistics written, of a ledger with one buyer.
+    #[tokio::test]
+    async fn the_orders_of_a_buyer_are_found_by_their_index() {
+        const ORDERS: &str = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 1000) \
+             INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at) \
+             SELECT unhex(printf('%032x', n)), 'vase', 0, 'tester', 1, 'held', 0 FROM n";
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}/ledger.db", folder.path().display());
+        let ledger = SqliteLedger::connect(&url, PoolSettings::patient(1))
+            .await
+            .unwrap();
+        crate::Ledger::migrate(&ledger).await.unwrap();
+        for sql in ["SELECT 1", ORDERS, "ANALYZE"] {
+            sqlx::raw_sql(sql).execute(&ledger.writer).await.unwrap();
+            for (statement, condition) in [
+                (listing::BUYER_ORDERS, "buyer=? AND id>?"),
+                (archive::ORDERS_OF, "buyer=?"),
+                (archive::REPLACE_BUYER, "buyer=?"),
+            ] {
+                let plan = plan(&ledger, statement).await;
+                let search = format!("SEARCH orders USING INDEX orders_of_buyer ({condition})");
+                assert!(plan.contains(&search), "{sql}: {statement}:\n{plan}");
+                assert!(!plan.contains("SCAN"), "{sql}: {statement}:\n{plan}");
+                assert!(!plan.contains("TEMP B-TREE"), "{sql}: {statement}:\n{plan}");
+            }
+        }
+    }
 
     #[tokio::test]
     async fn orders_are_found_while_lists_and_audits_have_all_of_their_connections() {

@@ -14,6 +14,18 @@ use crate::{
     error::check_fence,
 };
 
+/// The parameters are the buyer, and the range of the ids of the buyer's carts. Both statements find the
+/// orders by `orders_of_buyer` and look each order's item up, however many items there are. The limit keeps
+/// PostgreSQL from joining a cart with the lines of all.
+const ORDERS_OF: &str = "SELECT count(*) FILTER (WHERE state = 'held') + (SELECT count(*) FROM carts WHERE id >= $2 AND id <= $3 AND buyer = $1 AND state = 'placing'), \
+            count(*) FILTER (WHERE (SELECT archived_at FROM items WHERE items.id = orders.item) IS NULL) \
+            + (SELECT count(*) FROM carts WHERE id >= $2 AND id <= $3 AND buyer = $1 AND state = 'failed' AND due_at IS NOT NULL AND ( \
+                   SELECT items.id FROM cart_lines JOIN items ON items.id = cart_lines.item WHERE cart = carts.id AND archived_at IS NULL LIMIT 1) IS NOT NULL) \
+     FROM orders WHERE buyer = $1";
+
+const REPLACE_BUYER: &str = "UPDATE orders SET buyer = $2 WHERE buyer = $1 AND (SELECT archived_at FROM items WHERE items.id = orders.item) IS NOT NULL \
+     RETURNING item";
+
 #[async_trait]
 impl Archives for PostgresLedger {
     async fn request_archive(
@@ -62,7 +74,7 @@ impl Archives for PostgresLedger {
     }
 
     async fn erase_buyer(&self, buyer: &BuyerId, actor: &str) -> Result<Erased, LedgerError> {
-        // It reads every order of the ledger, so it has the limits of audits.
+        // A buyer can have very many orders, so it has the limits of audits.
         erasure::erase(self.audits.begin().await?, buyer, actor).await
     }
 }
@@ -133,13 +145,7 @@ impl Statements for Transaction {
 #[async_trait]
 impl erasure::Statements for Transaction {
     async fn orders_of(&mut self, buyer: &BuyerId) -> Result<(u64, u64), LedgerError> {
-        let counts = sqlx::query_as::<_, (i64, i64)>(
-            "SELECT count(*) FILTER (WHERE state = 'held') + (SELECT count(*) FROM carts WHERE id >= $2 AND id <= $3 AND buyer = $1 AND state = 'placing'), \
-                    count(*) FILTER (WHERE NOT EXISTS (SELECT FROM items WHERE items.id = orders.item AND archived_at IS NOT NULL)) \
-                    + (SELECT count(*) FROM carts WHERE id >= $2 AND id <= $3 AND buyer = $1 AND state = 'failed' AND due_at IS NOT NULL AND EXISTS ( \
-                           SELECT FROM cart_lines JOIN items ON items.id = cart_lines.item WHERE cart = carts.id AND archived_at IS NULL)) \
-             FROM orders WHERE buyer = $1",
-        );
+        let counts = sqlx::query_as::<_, (i64, i64)>(ORDERS_OF);
         let [first, last] = CartId::range_of(buyer);
         let (held, kept) = counts
             .bind(buyer.as_str())
@@ -162,9 +168,7 @@ impl erasure::Statements for Transaction {
         buyer: &BuyerId,
         name: &str,
     ) -> Result<Vec<ItemId>, LedgerError> {
-        let items = sqlx::query_scalar::<_, String>(
-            "UPDATE orders SET buyer = $2 WHERE buyer = $1 AND EXISTS (SELECT FROM items WHERE items.id = orders.item AND archived_at IS NOT NULL) RETURNING item",
-        );
+        let items = sqlx::query_scalar::<_, String>(REPLACE_BUYER);
         let items = items
             .bind(buyer.as_str())
             .bind(name)
@@ -186,5 +190,44 @@ impl erasure::Statements for Transaction {
             .iter()
             .map(|item| parsed("orders.item", item))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ORDERS_OF, REPLACE_BUYER};
+    use crate::{
+        Ledger, PoolSettings,
+        postgres::{
+            PostgresLedger,
+            listing::tests::{SALE, plan},
+        },
+    };
+
+    /// Neither the number of orders nor that of items is what an erasure costs.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_erasure_finds_orders_and_their_items_by_indexes() {
+        let url = testkit::postgres_database().await;
+        let ledger = PostgresLedger::connect(&url, PoolSettings::patient(2))
+            .await
+            .unwrap();
+        ledger.migrate().await.unwrap();
+        for sql in SALE.into_iter().chain(["ANALYZE"]) {
+            sqlx::raw_sql(sql).execute(&ledger.pool).await.unwrap();
+        }
+        let range =
+            "'00000000-0000-0000-0000-000000000000', 'ffffffff-ffff-ffff-ffff-ffffffffffff'";
+        for (statement, values) in [
+            (ORDERS_OF, format!("'buyer-7', {range}")),
+            (REPLACE_BUYER, "'buyer-7', 'erased'".to_owned()),
+        ] {
+            let plan = plan(&ledger.audits, statement, &values).await;
+            for part in ["orders_of_buyer", "Index Scan using items_pkey on items"] {
+                assert!(plan.contains(part), "{statement}:\n{plan}");
+            }
+            for part in ["Seq Scan", "Hash", "Semi Join", "orders_pkey"] {
+                assert!(!plan.contains(part), "{statement}:\n{plan}");
+            }
+        }
     }
 }

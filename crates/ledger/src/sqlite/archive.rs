@@ -14,6 +14,17 @@ use crate::{
     error::check_fence,
 };
 
+/// The parameters are the buyer, and the range of the ids of the buyer's carts. Both statements find the
+/// orders by `orders_of_buyer`, whatever an `ANALYZE` of an operator has found, and look each order's item up.
+pub(super) const ORDERS_OF: &str = "SELECT count(*) FILTER (WHERE state = 'held') + (SELECT count(*) FROM carts WHERE id >= ?2 AND id <= ?3 AND buyer = ?1 AND state = 'placing'), \
+            count(*) FILTER (WHERE (SELECT archived_at FROM items WHERE items.id = orders.item) IS NULL) \
+            + (SELECT count(*) FROM carts WHERE id >= ?2 AND id <= ?3 AND buyer = ?1 AND state = 'failed' AND due_at IS NOT NULL AND EXISTS ( \
+                   SELECT 1 FROM cart_lines JOIN items ON items.id = cart_lines.item WHERE cart = carts.id AND archived_at IS NULL)) \
+     FROM orders INDEXED BY orders_of_buyer WHERE buyer = ?1";
+
+pub(super) const REPLACE_BUYER: &str = "UPDATE orders INDEXED BY orders_of_buyer SET buyer = ?2 WHERE buyer = ?1 AND (SELECT archived_at FROM items WHERE items.id = orders.item) IS NOT NULL \
+     RETURNING item";
+
 #[async_trait]
 impl Archives for SqliteLedger {
     async fn request_archive(
@@ -132,13 +143,7 @@ impl Statements for Transaction {
 #[async_trait]
 impl erasure::Statements for Transaction {
     async fn orders_of(&mut self, buyer: &BuyerId) -> Result<(u64, u64), LedgerError> {
-        let counts = sqlx::query_as::<_, (i64, i64)>(
-            "SELECT count(*) FILTER (WHERE state = 'held') + (SELECT count(*) FROM carts WHERE id >= ?2 AND id <= ?3 AND buyer = ?1 AND state = 'placing'), \
-                    count(*) FILTER (WHERE NOT EXISTS (SELECT 1 FROM items WHERE items.id = orders.item AND archived_at IS NOT NULL)) \
-                    + (SELECT count(*) FROM carts WHERE id >= ?2 AND id <= ?3 AND buyer = ?1 AND state = 'failed' AND due_at IS NOT NULL AND EXISTS ( \
-                           SELECT 1 FROM cart_lines JOIN items ON items.id = cart_lines.item WHERE cart = carts.id AND archived_at IS NULL)) \
-             FROM orders WHERE buyer = ?1",
-        );
+        let counts = sqlx::query_as::<_, (i64, i64)>(ORDERS_OF);
         let [first, last] = CartId::range_of(buyer);
         let (held, kept) = counts
             .bind(buyer.as_str())
@@ -161,9 +166,7 @@ impl erasure::Statements for Transaction {
         buyer: &BuyerId,
         name: &str,
     ) -> Result<Vec<ItemId>, LedgerError> {
-        let items = sqlx::query_scalar::<_, String>(
-            "UPDATE orders SET buyer = ?2 WHERE buyer = ?1 AND EXISTS (SELECT 1 FROM items WHERE items.id = orders.item AND archived_at IS NOT NULL) RETURNING item",
-        );
+        let items = sqlx::query_scalar::<_, String>(REPLACE_BUYER);
         let items = items
             .bind(buyer.as_str())
             .bind(name)

@@ -3,17 +3,24 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::{BuyerId, ItemId, ItemTag, Order, OrderId, OrderState};
+use domain::{BuyerId, ItemId, Order, OrderId, OrderState};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::{SqliteLedger, hex, item_columns, json, order_columns};
+use super::{SqliteLedger, item_columns, order_columns};
 use crate::{
     JournalEntry, LedgerError, ListedItem, Listing, Page,
     columns::{JournalColumns, ListedColumns, OrderColumns},
-    convert::{column, signed, unsigned},
+    convert::{signed, unsigned},
     listing::{self, Lists},
 };
+
+/// Without `INDEXED BY`, SQLite may prefer the primary key and read every order.
+pub(super) const BUYER_ORDERS: &str = concat!(
+    "SELECT ",
+    order_columns!(),
+    " FROM orders INDEXED BY orders_of_buyer WHERE buyer = ? AND id > ? ORDER BY id LIMIT ?"
+);
 
 /// Whether the entry of a failed refund tells of money that is due. While its order or cart is still
 /// paid for, nothing is; while that is `refund_due`, it is listed itself.
@@ -86,7 +93,13 @@ impl Listing for SqliteLedger {
         after: Option<OrderId>,
         at_most: usize,
     ) -> Result<Page<Order, OrderId>, LedgerError> {
-        listing::buyer_orders(self, buyer, after, at_most).await
+        let rows = sqlx::query_as::<_, OrderColumns>(BUYER_ORDERS)
+            .bind(buyer.as_str())
+            .bind(after.map_or(Uuid::nil(), |after| after.as_uuid()))
+            .bind(signed(at_most as u64 + 1))
+            .fetch_all(&self.lists)
+            .await?;
+        Ok(Page::cut(orders(rows)?, at_most, |order| order.id))
     }
 
     /// Without `INDEXED BY`, SQLite may prefer the primary key and read every order.
@@ -247,45 +260,6 @@ impl Lists for SqliteLedger {
             .bind(last.as_uuid())
             .bind(item.as_str())
             .bind(state.map(OrderState::as_str))
-            .bind(signed(at_most as u64))
-            .fetch_all(&self.lists)
-            .await?;
-        orders(rows)
-    }
-
-    async fn tags(&self, first: ItemTag, at_most: usize) -> Result<Vec<ItemTag>, LedgerError> {
-        let tags = sqlx::query_scalar::<_, i64>(
-            "SELECT DISTINCT tag FROM items WHERE tag >= ? ORDER BY tag LIMIT ?",
-        );
-        let tags = tags
-            .bind(i64::from(first.0))
-            .bind(signed(at_most as u64))
-            .fetch_all(&self.lists)
-            .await?;
-        tags.into_iter()
-            .map(|tag| unsigned("tag", tag).map(ItemTag))
-            .collect()
-    }
-
-    async fn buyer_orders(
-        &self,
-        buyer: &BuyerId,
-        ranges: &[[OrderId; 2]],
-        at_most: usize,
-    ) -> Result<Vec<Order>, LedgerError> {
-        let ranges = column(ranges, |range| range.map(|id| hex(id.as_uuid())));
-        // CROSS JOIN fixes the join order: for each range its part of the primary key, and never
-        // the reverse.
-        let rows = sqlx::query_as::<_, OrderColumns>(concat!(
-            "SELECT orders.",
-            order_columns!(),
-            " FROM json_each(?1) AS searched CROSS JOIN orders \
-              ON orders.id > unhex(searched.value ->> 0) AND orders.id <= unhex(searched.value ->> 1) \
-             WHERE buyer = ?2 ORDER BY orders.id LIMIT ?3"
-        ));
-        let rows = rows
-            .bind(json(&ranges)?)
-            .bind(buyer.as_str())
             .bind(signed(at_most as u64))
             .fetch_all(&self.lists)
             .await?;

@@ -18,6 +18,8 @@ pub struct Order {
     pub buyer: BuyerId,
     /// Number of units.
     pub quantity: Quantity,
+    /// The total of the shop, in the currency's smallest unit. `None`: it costs the price of its units.
+    pub amount: Option<u64>,
     /// State of the order.
     pub state: OrderState,
     /// When its units were taken first. `None`: it was recorded by a release that did not note it,

@@ -430,6 +430,7 @@ pub(crate) struct OrderColumns {
     pub segment: i64,
     pub buyer: String,
     pub quantity: i64,
+    pub amount: Option<i64>,
     pub state: String,
     pub created_ms: Option<i64>,
     pub expires_ms: i64,
@@ -449,6 +450,10 @@ impl TryFrom<OrderColumns> for Order {
             segment: unsigned("orders.segment", row.segment)?,
             buyer: parsed("buyer", &row.buyer)?,
             quantity: quantity("quantity", row.quantity)?,
+            amount: row
+                .amount
+                .map(|amount| unsigned("orders.amount", amount))
+                .transpose()?,
             state: parsed("orders.state", &row.state)?,
             created_at: row
                 .created_ms
@@ -945,6 +950,7 @@ from_row!(OrderColumns {
     segment,
     buyer,
     quantity,
+    amount,
     state,
     created_ms,
     expires_ms,

@@ -66,7 +66,7 @@ macro_rules! segment_columns {
 
 macro_rules! order_columns {
     () => {
-        "id, item, segment, buyer, quantity, state, created_at AS created_ms, expires_at AS expires_ms, attempt, \
+        "id, item, segment, buyer, quantity, amount, state, created_at AS created_ms, expires_at AS expires_ms, attempt, \
          payment, (SELECT cart FROM cart_lines WHERE order_id = orders.id) AS cart, version"
     };
 }

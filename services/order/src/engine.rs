@@ -1,5 +1,6 @@
 //! The operations of the API without HTTP: items and orders over `stock` and `ledger`.
 
+mod amounts;
 mod archive;
 mod caller;
 mod carts;

@@ -87,6 +87,10 @@ pub trait OrderLife: Send + Sync + 'static {
         actor: Option<&str>,
     ) -> Result<Option<Order>, LedgerError>;
 
+    /// Notes what the order costs, which is not the price of its units, and raises the version. `None`: it
+    /// has another version, and nothing was changed.
+    async fn set_amount(&self, order: &Order, amount: u64) -> Result<Option<Order>, LedgerError>;
+
     /// The checkout session that the order or the cart with this id has named last. To be read after
     /// the order or the cart on which a transition is decided.
     async fn named_session(&self, target: Uuid) -> Result<Option<SessionId>, LedgerError>;

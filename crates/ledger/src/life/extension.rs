@@ -94,6 +94,15 @@ pub(crate) async fn make(
     Ok(true)
 }
 
+/// The order once it costs this.
+pub(crate) fn priced(order: &Order, amount: u64) -> Order {
+    Order {
+        amount: Some(amount),
+        version: order.version + 1,
+        ..order.clone()
+    }
+}
+
 fn extended(order: &Order, expires_at: Timestamp) -> Order {
     Order {
         expires_at,

@@ -71,6 +71,18 @@ impl OrderLife for SqliteLedger {
         extension::extend(self.write().await?, order, expires_at, session, actor).await
     }
 
+    async fn set_amount(&self, order: &Order, amount: u64) -> Result<Option<Order>, LedgerError> {
+        let set = sqlx::query(
+            "UPDATE orders SET amount = ?3, version = version + 1 WHERE id = ?1 AND version = ?2",
+        );
+        let set = set
+            .bind(order.id.as_uuid())
+            .bind(signed(order.version))
+            .bind(signed(amount));
+        let set = set.execute(&self.writer).await?;
+        Ok((set.rows_affected() == 1).then(|| extension::priced(order, amount)))
+    }
+
     async fn named_session(&self, target: Uuid) -> Result<Option<SessionId>, LedgerError> {
         let session = sqlx::query_scalar::<_, String>(
             "SELECT session FROM checkout_sessions WHERE target = ? ORDER BY place DESC LIMIT 1",

@@ -52,6 +52,7 @@ async fn a_recorded_order_reads_back_unchanged(env: &TestEnv) {
             segment: 1,
             buyer: placed.buyer,
             quantity: placed.quantity,
+            amount: None,
             state: OrderState::Held,
             created_at: Some(expires_at - std::time::Duration::from_secs(600)),
             expires_at,

@@ -12,7 +12,7 @@ use serde_json::json;
 use stock::{Acknowledge, Outcome, Release, Reservation, StockError};
 use tokio::time::Instant;
 
-use super::{Caller, Engine, EngineError};
+use super::{Caller, Engine, EngineError, Price};
 
 /// A payment that the provider reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,7 +157,7 @@ impl Engine {
         refused.map_err(EngineError::after_change)
     }
 
-    /// `None`: the amount is the price of the order.
+    /// `None`: the amount is what the order costs.
     async fn other_amount(
         &self,
         order: &Order,
@@ -176,8 +176,7 @@ impl Engine {
             let expected = currency.clone();
             return Ok(Some(Paid::OtherCurrency { expected }));
         }
-        let price = known.item.price;
-        let expected = price.saturating_mul(u64::from(order.quantity.get()));
+        let expected = Price::of(&known.item).of_order(order);
         match payment.amount {
             Some(amount) if amount != expected => self
                 .paid_other_amount(order, payment, expected)

@@ -17,8 +17,8 @@ use super::{Ended, Engine, EngineError, Price};
 pub struct ListedOrder {
     /// The order.
     pub order: Order,
-    /// Quantity times the price of a unit, in the currency's smallest unit. The price of an item
-    /// never changes. Of money to return for a line of a cart: its share of the cart's amount.
+    /// What it costs, in the currency's smallest unit: quantity times the price of a unit, which never
+    /// changes, or the total of the shop. Of money to return for a line of a cart: its share of the cart's amount.
     pub amount: u64,
     /// ISO 4217.
     pub currency: String,
@@ -187,7 +187,7 @@ impl Engine {
                 let price = self.price_of(&order.item).await;
                 let price = price.map_err(EngineError::after_change)?;
                 RefundDone::Done(RefundDue::Order(ListedOrder {
-                    amount: price.amount(order.quantity),
+                    amount: price.of_order(&order),
                     currency: price.currency.to_string(),
                     order,
                 }))
@@ -262,7 +262,7 @@ impl Engine {
         for order in page.rows {
             let price = self.price_of(&order.item).await?;
             rows.push(ListedOrder {
-                amount: price.amount(order.quantity),
+                amount: price.of_order(&order),
                 currency: price.currency.to_string(),
                 order,
             });

@@ -38,6 +38,8 @@ pub enum Placed {
         /// The quantity of that order.
         quantity: Quantity,
     },
+    /// The key belongs to an order that costs something else.
+    OtherAmount,
     /// The item does not sell at this time.
     NotOpen {
         /// `open` outside its window, `paused`, `closed` or `archived`.
@@ -70,6 +72,8 @@ pub enum Placed {
         expires_at: Timestamp,
         /// The price of a unit.
         price: Price,
+        /// What it costs, in the currency's smallest unit.
+        amount: u64,
         /// The payment that has paid it, or whose money must be returned.
         payment: Option<PaymentId>,
         /// Rises with every transition.
@@ -359,6 +363,7 @@ impl Engine {
             segment,
             buyer,
             quantity,
+            amount: None,
             state: OrderState::Held,
             created_at: created_at(expires_at, &known.item),
             expires_at,
@@ -437,6 +442,7 @@ fn next_step(
                 created_at: created_at(expires_at, item),
                 expires_at,
                 price: Price::of(item),
+                amount: Price::of(item).amount(quantity),
                 payment: None,
                 version: FIRST_VERSION,
                 replayed,
@@ -457,7 +463,8 @@ fn next_step(
 }
 
 /// The result for an order from the ledger.
-fn placed_before(order: Order, price: Price, replayed: bool) -> Placed {
+pub(super) fn placed_before(order: Order, price: Price, replayed: bool) -> Placed {
+    let amount = price.of_order(&order);
     let Order {
         id,
         quantity,
@@ -477,6 +484,7 @@ fn placed_before(order: Order, price: Price, replayed: bool) -> Placed {
             created_at,
             expires_at,
             price,
+            amount,
             payment,
             version,
             replayed,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use domain::{Item, Quantity};
+use domain::{Item, Order, Quantity};
 use serde::{Serialize, Serializer};
 
 /// The price of a unit. It never changes, and copying it allocates nothing.
@@ -25,6 +25,11 @@ impl Price {
     /// The price of so many units.
     pub fn amount(self, quantity: Quantity) -> u64 {
         self.unit.saturating_mul(u64::from(quantity.get()))
+    }
+
+    /// What an order of the item costs: the total of the shop, or the price of its units.
+    pub fn of_order(self, order: &Order) -> u64 {
+        order.amount.unwrap_or_else(|| self.amount(order.quantity))
     }
 }
 

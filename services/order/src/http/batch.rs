@@ -20,6 +20,7 @@ use super::{
     access::{AdminWith, Name, OrdersPlace},
     body::{self, Whole},
     items::item_id,
+    life::AMOUNT_MAX,
     orders::{OrderBody, OrderHeaders, OrderRequest, PlacedOrder, Refusal, place_order},
     problem::FieldError,
 };
@@ -49,6 +50,9 @@ pub(crate) struct NewLine {
     /// Number of units that the order asks for.
     #[schema(value_type = u32, minimum = 1, maximum = 1_000_000, example = 1)]
     quantity: Whole<1, { Quantity::MAX as u64 }>,
+    /// The total of the shop, which may be less than quantity times price. Default: that.
+    #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_000_u64)]
+    amount: Option<Whole<0, AMOUNT_MAX>>,
     /// Identifies the order among the buyer's orders, as `Idempotency-Key` does: 1 to 255 visible
     /// ASCII characters.
     #[schema(example = "cart-7")]
@@ -122,6 +126,7 @@ impl NewLine {
                 .map_err(|invalid| expected("buyer", invalid))?,
             key: IdempotencyKey::new(&self.key).map_err(|invalid| expected("key", invalid))?,
             quantity: Quantity::new(u32::try_from(self.quantity.0).unwrap_or(u32::MAX))?,
+            amount: self.amount.map(|amount| amount.0),
             respond_async,
         })
     }

@@ -28,7 +28,7 @@ pub(crate) struct NewPayment {
     /// The provider's id of the payment: 1 to 255 visible ASCII characters.
     #[schema(value_type = String, pattern = "^[!-~]{1,255}$", example = "pay_123")]
     payment: String,
-    /// Amount paid in the currency's smallest unit: the price of the order. Required if it has one.
+    /// Amount paid in the currency's smallest unit: the `amount` of the order. Required if it has one.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_000_u64)]
     amount: Option<Whole<0, AMOUNT_MAX>>,
     /// The currency that it was paid in (ISO 4217, three capital letters): that of the order. Default:

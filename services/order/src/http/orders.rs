@@ -21,6 +21,7 @@ use super::{
     App, Problem,
     access::{Buyer, BuyerOrAdmin, Name, Read},
     body::{self, Raw, Whole},
+    life::AMOUNT_MAX,
     problem,
     single::single,
     text::header_of,
@@ -42,6 +43,10 @@ pub(crate) struct NewOrder {
     /// Number of units that the order asks for.
     #[schema(value_type = u32, minimum = 1, maximum = 1_000_000, example = 1)]
     quantity: Whole<1, { Quantity::MAX as u64 }>,
+    /// The total of the shop in the currency's smallest unit, with shipping, tax and other goods: only a
+    /// payment of this amount pays the order. Default: quantity times price. A buyer states no less.
+    #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_000_u64)]
+    amount: Option<Whole<0, AMOUNT_MAX>>,
 }
 
 /// An order.
@@ -65,7 +70,7 @@ pub(crate) struct OrderBody<'a> {
     state: OrderState,
     /// The price of one unit in the currency's smallest unit.
     price: u64,
-    /// Quantity times price.
+    /// Quantity times price, or the shop's total.
     amount: u64,
     /// ISO 4217.
     #[schema(value_type = String, example = "USD")]
@@ -104,7 +109,7 @@ impl<'a> OrderBody<'a> {
             buyer: for_admin.then_some(&order.buyer),
             state: order.state,
             price: price.unit,
-            amount: price.amount(order.quantity),
+            amount: price.of_order(order),
             currency: price.currency,
             payment: payment.map(|payment| payment.as_str().into()),
             created_at: order.created_at,
@@ -131,7 +136,7 @@ pub(crate) async fn shown(app: &App, order: &Order, for_admin: bool) -> Result<R
         (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`unauthorized`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem),
         (status = 409, description = "`sold_out`, `buyer_limit_reached`, `not_open`: no unit was taken; with `final` false, another request with the same key may still take units", body = Problem),
-        (status = 422, description = "`idempotency_key_reused`", body = Problem),
+        (status = 422, description = "`idempotency_key_reused`: the key belongs to an order with another quantity or amount", body = Problem),
         (status = 429, description = "`too_many_requests`", body = Problem, headers(("Retry-After" = u32), ("RateLimit" = String), ("RateLimit-Policy" = String))),
         (status = 503, description = "`outcome_unknown`: repeat the request with the same key", body = Problem)),
     security(("buyer" = [])))]
@@ -162,8 +167,12 @@ pub(super) async fn place_body(
         buyer,
         key,
         quantity: order.quantity()?,
+        amount: order.amount.map(|amount| amount.0),
         respond_async: headers.respond_async,
     };
+    if let Some(amount) = request.amount {
+        Box::pin(no_less_than_price(app, &item, request.quantity, amount)).await?;
+    }
     match place_order(app, &item, request, timer).await {
         Ok(placed) => {
             let mut response = placed_order(placed.status, placed.replayed, &placed.order);
@@ -179,11 +188,26 @@ pub(super) async fn place_body(
     }
 }
 
+/// A buyer states no less than the price. The one who holds the token may be no shop.
+async fn no_less_than_price(
+    app: &App,
+    item: &ItemId,
+    quantity: Quantity,
+    amount: u64,
+) -> Result<(), Problem> {
+    let price = app.engine.price_of(item).await?.amount(quantity);
+    if amount < price {
+        return Err(Problem::below_price(price));
+    }
+    Ok(())
+}
+
 /// An order of a valid request.
 pub(super) struct OrderRequest {
     pub buyer: BuyerId,
     pub key: IdempotencyKey,
     pub quantity: Quantity,
+    pub amount: Option<u64>,
     pub respond_async: bool,
 }
 
@@ -225,6 +249,13 @@ pub(super) async fn place_order<'a>(
         respond_async: request.respond_async,
     };
     let placed = app.engine.place_within(placement, timer).await;
+    let placed = match (placed, request.amount) {
+        // Boxed: few orders have an amount, and this would enlarge the future of every order.
+        (Ok(placed), Some(amount)) => {
+            Box::pin(app.engine.at_amount(placed, amount, started.into())).await
+        }
+        (placed, _) => placed.map(Placed::at_price),
+    };
     app.orders.count(&placed, started);
     app.outage.note(&placed);
     answer(item, placed.map_err(|error| Problem::of_order(&error))?)
@@ -239,6 +270,7 @@ fn answer(item: &ItemId, placed: Placed) -> Result<PlacedOrder<'_>, Refusal> {
             created_at,
             expires_at,
             price,
+            amount,
             payment,
             version,
             replayed,
@@ -257,7 +289,7 @@ fn answer(item: &ItemId, placed: Placed) -> Result<PlacedOrder<'_>, Refusal> {
                 buyer: None,
                 state,
                 price: price.unit,
-                amount: price.amount(quantity),
+                amount,
                 currency: price.currency,
                 payment: payment.map(|payment| payment.as_str().to_owned().into()),
                 created_at,
@@ -278,6 +310,7 @@ fn answer(item: &ItemId, placed: Placed) -> Result<PlacedOrder<'_>, Refusal> {
             .with_final(is_final)
             .into()),
         Placed::KeyReused { quantity } => Err(Problem::key_reused(quantity).into()),
+        Placed::OtherAmount => Err(Problem::key_of_other_amount().into()),
         Placed::ItemNotFound => Err(Problem::item_not_found().into()),
     }
 }
@@ -407,7 +440,7 @@ impl OrderMetrics {
             Ok(Placed::SoldOut | Placed::Shed) => &self.sold_out,
             Ok(Placed::BuyerLimitReached) => &self.buyer_limit_reached,
             Ok(Placed::NotOpen { .. }) => &self.not_open,
-            Ok(Placed::KeyReused { .. }) => &self.key_reused,
+            Ok(Placed::KeyReused { .. } | Placed::OtherAmount) => &self.key_reused,
             Ok(Placed::TooManyUnits { .. }) => &self.too_many_units,
             Ok(Placed::ItemNotFound) => &self.item_not_found,
             Err(_) => &self.outcome_unknown,

@@ -715,6 +715,28 @@ impl Problem {
         }
     }
 
+    /// A buyer states less than the price of the units.
+    pub(crate) fn below_price(price: u64) -> Self {
+        let expected = format_args!(
+            "expected {price} at least, the price of the units: only an admin states less"
+        );
+        Self::invalid("amount", expected)
+    }
+
+    pub(crate) fn key_of_other_amount() -> Self {
+        let detail =
+            "this key belongs to an order with another amount; a new order needs a new key";
+        let problem = Self::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "idempotency_key_reused",
+            detail,
+        );
+        Self {
+            field: Some("Idempotency-Key".into()),
+            ..problem
+        }
+    }
+
     pub(crate) fn key_reused(quantity: domain::Quantity) -> Self {
         let detail = format!(
             "this key belongs to an order with quantity {quantity}; a new order needs a new key"

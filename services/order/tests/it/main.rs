@@ -7,6 +7,7 @@
 
 mod ablation;
 mod admins;
+mod amounts;
 mod api;
 mod archive;
 mod batch;

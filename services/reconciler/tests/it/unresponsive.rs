@@ -210,6 +210,10 @@ impl OrderLife for UnresponsiveLedger {
             .await
     }
 
+    async fn set_amount(&self, order: &Order, amount: u64) -> Result<Option<Order>, LedgerError> {
+        self.ledger.set_amount(order, amount).await
+    }
+
     async fn named_session(&self, target: Uuid) -> Result<Option<SessionId>, LedgerError> {
         self.ledger().named_session(target).await
     }

@@ -122,7 +122,7 @@ pub(crate) struct OrderRow {
     /// Number of units.
     #[schema(value_type = u32, example = 1)]
     quantity: Quantity,
-    /// Quantity times the price of a unit, in the currency's smallest unit.
+    /// Quantity times the price of a unit, or the shop's total, in the currency's smallest unit.
     amount: u64,
     /// ISO 4217.
     #[schema(example = "USD")]

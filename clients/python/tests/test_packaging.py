@@ -1,4 +1,4 @@
-"""The wheel and the sdist, and the types where mypy is installed. The build tool comes from PyPI."""
+"""The wheel and the sdist. The build tool comes from PyPI."""
 
 import importlib.util
 import shutil
@@ -17,10 +17,6 @@ import stockade
 FOLDER = Path(__file__).parents[1]
 #: What the sources are, and what a run of the tests leaves beside them.
 UNWANTED = shutil.ignore_patterns("__pycache__", ".mypy_cache")
-
-
-def has(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess:
@@ -46,7 +42,7 @@ class Packaging(unittest.TestCase):
 
     def backend(self) -> Path:
         """The build tool that the project names."""
-        if not has("pip"):
+        if importlib.util.find_spec("pip") is None:
             self.skip("pip is not installed")
         project = tomllib.loads((FOLDER / "pyproject.toml").read_text())
         backend = self.folder / "backend"
@@ -107,13 +103,6 @@ class Packaging(unittest.TestCase):
     def test_the_licence_is_that_of_the_project(self) -> None:
         licence = (FOLDER.parents[1] / "LICENSE").read_bytes()
         self.assertEqual((FOLDER / "LICENSE").read_bytes(), licence)
-
-    def test_the_types_are_strict(self) -> None:
-        if not has("mypy"):
-            self.skipTest("mypy is not installed")
-        cache = self.folder / "cache"
-        checked = run("-m", "mypy", "--strict", "--cache-dir", cache, self.tree / "stockade")
-        self.assertEqual(checked.returncode, 0, checked.stdout)
 
 
 def contents(wheel: bytes, folder: Path) -> dict[str, bytes]:

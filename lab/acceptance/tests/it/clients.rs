@@ -93,6 +93,9 @@ async fn test(client: &str, program: &str, arguments: &[&str], settings: &[(&str
         .unwrap();
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
     let text = text.concat();
+    for (_, why) in text.lines().filter_map(|line| line.split_once("SKIPPED: ")) {
+        testbed::skipped(why);
+    }
     // The line about intents comes from the test that needs the service.
     let summary = format!("{client}: ");
     let line = text

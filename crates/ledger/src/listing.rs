@@ -1,7 +1,8 @@
 //! Pages whose rows lie far apart: how far one page searches for them.
 //!
 //! A page of orders in one state could read a whole sale before it is full. It ends after a bounded search
-//! instead, and its cursor continues there.
+//! instead, once it has a row, and its cursor continues there. Until then it searches on: an empty page
+//! that has a next one would look like the end of the list.
 
 use async_trait::async_trait;
 use domain::{ItemId, Order, OrderId, OrderState};
@@ -11,7 +12,7 @@ use crate::{
     convert::{id_range, unsigned},
 };
 
-/// Orders that a page of one state reads at most.
+/// Orders that one statement of a page of one state reads at most.
 const SCANNED_ORDERS_MAX: usize = 10_000;
 
 /// The statements behind the pages, for each database.
@@ -57,21 +58,35 @@ pub(crate) async fn item_orders(
     at_most: usize,
 ) -> Result<Page<Order, OrderId>, LedgerError> {
     let [first, last] = id_range(item.tag());
-    let after = after.map_or(first, |after| after.max(first));
-    let scanned = match state {
-        Some(_) => lists.scan(after, last, SCANNED_ORDERS_MAX).await?,
-        None => None,
-    };
-    // Rows behind the scan are left to the next page.
-    let end = scanned
+    let mut after = after.map_or(first, |after| after.max(first));
+    loop {
+        // Rows behind the scan are left to the next one.
+        let end = match state {
+            Some(_) => end_of_scan(lists, after, last).await?,
+            None => None,
+        };
+        let rows = lists
+            .item_orders(item, state, after, end.unwrap_or(last), at_most + 1)
+            .await?;
+        match end {
+            Some(end) if rows.is_empty() => after = end,
+            end => {
+                let page = Page::cut(rows, at_most, |order| order.id);
+                let next = page.next.or(end);
+                return Ok(Page { next, ..page });
+            }
+        }
+    }
+}
+
+/// Where a scan from here ends. `None`: it reads all orders up to the last one.
+async fn end_of_scan(
+    lists: &impl Lists,
+    after: OrderId,
+    last: OrderId,
+) -> Result<Option<OrderId>, LedgerError> {
+    let scanned = lists.scan(after, last, SCANNED_ORDERS_MAX).await?;
+    Ok(scanned
         .filter(|(_, count)| *count == SCANNED_ORDERS_MAX)
-        .map(|(end, _)| end);
-    let rows = lists
-        .item_orders(item, state, after, end.unwrap_or(last), at_most + 1)
-        .await?;
-    let page = Page::cut(rows, at_most, |order| order.id);
-    Ok(Page {
-        next: page.next.or(end),
-        ..page
-    })
+        .map(|(end, _)| end))
 }

@@ -1,4 +1,4 @@
-//! Lists have every row once, and a page searches a bounded part of the ledger.
+//! Lists have every row once, no page is empty before the list ends, and a page reads what it needs.
 
 use cost::statements;
 use domain::{BuyerId, Item, OrderId, OrderState};
@@ -10,16 +10,18 @@ use crate::env::{TestEnv, happen, order, order_of, segment, step, take};
 
 on_both_databases!(crate::env::run:
     the_orders_of_an_item_are_listed_by_id,
-    a_page_of_one_state_reads_a_bounded_number_of_orders,
+    a_page_of_one_state_ends_with_what_a_bounded_search_has_found,
+    a_page_of_one_state_searches_until_it_has_an_order,
     the_orders_of_a_buyer_are_found_by_one_statement_among_many_items,
     refunds_and_unmatched_payments_are_listed_from_their_indexes,
 );
 
-/// Follows a list to its end. Returns its rows, and the number of pages.
+/// Follows a list to its end. Returns its rows, and the number of pages. Only the last may be empty.
 async fn all<T, K>(mut page: impl AsyncFnMut(Option<K>) -> Page<T, K>) -> (Vec<T>, usize) {
     let (mut rows, mut after, mut pages) = (Vec::new(), None, 0);
     loop {
         let read = page(after).await;
+        assert!(read.next.is_none() || !read.rows.is_empty());
         rows.extend(read.rows);
         pages += 1;
         after = read.next;
@@ -90,27 +92,65 @@ async fn the_orders_of_an_item_are_listed_by_id(env: &TestEnv) {
     );
 }
 
-async fn a_page_of_one_state_reads_a_bounded_number_of_orders(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let vase = env.create_unlimited(&*ledger, "vase", 20_000, 1).await;
-    for batch in 0..5 {
-        let orders = (0..2100).map(|n| order(&vase, batch * 2100 + n, 1));
-        happen(&*ledger, &segment(&vase, 0), [take(orders)])
+/// An item with 25,000 held orders, of which none but the last is cancelled, and that order. A search
+/// reads 10,000 of them.
+async fn sale(env: &TestEnv, ledger: &dyn Ledger) -> (Item, OrderId) {
+    let vase = env.create_unlimited(ledger, "vase", 50_000, 1).await;
+    for batch in 0..10 {
+        let orders = (0..2500).map(|n| order(&vase, batch * 2500 + n, 1));
+        happen(ledger, &segment(&vase, 0), [take(orders)])
             .await
             .unwrap();
     }
-    let last = (0..10_500).map(|n| order(&vase, n, 1).id).max().unwrap();
-    step(&*ledger, last, OrderState::Cancelled).await.unwrap();
-    let first = ledger
-        .list_item_orders(&vase.id, Some(OrderState::Cancelled), None, 10)
+    let last = (0..25_000).map(|n| order(&vase, n, 1).id).max().unwrap();
+    step(ledger, last, OrderState::Cancelled).await.unwrap();
+    // Lists open their connection now, and not where statements are counted.
+    ledger
+        .list_item_orders(&vase.id, None, None, 1)
         .await
         .unwrap();
-    assert!(first.rows.is_empty() && first.next.is_some(), "{first:?}");
-    let cancelled = ids_of(&*ledger, &vase, Some(OrderState::Cancelled), 10).await;
-    assert_eq!(cancelled, (vec![last], 2));
+    (vase, last)
+}
+
+async fn a_page_of_one_state_ends_with_what_a_bounded_search_has_found(env: &TestEnv) {
+    let ledger = env.ledger_of_one_connection().await;
+    let (vase, last) = sale(env, &*ledger).await;
+    let first = (0..25_000).map(|n| order(&vase, n, 1).id).min().unwrap();
+    step(&*ledger, first, OrderState::Cancelled).await.unwrap();
+    let page = async |after| {
+        let state = Some(OrderState::Cancelled);
+        ledger
+            .list_item_orders(&vase.id, state, after, 10)
+            .await
+            .unwrap()
+    };
+    let (found, read) = statements(page(None)).await;
+    let ids: Vec<_> = found.rows.iter().map(|order| order.id).collect();
+    assert_eq!(ids, [first]);
+    assert!(found.next.is_some_and(|next| next > first), "{found:?}");
+    assert_eq!(read.len(), 2, "one search: {read:?}");
+    let rest = page(found.next).await;
+    assert_eq!((rest.rows[0].id, rest.next), (last, None));
     let (held, _) = ids_of(&*ledger, &vase, Some(OrderState::Held), 1000).await;
-    assert_eq!(held.len(), 10_499);
+    assert_eq!(held.len(), 24_998);
     assert!(held.is_sorted());
+    let cancelled = ids_of(&*ledger, &vase, Some(OrderState::Cancelled), 10).await;
+    assert_eq!(cancelled, (vec![first, last], 2));
+}
+
+async fn a_page_of_one_state_searches_until_it_has_an_order(env: &TestEnv) {
+    let ledger = env.ledger_of_one_connection().await;
+    let (vase, last) = sale(env, &*ledger).await;
+    let state = |state| ids_of(&*ledger, &vase, Some(state), 10);
+    let (cancelled, read) = statements(state(OrderState::Cancelled)).await;
+    assert_eq!(cancelled, (vec![last], 1));
+    assert_eq!(read.len(), 6, "three searches: {read:?}");
+    let none = state(OrderState::Confirmed).await;
+    assert_eq!(none, (vec![], 1));
+    let page = ledger.list_item_orders(&vase.id, Some(OrderState::Held), None, 10);
+    let (page, read) = statements(page).await;
+    assert_eq!(page.unwrap().rows.len(), 10);
+    assert_eq!(read.len(), 2, "one search: {read:?}");
 }
 
 /// Items whose tags are spread over all tags, so that a search passes them.

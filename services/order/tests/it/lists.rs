@@ -21,6 +21,8 @@ async fn all(request: impl Fn(&str) -> RequestBuilder, path: &str, limit: usize)
         assert_eq!(page.header("cache-control"), Some("no-store"));
         let data = page.body["data"].as_array().unwrap();
         assert!(data.len() <= limit, "{page:?}");
+        let is_last = page.body["next"].is_null();
+        assert!(is_last || !data.is_empty(), "{page:?}");
         rows.extend(data.iter().cloned());
         match page.body["next"].as_str() {
             Some(next) => after = format!("&after={next}"),

@@ -35,7 +35,7 @@ const STREAM_ROWS: usize = 1000;
 /// A page of a list.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PageBody<T> {
-    /// The rows. A page may have fewer than `limit`.
+    /// The rows. Unless the list ends here: `limit` of them, or with `state` at least one.
     data: Vec<T>,
     /// The value of `after` for the next page; null: the list ends here.
     next: Option<String>,

@@ -173,10 +173,12 @@ pub(super) async fn place_body(
     if let Some(amount) = request.amount {
         Box::pin(no_less_than_price(app, &item, request.quantity, amount)).await?;
     }
+    // An order with an amount is answered when the ledger has it.
+    let is_async = request.respond_async && request.amount.is_none();
     match place_order(app, &item, request, timer).await {
         Ok(placed) => {
             let mut response = placed_order(placed.status, placed.replayed, &placed.order);
-            if headers.respond_async {
+            if is_async {
                 let applied = HeaderValue::from_static("respond-async");
                 response.headers_mut().insert(PREFERENCE_APPLIED, applied);
             }

@@ -94,6 +94,7 @@ async fn an_order_with_an_amount_is_answered_when_the_ledger_has_it() {
                 (201, &json!(7)),
                 "{placed:?}"
             );
+            assert_eq!(placed.header("preference-applied"), None);
         }
     })
     .await;

@@ -220,7 +220,7 @@ impl Session {
                 self.history.acknowledged.push(order.state);
                 self.history.payment = Some(payment.to_owned());
             }
-            Err(Error::Refused(_)) if self.may_be_lost() => {}
+            Err(error) if self.may_be_lost() && is_refused(&error) => {}
             other => self.contradiction("paying", other),
         }
     }
@@ -231,7 +231,7 @@ impl Session {
         let payment = Payment::new(format!("pay-again-{id}"), id);
         match self.api.provider.report(&payment).await {
             Err(error) if error.is(ProblemCode::AlreadyPaid) => {}
-            Err(Error::Refused(_)) if self.may_be_lost() => {}
+            Err(error) if self.may_be_lost() && is_refused(&error) => {}
             other => self.contradiction("paying twice", other),
         }
     }
@@ -245,7 +245,7 @@ impl Session {
             // The hold ended while no response arrived.
             Err(Error::Refused(problem))
                 if problem.status == 409 && problem.state.as_deref() == Some("expired") => {}
-            Err(Error::Refused(_)) if self.may_be_lost() => {}
+            Err(error) if self.may_be_lost() && is_refused(&error) => {}
             other => self.contradiction("cancelling", other),
         }
     }
@@ -298,4 +298,10 @@ fn behavior(rng: &mut StdRng) -> Behavior {
         number -= weight;
     }
     Behavior::Abandon
+}
+
+/// Whether the service refuses the request. After an attempt whose answer was lost, a client calls the
+/// outcome unknown where the service does not know the order any more, and tells what it heard.
+fn is_refused(error: &Error) -> bool {
+    matches!(error.later_answer().unwrap_or(error), Error::Refused(_))
 }

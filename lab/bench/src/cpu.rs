@@ -14,6 +14,7 @@ pub fn is_available() -> bool {
 }
 
 /// Microseconds that a process and its children have used: PostgreSQL has one for each connection.
+/// Children that have ended count as well, so that the sum never falls.
 pub fn used_us(pid: u32) -> Result<f64> {
     let mut ticks = 0;
     let mut found = false;
@@ -35,6 +36,7 @@ pub fn used_us(pid: u32) -> Result<f64> {
 struct Stat {
     pid: u32,
     parent: u32,
+    /// Those of the process and of its children that it has waited for.
     ticks: u64,
 }
 
@@ -48,7 +50,7 @@ impl Stat {
         Some(Self {
             pid: pid.parse().ok()?,
             parent: u32::try_from(number(1)?).ok()?,
-            ticks: number(11)? + number(12)?,
+            ticks: number(11)? + number(12)? + number(13)? + number(14)?,
         })
     }
 }
@@ -59,13 +61,13 @@ mod tests {
 
     #[test]
     fn a_process_name_may_contain_spaces_and_parentheses() {
-        let text = "42 (a) b (c)) S 7 42 42 0 -1 4194560 100 0 0 0 12 30 0 0 20 0 1 0 1 1 1";
+        let text = "42 (a) b (c)) S 7 42 42 0 -1 4194560 100 0 0 0 12 30 5 6 20 0 1 0 1 1 1";
         assert_eq!(
             Stat::read(text),
             Some(Stat {
                 pid: 42,
                 parent: 7,
-                ticks: 42
+                ticks: 53
             })
         );
         assert_eq!(Stat::read("nothing"), None);

@@ -36,7 +36,7 @@ endif
 export DIR HOST CARGO_FLAGS PROFILE
 
 .DEFAULT_GOAL := help
-.PHONY: help up shop test busy soak lint openapi api-check model chaos compose upgrade postmortem rush load hostile storm capacity bench bench-lock fmt doc book
+.PHONY: help up shop test busy soak lint openapi api-check model chaos compose upgrade postmortem rush load hostile storm capacity bench growth bench-lock fmt doc book
 
 help:
 	@echo 'usage: make TARGET [VARIABLE=value ...]'
@@ -53,6 +53,7 @@ help:
 	@echo 'load   MIX=carts alone, or MIX=rush=60,retry-storm=40 weighted; MIX_STOCK=$(MIX_STOCK) of each item; the rest as rush'
 	@echo 'storm  CROWD=$(CROWD) buyers of the sold-out item; ARGS="--rounds 3 --hostile 40" and so on'
 	@echo 'bench  ARGS="--only P1,P2 --repeats 3 --seconds 5 --connections 1024"; exits 1 if a goal is not met; needs an otherwise idle machine'
+	@echo 'growth  ARGS="--items 20000 --orders 10000000 --holds 500000 --ledger postgres,sqlite"; the defaults take some ten minutes'
 	@echo 'capacity  BOUND_MS=$(BOUND_MS); HOST=http://... selects another target; ARGS="--step-seconds 10" and so on'
 
 up: ## start here: install missing programs, start everything with a demo item, and serve until Ctrl-C
@@ -110,6 +111,12 @@ bench: ## every performance goal and its baseline, measured alternately: a table
 	cargo build --profile dist -p stockade $(CARGO_FLAGS)
 	cargo build --profile dist -p stockade-lab $(CARGO_FLAGS)
 	@'$(TARGET)/dist/stockade-lab' bench $(ARGS)
+
+growth: ## idle time, orders, audits and lists as items and orders become more (P12): a table of every step in target/growth/growth.md
+	@scripts/setup.sh bench
+	cargo build --profile dist -p stockade $(CARGO_FLAGS)
+	cargo build --profile dist -p stockade-lab $(CARGO_FLAGS)
+	@'$(TARGET)/dist/stockade-lab' bench --only P12 --out '$(TARGET)/growth' $(ARGS)
 
 bench-lock: ## the cost of a lock: one table with every backend, rslock and the hand-written ones (stockade-lab locks compare --faults off)
 	@scripts/setup.sh test

@@ -101,7 +101,10 @@ async fn measure(options: &Options) -> Result<ExitCode> {
 
 /// Names of the goals, in the order in which they are measured.
 fn chosen(options: &Options) -> impl Iterator<Item = &'static Goal> {
-    goals::ALL.iter().filter(|goal| options.includes(goal.name))
+    let is_named = !options.only.is_empty();
+    let of_every_run = move |goal: &&Goal| is_named || goal.is_in_every_run();
+    let included = goals::ALL.iter().filter(of_every_run);
+    included.filter(|goal| options.includes(goal.name))
 }
 
 #[cfg(test)]
@@ -109,7 +112,10 @@ mod tests {
     use clap::Parser;
 
     use super::{BenchArguments, chosen};
-    use crate::{goals, options::Options};
+    use crate::{
+        goals::{self, Goal},
+        options::Options,
+    };
 
     #[derive(Debug, Parser)]
     struct Cli {
@@ -129,9 +135,16 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_options_measures_every_goal() {
+    fn a_run_without_options_measures_every_goal_but_growth() {
         let options = parse(&[]).unwrap();
-        assert_eq!(chosen(&options).count(), goals::ALL.len());
+        let names = |goals: &mut dyn Iterator<Item = &'static Goal>| -> Vec<_> {
+            goals.map(|goal| goal.name).collect()
+        };
+        let mut all = names(&mut goals::ALL.iter());
+        all.retain(|name| *name != "P12");
+        assert_eq!(names(&mut chosen(&options)), all);
+        let growth = parse(&["--only", "p12"]).unwrap();
+        assert_eq!(names(&mut chosen(&growth)), ["P12"]);
         assert_eq!(options.repeats, 3);
     }
 
@@ -163,6 +176,9 @@ mod tests {
             ("--repeats", "x"),
             ("--seconds", "0"),
             ("--seconds", "0.5"),
+            ("--rate", "0"),
+            ("--idle-seconds", "0"),
+            ("--ledger", "mysql"),
         ] {
             let text = refused(&[&format!("{flag}={value}")]);
             assert!(text.contains(flag) && text.contains(value), "{text}");

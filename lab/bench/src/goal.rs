@@ -80,7 +80,7 @@ pub struct Line {
 /// All lines of a goal. The first is the goal itself, the others explain it.
 #[derive(Debug, Clone)]
 pub struct Measured {
-    /// `P1` to `P10`.
+    /// `P1` to `P12`.
     pub goal: &'static str,
     /// Short title.
     pub title: &'static str,

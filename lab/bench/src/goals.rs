@@ -11,6 +11,7 @@ use crate::{goal::Measured, options::Options};
 mod accepted_orders;
 mod baselines;
 mod batches;
+mod growth;
 mod latency;
 mod lock;
 mod memory;
@@ -32,6 +33,16 @@ pub struct Goal {
     pub name: &'static str,
     /// Runs the measurement.
     pub measure: for<'a> fn(&'a Options) -> Measuring<'a>,
+}
+
+/// Goals that a run measures only if `--only` names them: they take as long as all others.
+const ONLY_BY_NAME: [&str; 1] = ["P12"];
+
+impl Goal {
+    /// Whether a run without `--only` measures it.
+    pub fn is_in_every_run(&self) -> bool {
+        !ONLY_BY_NAME.contains(&self.name)
+    }
 }
 
 /// A running measurement.
@@ -82,5 +93,9 @@ pub const ALL: &[Goal] = &[
     Goal {
         name: "P10",
         measure: |options| Box::pin(batches::measure(options)),
+    },
+    Goal {
+        name: "P12",
+        measure: |options| Box::pin(growth::measure(options)),
     },
 ];

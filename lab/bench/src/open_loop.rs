@@ -16,6 +16,7 @@ use tokio::{
     task::JoinSet,
     time::{Instant, sleep_until, timeout_at},
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::connection::{Connection, order_request};
 
@@ -41,8 +42,12 @@ pub struct OpenLoop {
     pub rate: f64,
     /// Orders of the warm-up, which do not count.
     pub warm: u64,
-    /// Orders that are measured.
+    /// Orders that are measured, unless `until` ends the load earlier.
     pub orders: u64,
+    /// Prefix of the idempotency keys, unique among the loads of the item.
+    pub run: &'static str,
+    /// Ends the load as soon as it has a measured order: no further one starts.
+    pub until: CancellationToken,
 }
 
 /// Milliseconds of each measured order, sorted.
@@ -53,6 +58,11 @@ pub struct Latencies {
 }
 
 impl Latencies {
+    /// Number of measured orders.
+    pub fn count(&self) -> u64 {
+        self.answered.len() as u64
+    }
+
     /// Percentile of the latency, from the scheduled time to the last byte of the answer.
     pub fn answered_within(&self, percent: f64) -> f64 {
         percentile(&self.answered, percent)
@@ -107,9 +117,14 @@ impl OpenLoop {
         let mut order = number;
         while order < self.warm + self.orders {
             let token = &self.tokens[usize::try_from(order)? % self.tokens.len()];
-            let request = order_request(&self.item, token, &format!("open-{order}"));
+            let key = format!("{}-{order}", self.run);
+            let request = order_request(&self.item, token, &key);
             let due = begins + self.due(order);
-            sleep_until(due).await;
+            tokio::select! {
+                biased;
+                () = self.until.cancelled(), if order > self.warm => break,
+                () = sleep_until(due) => {}
+            }
             let began = due.elapsed();
             let status = connection.send(&request).await?;
             ensure!(
@@ -154,6 +169,7 @@ mod tests {
         sync::watch,
         time::Instant,
     };
+    use tokio_util::sync::CancellationToken;
 
     use super::{OpenLoop, START_DELAY, percentile};
 
@@ -199,6 +215,8 @@ mod tests {
             rate: 100.0,
             warm: 0,
             orders: 40,
+            run: "open",
+            until: CancellationToken::new(),
         }
     }
 
@@ -224,6 +242,14 @@ mod tests {
     async fn an_unexpected_status_fails_the_load() {
         let error = load(service(0).await, 202).run().await.unwrap_err();
         assert!(error.to_string().contains("201"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_load_that_is_ended_has_one_measured_order() {
+        let load = load(service(0).await, 201);
+        load.until.cancel();
+        let took = load.run().await.unwrap();
+        assert_eq!(took.count(), 1, "{:?}", took.answered);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The options of a run, which every goal receives. `cli` adds the parsing of goal names.
 
-use std::path::PathBuf;
+use std::{fmt, path::PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
 
 /// What is measured, how often and for how long.
 #[derive(Debug, Clone, Args)]
@@ -25,6 +26,55 @@ pub struct Options {
     /// Folder for `results.json`.
     #[arg(long, default_value = "target/bench", value_name = "DIR")]
     pub out: PathBuf,
+    /// Sizes of P12.
+    #[command(flatten)]
+    pub growth: GrowthOptions,
+}
+
+/// How far P12 lets items and orders grow, and how it measures them.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Options of P12")]
+pub struct GrowthOptions {
+    /// Most items, once open and once closed and settled. The steps are 0, a twentieth, a quarter and
+    /// all of them; 0 leaves items out.
+    #[arg(long, default_value_t = 2_000, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    pub items: u64,
+    /// Most orders of the hot item. The steps are 0, a hundredth, a tenth and all of them; 0 leaves
+    /// orders out.
+    #[arg(long, default_value_t = 1_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=50_000_000))]
+    pub orders: u64,
+    /// Most holds that expire together. The steps are a hundredth, a tenth and all of them; 0 leaves
+    /// expiry out.
+    #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=50_000_000))]
+    pub holds: u64,
+    /// Orders per second of the open loop.
+    #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub rate: u64,
+    /// Seconds for which the idle processor time is counted.
+    #[arg(long, default_value_t = 30, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub idle_seconds: u64,
+    /// Ledgers, measured one after the other, comma-separated.
+    #[arg(long = "ledger", value_enum, value_delimiter = ',', default_values_t = [LedgerKind::Postgres], value_name = "LEDGERS")]
+    pub ledgers: Vec<LedgerKind>,
+}
+
+/// The database of a ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LedgerKind {
+    /// A server of its own.
+    Postgres,
+    /// A file, and part of the service's process.
+    Sqlite,
+}
+
+impl fmt::Display for LedgerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Postgres => "PostgreSQL",
+            Self::Sqlite => "SQLite",
+        })
+    }
 }
 
 impl Options {

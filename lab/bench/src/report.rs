@@ -27,7 +27,7 @@ pub struct Report {
     /// Input of `stockade plan --costs`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub costs: Option<Costs>,
-    /// Outcomes by name, `P1` to `P10`.
+    /// Outcomes by name, `P1` to `P12`.
     #[serde(flatten)]
     goals: BTreeMap<&'static str, Outcome>,
 }

@@ -36,7 +36,7 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// For longer the service answers with no older metrics.
-const METRICS_FRESH_FOR: Duration = Duration::from_millis(1100);
+pub const METRICS_FRESH_FOR: Duration = Duration::from_millis(1100);
 
 /// A running Stockade. Dropping it stops all of it.
 pub struct TestEnv {
@@ -73,13 +73,15 @@ impl TestEnv {
         let (redis, postgres) = (Redis::start().await?, Postgres::start().await?);
         let database_url = postgres.create_database("bench").await?;
         let listen = format!("127.0.0.1:{}", free_port().await);
-        let service = serve(&dir, "service", roles, &redis, &database_url, Some(&listen)).await?;
+        let process = Process {
+            name: "service",
+            roles,
+            listen: Some(&listen),
+            settings: &[],
+        };
+        let service = process.start(&dir, &redis, &database_url).await?;
         let url = format!("http://{listen}");
-        // A measurement must not repeat what it counts.
-        let client = Client::builder([&*url])
-            .attempt_timeout(ATTEMPT_TIMEOUT)
-            .retry(RetryPolicy::never())
-            .build()?;
+        let client = client(&url)?;
         let env = Self {
             service,
             recorder: None,
@@ -97,17 +99,14 @@ impl TestEnv {
 
     /// Adds a process with the roles that [`TestEnv::without_recorder`] leaves out.
     pub async fn start_recorder(&mut self) -> Result<()> {
-        self.recorder = Some(
-            serve(
-                &self.dir,
-                "recorder",
-                "recorder,reconciler",
-                &self.redis,
-                &self.database_url,
-                None,
-            )
-            .await?,
-        );
+        let process = Process {
+            name: "recorder",
+            roles: "recorder,reconciler",
+            listen: None,
+            settings: &[],
+        };
+        let recorder = process.start(&self.dir, &self.redis, &self.database_url);
+        self.recorder = Some(recorder.await?);
         Ok(())
     }
 
@@ -238,40 +237,64 @@ impl TestEnv {
     }
 }
 
-/// Without LOCK_URLS, the ledger's database keeps the reconciler's lock. Redis then serves the stock
-/// only.
-async fn serve(
-    dir: &TempDir,
-    name: &str,
-    roles: &'static str,
-    redis: &Redis,
-    database_url: &str,
-    listen: Option<&str>,
-) -> Result<Daemon> {
-    let (program, folder) = (programs::stockade()?, dir.path().join(name));
-    let mut variables = vec![
-        ("REDIS_URL", redis.url()),
-        ("DATABASE_URL", database_url.to_owned()),
-        ("STOCKADE_JWT_SECRET", JWT_SECRET.to_owned()),
-        ("STOCKADE_ADMIN_TOKEN", ADMIN_TOKEN.to_owned()),
-        ("STOCKADE_ROLES", roles.to_owned()),
-        ("STOCKADE_MIGRATE", "on".to_owned()),
-        // The counters of the metrics are read where the orders are placed.
-        ("STOCKADE_OPERATORS_AT_LISTEN", "on".to_owned()),
-    ];
-    // Of the caller's settings only this one, to compare runs with and without it.
-    variables.extend(env::var(THREADS).map(|count| (THREADS, count)));
-    variables.extend(listen.map(|listen| ("STOCKADE_LISTEN", listen.to_owned())));
-    let command = move || {
-        let mut command = programs::unsteered(&program);
-        command
-            .arg("--dir")
-            .arg(&folder)
-            .arg("serve")
-            .envs(variables.iter().cloned());
-        command
-    };
-    Ok(Daemon::start("stockade", dir.path().join(format!("{name}.log")), command).await?)
+/// A client that makes each call once: a measurement must not repeat what it counts.
+pub fn client(url: &str) -> Result<Client> {
+    Ok(Client::builder([url])
+        .attempt_timeout(ATTEMPT_TIMEOUT)
+        .retry(RetryPolicy::never())
+        .build()?)
+}
+
+/// A process of Stockade.
+pub struct Process<'a> {
+    /// Name of its folder and of its log.
+    pub name: &'a str,
+    /// What it does.
+    pub roles: &'static str,
+    /// `HOST:PORT`, if it serves.
+    pub listen: Option<&'a str>,
+    /// Further settings, by variable.
+    pub settings: &'a [(&'static str, &'static str)],
+}
+
+impl Process<'_> {
+    /// Starts it. Without LOCK_URLS, the ledger's database keeps the reconciler's lock. Redis then
+    /// serves the stock only.
+    pub async fn start(self, dir: &TempDir, redis: &Redis, database_url: &str) -> Result<Daemon> {
+        let (program, folder) = (programs::stockade()?, dir.path().join(self.name));
+        let variables = self.variables(redis, database_url);
+        let command = move || {
+            let mut command = programs::unsteered(&program);
+            command
+                .arg("--dir")
+                .arg(&folder)
+                .arg("serve")
+                .envs(variables.iter().cloned());
+            command
+        };
+        let log = dir.path().join(format!("{}.log", self.name));
+        Ok(Daemon::start("stockade", log, command).await?)
+    }
+
+    fn variables(&self, redis: &Redis, database_url: &str) -> Vec<(&'static str, String)> {
+        let mut variables = vec![
+            ("REDIS_URL", redis.url()),
+            ("DATABASE_URL", database_url.to_owned()),
+            ("STOCKADE_JWT_SECRET", JWT_SECRET.to_owned()),
+            ("STOCKADE_ADMIN_TOKEN", ADMIN_TOKEN.to_owned()),
+            ("STOCKADE_ROLES", self.roles.to_owned()),
+            ("STOCKADE_MIGRATE", "on".to_owned()),
+            // The counters of the metrics are read where the orders are placed.
+            ("STOCKADE_OPERATORS_AT_LISTEN", "on".to_owned()),
+        ];
+        // Of the caller's settings only this one, to compare runs with and without it.
+        variables.extend(env::var(THREADS).map(|count| (THREADS, count)));
+        let listen = self.listen.map(str::to_owned);
+        variables.extend(listen.map(|listen| ("STOCKADE_LISTEN", listen)));
+        let settings = self.settings.iter();
+        variables.extend(settings.map(|(name, value)| (*name, (*value).to_owned())));
+        variables
+    }
 }
 
 /// `stockade_orders_total{outcome="held"} 12`

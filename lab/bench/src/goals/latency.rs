@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use client::Durability;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     buyers::{self, CROWD, Crowd},
@@ -113,6 +114,8 @@ async fn at_a_rate(
         rate,
         warm,
         orders,
+        run: "open",
+        until: CancellationToken::new(),
     };
     let latencies = load.run().await?;
     let audit = env.audit(ITEM).await?;

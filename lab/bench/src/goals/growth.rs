@@ -1,0 +1,57 @@
+//! P12: growth. What the service costs at rest, and how long its calls take, as items, orders and
+//! expiring holds become more.
+//!
+//! Each series has its own servers, and grows by one kind of thing: open items, closed and settled
+//! items, orders of the hot item, or holds that expire together. The first step of a series has none
+//! of them. It is the baseline of the others.
+//!
+//! The lines of the report compare the last step of a series with the first. `growth.json` and
+//! `growth.md` have every step.
+
+use anyhow::Result;
+
+use crate::{
+    goal::Measured,
+    options::{LedgerKind, Options},
+};
+
+mod calls;
+mod database;
+mod env;
+mod expiry;
+mod fill;
+mod idle;
+mod lines;
+mod results;
+mod series;
+
+use results::Results;
+use series::Kind;
+
+/// The item whose orders are measured.
+const HOT: &str = "hot";
+
+/// Each step is measured once, whatever `--repeats` is.
+pub async fn measure(options: &Options) -> Result<Measured> {
+    let mut results = Results::new(options).await;
+    for ledger in &options.growth.ledgers {
+        on(*ledger, options, &mut results).await?;
+    }
+    Ok(Measured {
+        goal: "P12",
+        title: "growth",
+        lines: lines::of(options, &results),
+    })
+}
+
+async fn on(ledger: LedgerKind, options: &Options, results: &mut Results) -> Result<()> {
+    for kind in Kind::ALL {
+        if kind.size(options) > 0 {
+            series::measure(ledger, kind, options, results).await?;
+        }
+    }
+    if options.growth.holds > 0 {
+        expiry::measure(ledger, options, results).await?;
+    }
+    Ok(())
+}

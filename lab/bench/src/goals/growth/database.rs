@@ -1,0 +1,105 @@
+//! The ledger's tables, where the API has no call: it pays all orders in one transaction, and lets
+//! all holds expire at one moment.
+
+use anyhow::Result;
+use sqlx::{PgPool, SqlitePool};
+
+/// A connection to the tables of either ledger.
+pub enum Database {
+    /// To a server.
+    Postgres(PgPool),
+    /// To a file, which the service has open as well.
+    Sqlite(SqlitePool),
+}
+
+/// Runs the same on either ledger: the types of sqlx differ, the text does not.
+macro_rules! on_both {
+    ($database:expr, $connection:ident => $run:expr) => {
+        match $database {
+            Database::Postgres($connection) => $run,
+            Database::Sqlite($connection) => $run,
+        }
+    };
+}
+
+impl Database {
+    /// Connects to a ledger that has its schema.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Ok(if url.starts_with("sqlite:") {
+            Self::Sqlite(SqlitePool::connect(url).await?)
+        } else {
+            Self::Postgres(PgPool::connect(url).await?)
+        })
+    }
+
+    /// Number of items in this state.
+    pub async fn items(&self, state: &str) -> Result<u64> {
+        self.count("SELECT count(*) FROM items WHERE state = $1", state)
+            .await
+    }
+
+    /// Number of orders of an item.
+    pub async fn orders(&self, item: &str) -> Result<u64> {
+        self.count("SELECT count(*) FROM orders WHERE item = $1", item)
+            .await
+    }
+
+    async fn count(&self, statement: &'static str, value: &str) -> Result<u64> {
+        let count: i64 = on_both!(self, pool => {
+            let count = sqlx::query_scalar(statement).bind(value);
+            count.fetch_one(pool).await?
+        });
+        Ok(count.try_into()?)
+    }
+
+    /// Makes every held order a paid one. Redis keeps no state of payments, so the audit stays good.
+    /// One transaction: an audit meanwhile sees the orders and their segments change together.
+    pub async fn pay_all(&self) -> Result<()> {
+        const ORDERS: &str = "UPDATE orders SET state = 'confirmed', version = version + 1 \
+                              WHERE state = 'held'";
+        const SEGMENTS: &str = "UPDATE segments SET confirmed = confirmed + held, held = 0, \
+                                version = version + 1 WHERE held > 0";
+        on_both!(self, pool => {
+            let mut transaction = pool.begin().await?;
+            sqlx::query(ORDERS).execute(&mut *transaction).await?;
+            sqlx::query(SEGMENTS).execute(&mut *transaction).await?;
+            transaction.commit().await?;
+        });
+        Ok(())
+    }
+
+    /// Has every hold of an item expire at this time, in milliseconds since 1970.
+    pub async fn expire_at(&self, item: &str, ms: i64) -> Result<()> {
+        match self {
+            Self::Postgres(pool) => {
+                let holds = "UPDATE orders SET version = version + 1, \
+                             expires_at = to_timestamp($2::double precision / 1000) \
+                             WHERE item = $1 AND state = 'held'";
+                let holds = sqlx::query(holds).bind(item).bind(ms);
+                holds.execute(pool).await?;
+            }
+            Self::Sqlite(pool) => {
+                let holds = "UPDATE orders SET version = version + 1, expires_at = $2 \
+                             WHERE item = $1 AND state = 'held'";
+                let holds = sqlx::query(holds).bind(item).bind(ms);
+                holds.execute(pool).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Does now what the server would do later by itself, in the middle of a measurement.
+    pub async fn tidy(&self) -> Result<()> {
+        match self {
+            Self::Postgres(pool) => {
+                sqlx::query("VACUUM (ANALYZE)").execute(pool).await?;
+                sqlx::query("CHECKPOINT").execute(pool).await?;
+            }
+            Self::Sqlite(pool) => {
+                let checkpoint = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)");
+                checkpoint.execute(pool).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,116 @@
+//! The lines of the report: the last step of each series against the first. No line has a bound.
+
+use super::{
+    expiry::Expiry,
+    results::{Results, Series},
+    series::Step,
+};
+use crate::{
+    goal::{Bound, Line, Sample},
+    goals::servers::{POSTGRES, REDIS},
+    options::{LedgerKind, Options},
+};
+
+const PERCENT: &str = "% of a core";
+
+/// Reads a figure of a step, if it was measured.
+type Read = fn(&Step) -> Option<f64>;
+
+/// Name and unit of each figure.
+const FIGURES: [(&str, &str, Read); 12] = [
+    ("p99 of an order", "ms", |step| Some(step.hot.p99_ms)),
+    ("p50 of an order", "ms", |step| Some(step.hot.p50_ms)),
+    ("idle service", PERCENT, |step| Some(step.idle?.service)),
+    ("idle Redis", PERCENT, |step| Some(step.idle?.redis)),
+    ("idle ledger", PERCENT, |step| step.idle?.ledger),
+    ("start to ready", "ms", |step| Some(step.start_ms)),
+    ("audit", "ms", |step| Some(step.calls.audit_ms)),
+    ("/metrics", "bytes", |step| {
+        Some(step.calls.metrics_bytes as f64)
+    }),
+    ("/metrics, time", "ms", |step| Some(step.calls.metrics_ms)),
+    ("page of items", "ms", |step| Some(step.calls.items_page_ms)),
+    ("page of orders", "ms", |step| {
+        Some(step.calls.orders_page_ms)
+    }),
+    ("orders present", "orders", |step| Some(step.orders as f64)),
+];
+
+/// All lines of a run.
+pub fn of(options: &Options, results: &Results) -> Vec<Line> {
+    let series = results.series.iter();
+    let mut lines: Vec<_> = series
+        .flat_map(|series| of_series(options, series))
+        .collect();
+    for expiries in &results.expiries {
+        let last = expiries.steps.last();
+        lines.extend(last.map(|step| of_expiry(options, expiries.ledger, step)));
+    }
+    lines
+}
+
+fn of_series(options: &Options, series: &Series) -> Vec<Line> {
+    let (Some(first), Some(last)) = (series.steps.first(), series.steps.last()) else {
+        return Vec::new();
+    };
+    let (ledger, grows) = (series.ledger, series.grows);
+    let line = |(name, unit, read): (&str, &'static str, Read)| {
+        let sample = Sample {
+            figure: read(last)?,
+            baseline: read(first)?,
+            accepted: last.hot.measured,
+            drift: total(&series.steps, |step| step.drift),
+            oversold: series.steps.iter().map(|step| step.oversold).sum(),
+            ..Sample::default()
+        };
+        Some(Line {
+            figure: format!("{name}: {ledger}, {} {grows}", last.size(grows)),
+            baseline: format!("{} {grows}", first.size(grows)),
+            unit,
+            bound: Bound::None,
+            setting: setting(options, ledger),
+            samples: vec![sample],
+        })
+    };
+    FIGURES.into_iter().filter_map(line).collect()
+}
+
+fn of_expiry(options: &Options, ledger: LedgerKind, step: &Expiry) -> Line {
+    let sample = Sample {
+        figure: step.meanwhile.p99_ms,
+        baseline: step.quiet.p99_ms,
+        accepted: step.meanwhile.measured,
+        drift: total(std::slice::from_ref(step), |step| step.drift),
+        oversold: step.oversold,
+        ..Sample::default()
+    };
+    Line {
+        figure: format!(
+            "p99 of an order: {ledger}, while {} holds of another item expire together",
+            step.holds
+        ),
+        baseline: "in quiet".into(),
+        unit: "ms",
+        bound: Bound::None,
+        setting: setting(options, ledger),
+        samples: vec![sample],
+    }
+}
+
+/// Sum over the steps. A drift that no number of the report can hold stays a drift.
+fn total<T>(steps: &[T], drift: fn(&T) -> u64) -> i64 {
+    let sum = steps.iter().map(drift).sum::<u64>();
+    i64::try_from(sum).unwrap_or(i64::MAX)
+}
+
+fn setting(options: &Options, ledger: LedgerKind) -> String {
+    let ledger = match ledger {
+        LedgerKind::Postgres => POSTGRES,
+        LedgerKind::Sqlite => "SQLite, part of the service's process",
+    };
+    let growth = &options.growth;
+    format!(
+        "every role in one process, {ledger}, {REDIS}; idle time over {} s, open loop at {} orders/s for {} s, one segment; all steps in growth.md",
+        growth.idle_seconds, growth.rate, options.seconds
+    )
+}

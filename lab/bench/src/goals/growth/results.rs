@@ -1,0 +1,300 @@
+//! Every step, as JSON and as tables in Markdown.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::{
+    expiry::Expiry,
+    series::{Kind, Step},
+};
+use crate::{
+    machine::Machine,
+    options::{LedgerKind, Options},
+};
+
+const JSON: &str = "growth.json";
+const MARKDOWN: &str = "growth.md";
+
+const STEPS: &str = "\
+| ledger | open items | closed items | orders of the hot item | start to ready, ms | idle: service, % of a core | Redis, % | ledger, % | \
+order p50, ms | p99, ms | audit, ms | `/metrics`, KB | ms | page of items, ms | page of orders, ms |
+|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|
+";
+const EXPIRIES: &str = "\
+| ledger | holds that expire together | all units back, s | orders elsewhere: p50 in quiet, ms | meanwhile, ms | p99 in quiet, ms | meanwhile, ms |
+|---|--:|--:|--:|--:|--:|--:|
+";
+
+/// Results of a run. They are written after every step, so that an interrupted run keeps them.
+#[derive(Debug, Serialize)]
+pub struct Results {
+    /// Machine that produced the figures.
+    machine: Machine,
+    command: String,
+    idle_seconds: u64,
+    /// Orders per second of the open loops.
+    rate: u64,
+    /// Seconds of an open loop, unless the expiry of holds ends it.
+    seconds: u64,
+    /// All series but those of expiry.
+    pub series: Vec<Series>,
+    /// The series of expiry, by ledger.
+    pub expiries: Vec<Expiries>,
+    #[serde(skip)]
+    folder: PathBuf,
+}
+
+/// The steps of a series.
+#[derive(Debug, Serialize)]
+pub struct Series {
+    /// Where the orders are recorded.
+    pub ledger: LedgerKind,
+    /// What becomes more.
+    pub grows: Kind,
+    /// The first has nothing of it.
+    pub steps: Vec<Step>,
+}
+
+/// The steps of expiry on a ledger.
+#[derive(Debug, Serialize)]
+pub struct Expiries {
+    /// Where the orders are recorded.
+    pub ledger: LedgerKind,
+    /// Each with its own baseline in quiet.
+    pub steps: Vec<Expiry>,
+}
+
+impl Results {
+    /// No result yet.
+    pub async fn new(options: &Options) -> Self {
+        Self {
+            machine: Machine::detect().await,
+            command: command(std::env::args().skip(1)),
+            idle_seconds: options.growth.idle_seconds,
+            rate: options.growth.rate,
+            seconds: options.seconds,
+            series: Vec::new(),
+            expiries: Vec::new(),
+            folder: options.out.clone(),
+        }
+    }
+
+    /// Adds a step to its series, and writes both files.
+    pub fn add(&mut self, ledger: LedgerKind, grows: Kind, step: Step) -> Result<()> {
+        let is_same = |series: &&mut Series| series.ledger == ledger && series.grows == grows;
+        match self.series.iter_mut().find(is_same) {
+            Some(series) => series.steps.push(step),
+            None => self.series.push(Series {
+                ledger,
+                grows,
+                steps: vec![step],
+            }),
+        }
+        self.write()
+    }
+
+    /// The same for a step of expiry.
+    pub fn add_expiry(&mut self, ledger: LedgerKind, step: Expiry) -> Result<()> {
+        let mut expiries = self.expiries.iter_mut();
+        match expiries.find(|expiries| expiries.ledger == ledger) {
+            Some(expiries) => expiries.steps.push(step),
+            None => self.expiries.push(Expiries {
+                ledger,
+                steps: vec![step],
+            }),
+        }
+        self.write()
+    }
+
+    fn write(&self) -> Result<()> {
+        write(
+            &self.folder.join(JSON),
+            &(serde_json::to_string_pretty(self)? + "\n"),
+        )?;
+        write(&self.folder.join(MARKDOWN), &self.markdown())
+    }
+
+    fn markdown(&self) -> String {
+        let mut text = format!("`{}` on {}.\n", self.command, self.machine);
+        let _ = writeln!(
+            text,
+            "Idle processor time over {} s; orders in an open loop at {}/s, for {} s.",
+            self.idle_seconds, self.rate, self.seconds
+        );
+        let rows = |text: &mut String, head: &str, rows: Vec<String>| {
+            if !rows.is_empty() {
+                let _ = write!(text, "\n{head}{}", rows.concat());
+            }
+        };
+        let steps = self.series.iter().flat_map(Series::rows).collect();
+        rows(&mut text, STEPS, steps);
+        let expiries = self.expiries.iter().flat_map(Expiries::rows).collect();
+        rows(&mut text, EXPIRIES, expiries);
+        text
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("--out: {} cannot be written", path.display()))
+}
+
+fn command(arguments: impl Iterator<Item = String>) -> String {
+    let arguments: Vec<_> = std::iter::once("stockade-lab".to_owned())
+        .chain(arguments)
+        .collect();
+    arguments.join(" ")
+}
+
+impl Series {
+    fn rows(&self) -> impl Iterator<Item = String> {
+        self.steps.iter().map(|step| row(self.ledger, step))
+    }
+}
+
+fn row(ledger: LedgerKind, step: &Step) -> String {
+    let Step {
+        open_items,
+        closed_items,
+        orders,
+        start_ms,
+        idle,
+        calls,
+        hot,
+        ..
+    } = step;
+    let unknown = ["not reported"; 3].map(str::to_owned);
+    let [service, redis, server] = idle.map_or(unknown, |idle| {
+        let server = idle.ledger.map(number);
+        let within = || "in the service's".to_owned();
+        [
+            number(idle.service),
+            number(idle.redis),
+            server.unwrap_or_else(within),
+        ]
+    });
+    let [start, p50, p99, audit, metrics, items_page, orders_page] = [
+        *start_ms,
+        hot.p50_ms,
+        hot.p99_ms,
+        calls.audit_ms,
+        calls.metrics_ms,
+        calls.items_page_ms,
+        calls.orders_page_ms,
+    ]
+    .map(number);
+    let kilobytes = number(calls.metrics_bytes as f64 / 1000.0);
+    format!(
+        "| {ledger} | {open_items} | {closed_items} | {orders} | {start} | {service} | {redis} | {server} \
+         | {p50} | {p99} | {audit} | {kilobytes} | {metrics} | {items_page} | {orders_page} |\n"
+    )
+}
+
+impl Expiries {
+    fn rows(&self) -> impl Iterator<Item = String> {
+        let row = move |step: &Expiry| {
+            let [back, p50, meanwhile_p50, p99, meanwhile_p99] = [
+                step.back_s,
+                step.quiet.p50_ms,
+                step.meanwhile.p50_ms,
+                step.quiet.p99_ms,
+                step.meanwhile.p99_ms,
+            ]
+            .map(number);
+            let (ledger, holds) = (self.ledger, step.holds);
+            format!(
+                "| {ledger} | {holds} | {back} | {p50} | {meanwhile_p50} | {p99} | {meanwhile_p99} |\n"
+            )
+        };
+        self.steps.iter().map(row)
+    }
+}
+
+fn number(value: f64) -> String {
+    if value >= 100.0 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.1}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{command, row};
+    use crate::{
+        goals::growth::{
+            calls::{Calls, Orders},
+            idle::Idle,
+            series::Step,
+        },
+        options::LedgerKind,
+    };
+
+    fn step(idle: Option<Idle>) -> Step {
+        Step {
+            open_items: 1,
+            closed_items: 2,
+            orders: 3,
+            start_ms: 400.4,
+            idle,
+            calls: Calls {
+                audit_ms: 10.04,
+                metrics_ms: 11.0,
+                metrics_bytes: 12_300,
+                items_page_ms: 13.0,
+                orders_page_ms: 14.0,
+            },
+            hot: Orders {
+                p50_ms: 8.0,
+                p99_ms: 9.0,
+                measured: 100,
+            },
+            drift: 0,
+            oversold: 0,
+        }
+    }
+
+    fn idle(ledger: Option<f64>) -> Option<Idle> {
+        Some(Idle {
+            service: 5.0,
+            redis: 6.0,
+            ledger,
+        })
+    }
+
+    #[test]
+    fn a_row_has_the_figures_in_the_order_of_the_columns() {
+        let columns = super::STEPS.lines().next().unwrap().matches('|').count();
+        let row = row(LedgerKind::Postgres, &step(idle(Some(7.0))));
+        assert_eq!(row.matches('|').count(), columns, "{row}");
+        assert_eq!(
+            row,
+            "| PostgreSQL | 1 | 2 | 3 | 400 | 5.0 | 6.0 | 7.0 | 8.0 | 9.0 | 10.0 | 12.3 | 11.0 | 13.0 | 14.0 |\n"
+        );
+    }
+
+    #[test]
+    fn what_was_not_measured_is_named() {
+        let sqlite = row(LedgerKind::Sqlite, &step(idle(None)));
+        assert!(
+            sqlite.contains("| 5.0 | 6.0 | in the service's |"),
+            "{sqlite}"
+        );
+        let elsewhere = row(LedgerKind::Postgres, &step(None));
+        assert_eq!(elsewhere.matches("not reported").count(), 3, "{elsewhere}");
+    }
+
+    #[test]
+    fn the_command_is_one_that_can_be_repeated() {
+        let arguments = ["bench", "--only", "P12"].map(str::to_owned);
+        assert_eq!(
+            command(arguments.into_iter()),
+            "stockade-lab bench --only P12"
+        );
+    }
+}

@@ -1,0 +1,188 @@
+//! A series: servers on which one kind of thing becomes more, step by step.
+
+use std::{fmt, time::Duration};
+
+use anyhow::{Result, ensure};
+use client::ItemState;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    HOT,
+    calls::{Calls, Load, Orders},
+    env::GrowthEnv,
+    fill,
+    idle::{self, Idle},
+    results::Results,
+};
+use crate::options::{LedgerKind, Options};
+
+/// What grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Items on sale, each with a paid order.
+    OpenItems,
+    /// The same, closed: nothing of them is left to do.
+    ClosedItems,
+    /// Paid orders of the hot item.
+    Orders,
+}
+
+/// Most steps of a series. Each has its own prefix of keys.
+const RUNS: [&str; 4] = ["step-0", "step-1", "step-2", "step-3"];
+
+impl Kind {
+    /// All, in the order in which they are measured.
+    pub const ALL: [Self; 3] = [Self::OpenItems, Self::ClosedItems, Self::Orders];
+
+    /// Most of them.
+    pub fn size(self, options: &Options) -> u64 {
+        match self {
+            Self::OpenItems | Self::ClosedItems => options.growth.items,
+            Self::Orders => options.growth.orders,
+        }
+    }
+
+    fn steps(self, options: &Options) -> Vec<u64> {
+        let size = self.size(options);
+        match self {
+            Self::OpenItems | Self::ClosedItems => ascending([0, size / 20, size / 4, size]),
+            Self::Orders => ascending([0, size / 100, size / 10, size]),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OpenItems => "open items",
+            Self::ClosedItems => "closed items",
+            Self::Orders => "orders of the hot item",
+        })
+    }
+}
+
+/// Without repeats, which small sizes have.
+pub fn ascending<const N: usize>(steps: [u64; N]) -> Vec<u64> {
+    let mut steps = steps.to_vec();
+    steps.dedup();
+    steps
+}
+
+/// A step: what the ledger has, and what was measured with it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Step {
+    /// Open items besides the hot one.
+    pub open_items: u64,
+    /// Closed items.
+    pub closed_items: u64,
+    /// Orders of the hot item, those of earlier steps' loads included.
+    pub orders: u64,
+    /// From the start of the service until it is ready.
+    pub start_ms: f64,
+    /// Processor time without any request.
+    pub idle: Option<Idle>,
+    /// Single calls.
+    #[serde(flatten)]
+    pub calls: Calls,
+    /// Orders of the hot item.
+    #[serde(rename = "orders_of_the_hot_item")]
+    pub hot: Orders,
+    /// Units that are not accounted for at its end. Must be 0.
+    pub drift: u64,
+    /// Units sold beyond the stock at its end. Must be 0.
+    pub oversold: u64,
+}
+
+/// Measures every step of a series, and writes the results after each.
+pub async fn measure(
+    ledger: LedgerKind,
+    kind: Kind,
+    options: &Options,
+    results: &mut Results,
+) -> Result<()> {
+    let mut env = GrowthEnv::start(ledger).await?;
+    fill::open(&env, HOT).await?;
+    let mut present = 0;
+    for (size, run) in kind.steps(options).into_iter().zip(RUNS) {
+        eprintln!("P12: {ledger}, {size} {kind}");
+        grow(&env, kind, present, size).await?;
+        present = size;
+        let step = step(&mut env, run, options).await?;
+        step.ensure_has(kind, size)?;
+        results.add(ledger, kind, step)?;
+    }
+    Ok(())
+}
+
+/// Adds what is missing. Orders of the earlier loads on the hot item count as well.
+async fn grow(env: &GrowthEnv, kind: Kind, present: u64, size: u64) -> Result<()> {
+    match kind {
+        Kind::OpenItems => fill::items(env, present..size, ItemState::Open).await?,
+        Kind::ClosedItems => fill::items(env, present..size, ItemState::Closed).await?,
+        Kind::Orders => {
+            let more = size.saturating_sub(env.database.orders(HOT).await?);
+            fill::paid_orders(env, HOT, present..present + more).await?;
+        }
+    }
+    env.until_at_rest(HOT).await?;
+    env.database.tidy().await
+}
+
+async fn step(env: &mut GrowthEnv, run: &'static str, options: &Options) -> Result<Step> {
+    let open_items = env.database.items("open").await?.saturating_sub(1);
+    let closed_items = env.database.items("closed").await?;
+    let orders = env.database.orders(HOT).await?;
+    let start_ms = env.restart().await?;
+    env.until_at_rest(HOT).await?;
+    let idle = idle::measure(env, Duration::from_secs(options.growth.idle_seconds)).await?;
+    let calls = Calls::measure(env).await?;
+    let load = Load {
+        env,
+        run,
+        until: CancellationToken::new(),
+        time: Duration::from_secs(options.seconds),
+    };
+    let hot = load.run(options).await?;
+    let audit = env.until_at_rest(HOT).await?;
+    Ok(Step {
+        open_items,
+        closed_items,
+        orders,
+        start_ms,
+        idle,
+        calls,
+        hot,
+        drift: audit.drift,
+        oversold: audit.oversold,
+    })
+}
+
+impl Step {
+    /// What the ledger has of this kind.
+    pub fn size(&self, kind: Kind) -> u64 {
+        match kind {
+            Kind::OpenItems => self.open_items,
+            Kind::ClosedItems => self.closed_items,
+            Kind::Orders => self.orders,
+        }
+    }
+
+    fn ensure_has(&self, kind: Kind, size: u64) -> Result<()> {
+        let found = self.size(kind);
+        ensure!(found >= size, "the ledger has {found} {kind}, not {size}");
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ascending;
+
+    #[test]
+    fn a_small_size_has_no_step_twice() {
+        assert_eq!(ascending([0, 1000, 5000, 20_000]), [0, 1000, 5000, 20_000]);
+        assert_eq!(ascending([0, 0, 1, 5]), [0, 1, 5]);
+    }
+}

@@ -1,0 +1,164 @@
+//! `stockade-lab bench --only P12`: what it writes, at a size that takes a moment.
+
+use std::{fs, path::Path};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+const ARGUMENTS: &str =
+    "bench --only P12 --items 3 --orders 99 --holds 5 --rate 10 --seconds 1 --idle-seconds 1";
+/// Orders of a second at that rate.
+const MEASURED: u64 = 10;
+
+/// The folder with the results of a run.
+async fn measured(ledger: &str) -> TempDir {
+    let out = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_stockade-lab"))
+        .args(ARGUMENTS.split(' '))
+        .args(["--ledger", ledger, "--out"])
+        .arg(out.path())
+        .output()
+        .await
+        .unwrap();
+    // No line has a bound, so only drift or a failure would end it otherwise.
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{stdout}\n{stderr}");
+    out
+}
+
+fn read(folder: &Path, name: &str) -> String {
+    fs::read_to_string(folder.join(name)).unwrap()
+}
+
+fn parsed(folder: &Path, name: &str) -> Value {
+    serde_json::from_str(&read(folder, name)).unwrap()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().unwrap()
+}
+
+fn number(value: &Value) -> f64 {
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+/// The counts of a series' steps.
+fn counts<'v>(series: &'v Value, name: &str) -> Vec<&'v Value> {
+    list(&series["steps"])
+        .iter()
+        .map(|step| &step[name])
+        .collect()
+}
+
+fn check_orders(orders: &Value) {
+    let [p50, p99] = ["p50_ms", "p99_ms"].map(|name| number(&orders[name]));
+    assert!(0.0 < p50 && p50 <= p99, "{orders}");
+}
+
+/// Every series grows as its name says, and what it does not grow stays.
+fn check_sizes(results: &Value) {
+    let series = list(&results["series"]);
+    let grows: Vec<_> = series.iter().map(|series| &series["grows"]).collect();
+    assert_eq!(grows, ["open_items", "closed_items", "orders"]);
+    assert_eq!(counts(&series[0], "open_items"), [0, 3]);
+    assert_eq!(counts(&series[0], "closed_items"), [0, 0]);
+    assert_eq!(counts(&series[1], "open_items"), [0, 0]);
+    assert_eq!(counts(&series[1], "closed_items"), [0, 3]);
+    // The second step, of nine, has the 20 orders of the first one's load and its warm-up.
+    assert_eq!(counts(&series[2], "orders"), [0, 20, 99]);
+    assert_eq!(counts(&series[2], "open_items"), [0, 0, 0]);
+}
+
+fn check_step(step: &Value, has_server: bool) {
+    for name in [
+        "start_ms",
+        "audit_ms",
+        "metrics_ms",
+        "items_page_ms",
+        "orders_page_ms",
+    ] {
+        assert!(number(&step[name]) > 0.0, "{name}: {step}");
+    }
+    // More than the head of the text.
+    assert!(number(&step["metrics_bytes"]) > 1000.0, "{step}");
+    let hot = &step["orders_of_the_hot_item"];
+    assert_eq!(hot["measured"], MEASURED);
+    check_orders(hot);
+    assert_eq!((&step["drift"], &step["oversold"]), (&json!(0), &json!(0)));
+    let idle = &step["idle"];
+    if cfg!(target_os = "linux") {
+        assert!(number(&idle["service"]) >= 0.0 && number(&idle["redis"]) >= 0.0);
+        assert_eq!(idle["ledger"].is_number(), has_server, "{idle}");
+    }
+}
+
+fn check_expiry(results: &Value) {
+    let steps = list(&results["expiries"][0]["steps"]);
+    assert_eq!((steps.len(), &steps[0]["holds"]), (1, &json!(5)));
+    assert_eq!(steps[0]["quiet"]["measured"], MEASURED);
+    assert!(number(&steps[0]["meanwhile"]["measured"]) >= 1.0);
+    assert!(number(&steps[0]["back_s"]) > 0.0);
+    check_orders(&steps[0]["quiet"]);
+    check_orders(&steps[0]["meanwhile"]);
+}
+
+/// The table has the machine, the command and a row for each of the seven steps and the expiry.
+fn check_table(table: &str, ledger: &str) {
+    assert!(
+        table.contains(" cores") && table.contains(ARGUMENTS),
+        "{table}"
+    );
+    let rows = table
+        .lines()
+        .filter(|line| line.starts_with(&format!("| {ledger} |")));
+    assert_eq!(rows.count(), 8, "{table}");
+}
+
+fn check_report(report: &Value) {
+    let goal = &report["P12"];
+    let lines = list(&goal["lines"]);
+    let measured = |text: &str| {
+        let all = std::iter::once(goal).chain(lines);
+        all.filter(|line| line["measured"].as_str().unwrap().starts_with(text))
+            .count()
+    };
+    // Of three series and of the expiry.
+    assert_eq!((measured("p99 of an order"), measured("audit")), (4, 3));
+}
+
+#[tokio::test]
+async fn growth_on_postgres_is_measured_step_by_step() {
+    let out = measured("postgres").await;
+    let results = parsed(out.path(), "growth.json");
+    check_sizes(&results);
+    for series in list(&results["series"]) {
+        list(&series["steps"])
+            .iter()
+            .for_each(|step| check_step(step, true));
+    }
+    check_expiry(&results);
+    check_table(&read(out.path(), "growth.md"), "PostgreSQL");
+    check_report(&parsed(out.path(), "results.json"));
+}
+
+#[tokio::test]
+async fn growth_on_sqlite_names_the_ledgers_time_as_the_services() {
+    let out = measured("sqlite").await;
+    let results = parsed(out.path(), "growth.json");
+    check_sizes(&results);
+    for series in list(&results["series"]) {
+        list(&series["steps"])
+            .iter()
+            .for_each(|step| check_step(step, false));
+    }
+    check_expiry(&results);
+    let table = read(out.path(), "growth.md");
+    check_table(&table, "SQLite");
+    if cfg!(target_os = "linux") {
+        assert_eq!(table.matches("in the service's").count(), 7, "{table}");
+    }
+}

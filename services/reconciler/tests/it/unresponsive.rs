@@ -211,7 +211,7 @@ impl OrderLife for UnresponsiveLedger {
     }
 
     async fn set_amount(&self, order: &Order, amount: u64) -> Result<Option<Order>, LedgerError> {
-        self.ledger.set_amount(order, amount).await
+        self.ledger().set_amount(order, amount).await
     }
 
     async fn named_session(&self, target: Uuid) -> Result<Option<SessionId>, LedgerError> {
@@ -249,7 +249,7 @@ impl Carts for UnresponsiveLedger {
     }
 
     async fn list_carts(&self, ids: &[CartId]) -> Result<Vec<Cart>, LedgerError> {
-        self.ledger.list_carts(ids).await
+        self.ledger().list_carts(ids).await
     }
 
     async fn known_carts(&self, ids: &[CartId]) -> Result<Vec<CartId>, LedgerError> {

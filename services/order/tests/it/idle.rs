@@ -237,9 +237,16 @@ fn idle_clients(
     drop(clients);
 }
 
-/// The bytes that a connection keeps after one request and so much silence.
+/// The bytes that a connection keeps after one request and so much silence: what so many keep more than
+/// half of them. What the service keeps without one does not count.
 fn bytes_of_an_idle_connection(park_after: Duration, silence: Duration) -> i64 {
-    const CONNECTIONS: usize = 200;
+    const CONNECTIONS: usize = 400;
+    let half = bytes_of_idle_connections(CONNECTIONS / 2, park_after, silence);
+    let all = bytes_of_idle_connections(CONNECTIONS, park_after, silence);
+    (all - half) / i64::try_from(CONNECTIONS / 2).unwrap()
+}
+
+fn bytes_of_idle_connections(count: usize, park_after: Duration, silence: Duration) -> i64 {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -258,7 +265,7 @@ fn bytes_of_an_idle_connection(park_after: Duration, silence: Duration) -> i64 {
     );
     let (counted, done) = mpsc::channel();
     let (answered, all_answered) = oneshot::channel();
-    let clients = std::thread::spawn(move || idle_clients(address, CONNECTIONS, answered, done));
+    let clients = std::thread::spawn(move || idle_clients(address, count, answered, done));
     let serving = order::serve(listener, routes, &limits, stop);
     let mut serving = std::pin::pin!(serving);
     let kept = bytes_kept(|| {
@@ -275,7 +282,7 @@ fn bytes_of_an_idle_connection(park_after: Duration, silence: Duration) -> i64 {
     });
     counted.send(()).unwrap();
     clients.join().unwrap();
-    kept / i64::try_from(CONNECTIONS).unwrap()
+    kept
 }
 
 /// A connection that has parked keeps less.

@@ -22,7 +22,7 @@ shell_scripts() {
     echo 'SKIPPED: shellcheck: scripts/setup.sh lint installs it'
     return
   fi
-  shellcheck scripts/*.sh .ci/run deploy/compose/*.sh deploy/kubernetes/*.sh examples/shop/run
+  shellcheck scripts/*.sh .ci/run deploy/compose/*.sh deploy/kubernetes/*.sh examples/shop/run examples/oscar/run
 }
 
 log=$(mktemp)

@@ -1,0 +1,5 @@
+from oscar.apps.partner import apps
+
+
+class PartnerConfig(apps.PartnerConfig):
+    name = "oscarshop.partner"

@@ -1,0 +1,1 @@
+from oscar.apps.partner.receivers import *  # noqa: F403

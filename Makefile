@@ -36,7 +36,7 @@ endif
 export DIR HOST CARGO_FLAGS PROFILE
 
 .DEFAULT_GOAL := help
-.PHONY: help up shop test busy soak lint openapi api-check model chaos compose upgrade postmortem rush load hostile storm capacity bench growth bench-lock fmt doc book
+.PHONY: help up shop oscar test busy soak lint openapi api-check model chaos compose upgrade postmortem rush load hostile storm capacity bench growth bench-lock fmt doc book
 
 help:
 	@echo 'usage: make TARGET [VARIABLE=value ...]'
@@ -45,6 +45,7 @@ help:
 	@echo
 	@echo 'up     DIR=$(DIR) keeps its data; LISTEN=127.0.0.1:8080 is its address; with REDIS_URL, LOCK_URLS'
 	@echo '       and DATABASE_URL it uses your servers instead of private ones'
+	@echo 'oscar  STOCKADE_BIN=target/debug/stockade; ARGS="--only plain,conditional"'
 	@echo 'test   ARGS="-p stock" tests one crate'
 	@echo 'soak   SEQUENCES=$(SEQUENCES); STOCKADE_SEED=... begins where a failure was found'
 	@echo 'chaos  SEED=$(SEED) decides everything, FAULTS=$(FAULTS); ARGS="--only redis-cut,ledger-cut --stages server" and so on'
@@ -63,6 +64,11 @@ up: ## start here: install missing programs, start everything with a demo item, 
 
 shop: ## a small shop that sells with the Stockade of `make up`, in another terminal: http://127.0.0.1:8090
 	@exec examples/shop/run --dir '$(DIR)'
+
+oscar: ## a real shop, django-oscar on PostgreSQL, under a rush: its own checkout, a conditional UPDATE, and Stockade; target/oscar/summary.json
+	@scripts/setup.sh test
+	$(if $(STOCKADE_BIN),,cargo build -p stockade $(CARGO_FLAGS))
+	@scripts/oscar.sh $(ARGS)
 
 test: ## the whole suite, on real servers (Redis, Redis Cluster, PostgreSQL, MariaDB, etcd, ZooKeeper, NATS, RabbitMQ, pgbouncer)
 	@scripts/setup.sh test

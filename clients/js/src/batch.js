@@ -6,7 +6,7 @@
 // batches grow by themselves.
 
 import { Attempts } from './attempts.js';
-import { checkKey, checkText, checkWhole } from './checks.js';
+import { checkAmount, checkKey, checkText, checkWhole } from './checks.js';
 import { Contract, StockadeError } from './errors.js';
 import { newOrder, readPlaced } from './models.js';
 import { pauseAfter, sleep } from './retry.js';
@@ -35,14 +35,14 @@ export class OrderBatcher {
     this.#flightsMax = flights;
   }
 
-  /** Places an order. Do not forget the key, whatever becomes of the promise. */
-  async order(buyer, quantity, key) {
-    checkKey(key);
-    checkText('buyer', buyer);
-    checkWhole('quantity', quantity);
+  /**
+   * Places an order. Do not forget the key, whatever becomes of the promise. `amount` is the shop's total,
+   * which may be less than the price of the units.
+   */
+  async order(buyer, quantity, key, { amount } = {}) {
+    const order = buyerOrder({ buyer, quantity, key, amount });
     return new Promise((resolve, reject) => {
       const deadline = performance.now() + this.#admin.retry.deadline;
-      const order = { buyer, quantity, key };
       this.#enqueue([{ order, attempts: new Attempts(), deadline, resolve, reject }]);
     });
   }
@@ -93,6 +93,14 @@ export class OrderBatcher {
   }
 }
 
+/** A line of a batch, with what a line can have. */
+export function buyerOrder({ buyer, quantity, key, amount }) {
+  checkKey(key);
+  checkText('buyer', buyer);
+  checkWhole('quantity', quantity);
+  return { buyer, quantity, key, amount: checkAmount(amount) };
+}
+
 /** Reads the response to a batch: `{placed}` or `{error}` for each order, in the same order. */
 export function readResults(item, orders, response) {
   const results = response.json()?.results;
@@ -105,14 +113,14 @@ export function readResults(item, orders, response) {
 }
 
 /** Reads a result as the response to a single order. */
-function readLine(item, { quantity, key }, result, type) {
+function readLine(item, { quantity, key, amount }, result, type) {
   try {
     if (typeof result?.status !== 'number') throw new Contract(200, 'a result has no status');
     const { status, replayed } = result;
     const retryAfter = Number.isInteger(result.retry_after) ? result.retry_after : undefined;
     const body = JSON.stringify(result);
     const response = new Response({ status, replayed, retryAfter, type, body });
-    return { placed: readPlaced(newOrder(item, quantity, key), response.intoSuccess()) };
+    return { placed: readPlaced(newOrder(item, quantity, { key, amount }), response.intoSuccess()) };
   } catch (error) {
     if (error instanceof StockadeError) return { error };
     throw error;

@@ -1,10 +1,11 @@
 // Carts: orders of several items that a buyer gets all or none of.
 
-import { randomUUID } from 'node:crypto';
-
-import { checkKey, checkText, checkWhole } from './checks.js';
+import { checkAmount, checkKey, checkText, checkWhole, optionsOf } from './checks.js';
 import { Contract, InvalidInput, NoLongerHeld } from './errors.js';
-import { checkFields, hasUnits, withTimes } from './models.js';
+import { checkCosts, checkFields, hasUnits, randomKey, withTimes } from './models.js';
+
+/** The amount of a cart whose payments the shop checks itself. */
+const UNCHECKED = 'unchecked';
 
 /** What every cart has, besides its lines. */
 export const CART = {
@@ -20,12 +21,15 @@ export const LINE = { item: 'string', order: 'string', quantity: 'number' };
 /**
  * A cart to be placed, of lines `{item, quantity}`, at most 20. The same value is always the same cart:
  * create it once, and store `key` before you send the request if the cart must survive a crash of your
- * process.
+ * process. Instead of a key it takes `{key, amount}`: the shop's total with shipping, tax and vouchers, which
+ * payments are checked against. Only an admin states less than the price, or `unchecked`: any payment pays.
  */
-export function newCart(lines, key = randomUUID().replaceAll('-', '')) {
+export function newCart(lines, keyOrOptions = undefined) {
+  const { key = randomKey(), amount } = optionsOf(keyOrOptions);
   if (!Array.isArray(lines)) throw new InvalidInput('lines', 'an array of {item, quantity}');
   const copies = lines.map(copyOfLine);
-  return Object.freeze({ lines: Object.freeze(copies), key: checkKey(key) });
+  if (amount !== UNCHECKED) checkAmount(amount);
+  return Object.freeze({ lines: Object.freeze(copies), key: checkKey(key), amount });
 }
 
 function copyOfLine(line) {
@@ -58,6 +62,7 @@ export function readPlacedCart(cart, response) {
     throw new Contract(response.status, violation);
   }
   if (!hasUnits(found)) throw new NoLongerHeld({ cart: found });
+  checkCosts(cart, found.amount_check ?? found.amount, response.status);
   return { cart: found, replayed: response.replayed };
 }
 

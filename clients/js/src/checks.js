@@ -14,6 +14,16 @@ export function checkWhole(field, value) {
   return value;
 }
 
+/** An amount in the currency's smallest unit, if there is one. */
+export function checkAmount(amount) {
+  return amount === undefined ? amount : checkWhole('amount', amount);
+}
+
+/** A key, or the options `{key, amount}`. */
+export function optionsOf(given) {
+  return typeof given === 'object' && given !== null ? given : { key: given };
+}
+
 /** A key is what makes two requests the same order, or the same change of stock. */
 export function checkKey(key) {
   if (!/^[!-~]{1,255}$/.test(checkText('key', key))) {

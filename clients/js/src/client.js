@@ -1,7 +1,7 @@
 // The calls, and how they are repeated while their outcome is unknown.
 
 import { Attempts } from './attempts.js';
-import { readResults } from './batch.js';
+import { buyerOrder, readResults } from './batch.js';
 import { readCart, readPlacedCart } from './carts.js';
 import { checkKey, checkText, checkToken, checkWhole } from './checks.js';
 import { InvalidInput, StockadeError } from './errors.js';
@@ -119,7 +119,7 @@ export class Buyer {
    */
   async place(order) {
     const headers = { 'idempotency-key': order.key };
-    const json = { quantity: order.quantity };
+    const json = { quantity: order.quantity, amount: order.amount };
     const path = itemPath(order.item, '/orders');
     const read = (response) => readPlaced(order, response);
     return this.#send(read, 'POST', path, { headers, json });
@@ -151,7 +151,7 @@ export class Buyer {
    */
   async placeCart(cart) {
     const headers = { 'idempotency-key': cart.key };
-    const json = { lines: cart.lines };
+    const json = { lines: cart.lines, amount: cart.amount };
     const read = (response) => readPlacedCart(cart, response);
     return this.#send(read, 'POST', '/v1/carts', { headers, json });
   }
@@ -338,6 +338,17 @@ export class Admin {
     return this.#send(asOrder(order), 'POST', orderPath(order, '/refund'));
   }
 
+  /**
+   * Places a cart for a buyer, whose own request with the same key is a repeat of it. It is as `placeCart`
+   * of a buyer, and its `amount` may be anything: less than the price of the lines, 0 or `unchecked`.
+   */
+  async placeCart(buyer, cart) {
+    const headers = { 'idempotency-key': cart.key };
+    const json = { buyer: checkText('buyer', buyer), lines: cart.lines, amount: cart.amount };
+    const request = { method: 'POST', path: '/v1/carts', token: this.#token, headers, json };
+    return this.#client.send(request, (response) => readPlacedCart(cart, response));
+  }
+
   /** Reads any buyer's cart from the ledger. */
   async cart(cart) {
     return this.#send(asCart(cart), 'GET', cartPath(cart));
@@ -388,7 +399,7 @@ export class Admin {
   }
 
   /**
-   * Places orders `{buyer, quantity, key}` of several buyers, at most 512; returns `{placed}` or
+   * Places orders `{buyer, quantity, key, amount}` of several buyers, at most 512; returns `{placed}` or
    * `{error}` for each, in this order. The whole request is repeated while its outcome is unknown,
    * but not single orders whose outcome is: `OrderBatcher` does that.
    */
@@ -473,7 +484,7 @@ export class Admin {
   }
 
   #batch(item, orders) {
-    const lines = orders.map(({ buyer, quantity, key }) => ({ buyer, quantity, key }));
+    const lines = orders.map(buyerOrder);
     const path = itemPath(item, '/orders:batch');
     return { method: 'POST', path, token: this.#token, json: { orders: lines } };
   }

@@ -17,8 +17,18 @@ export interface NewOrder {
   readonly item: string;
   readonly quantity: number;
   readonly key: string;
+  readonly amount?: number;
 }
-export function newOrder(item: string, quantity?: number, key?: string): NewOrder;
+export function newOrder(
+  item: string,
+  quantity?: number,
+  keyOrOptions?: string | NewOrderOptions,
+): NewOrder;
+export interface NewOrderOptions {
+  key?: string;
+  /** The shop's total with shipping and tax, in the currency's smallest unit. Default: the price. */
+  amount?: number;
+}
 
 export interface Order {
   id: string;
@@ -27,6 +37,7 @@ export interface Order {
   state: OrderState;
   /** The price of one unit when the order was placed, in the currency's smallest unit. */
   price: number;
+  /** What it costs: the price of all units, or the shop's total. */
   amount: number;
   currency: string;
   /** When a held order expires. */
@@ -57,8 +68,20 @@ export type CartState = 'placing' | 'failed' | Exclude<OrderState, 'rejected'>;
 export interface NewCart {
   readonly lines: readonly { readonly item: string; readonly quantity: number }[];
   readonly key: string;
+  readonly amount?: number | 'unchecked';
 }
-export function newCart(lines: { item: string; quantity?: number }[], key?: string): NewCart;
+export function newCart(
+  lines: { item: string; quantity?: number }[],
+  keyOrOptions?: string | NewCartOptions,
+): NewCart;
+export interface NewCartOptions {
+  key?: string;
+  /**
+   * The shop's total with shipping, tax and vouchers, in the currency's smallest unit. Default: the price.
+   * Only an admin states less, or `unchecked`: a payment of any amount pays the cart.
+   */
+  amount?: number | 'unchecked';
+}
 
 /** The order for one item, which the cart alone changes. */
 export interface CartLine {
@@ -71,8 +94,10 @@ export interface Cart {
   id: string;
   state: CartState;
   lines: CartLine[];
-  /** The price of all lines, in the currency's smallest unit. */
+  /** What it costs, in the currency's smallest unit: the price of all lines, or the shop's total. */
   amount: number;
+  /** A payment of any amount pays it, and `amount` is what was paid once it is. */
+  amount_check?: 'unchecked';
   currency: string;
   /** When the holds of a held cart end. */
   expires_at: Date;
@@ -95,7 +120,7 @@ export interface CartPayment {
   /** The provider's id: every repeat has the same one. */
   payment: string;
   cart: string;
-  /** What was paid. A cart with a price needs it. */
+  /** What was paid. A cart that costs something needs it, and an unchecked one. */
   amount?: number;
   /** What it was paid in (ISO 4217): that of the cart. */
   currency?: string;
@@ -379,6 +404,8 @@ export interface BuyerOrder {
   buyer: string;
   quantity: number;
   key: string;
+  /** The shop's total, which may be less than the price of the units. Default: that price. */
+  amount?: number;
 }
 
 export class Admin {
@@ -400,6 +427,7 @@ export class Admin {
   cancel(order: string): Promise<Order>;
   extendHold(order: string, hold: HoldChange): Promise<Order>;
   refund(order: string): Promise<Order>;
+  placeCart(buyer: string, cart: NewCart): Promise<PlacedCart>;
   cart(cart: string): Promise<Cart>;
   cancelCart(cart: string): Promise<Cart>;
   extendCart(cart: string, hold: HoldChange): Promise<Cart>;
@@ -426,7 +454,12 @@ export type BatchResult =
 
 export class OrderBatcher {
   constructor(admin: Admin, item: string, options?: { flights?: number });
-  order(buyer: string, quantity: number, key: string): Promise<Placed>;
+  order(
+    buyer: string,
+    quantity: number,
+    key: string,
+    options?: { amount?: number },
+  ): Promise<Placed>;
 }
 
 export function mintBuyer(

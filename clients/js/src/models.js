@@ -2,7 +2,7 @@
 
 import { randomUUID } from 'node:crypto';
 
-import { checkKey, checkText, checkWhole } from './checks.js';
+import { checkAmount, checkKey, checkText, checkWhole, optionsOf } from './checks.js';
 import { Contract, NoLongerHeld } from './errors.js';
 
 /** What every order has. */
@@ -21,11 +21,19 @@ const TIMES = ['at', 'created_at', 'expires_at', 'opens_at', 'closes_at', 'repor
 
 /**
  * An order to be placed. The same value is always the same order: create it once, and store `key`
- * before you send the request if the order must survive a crash of your process.
+ * before you send the request if the order must survive a crash of your process. Instead of a key it
+ * takes `{key, amount}`: the shop's total with shipping and tax, which payments are checked against.
  */
-export function newOrder(item, quantity = 1, key = randomUUID().replaceAll('-', '')) {
+export function newOrder(item, quantity = 1, keyOrOptions = undefined) {
+  const { key = randomKey(), amount } = optionsOf(keyOrOptions);
   checkText('item', item);
-  return Object.freeze({ item, quantity: checkWhole('quantity', quantity), key: checkKey(key) });
+  checkWhole('quantity', quantity);
+  return Object.freeze({ item, quantity, key: checkKey(key), amount: checkAmount(amount) });
+}
+
+/** A key that no other order or cart has. */
+export function randomKey() {
+  return randomUUID().replaceAll('-', '');
 }
 
 /** Checks that an object has these fields; what is missing violates the contract. */
@@ -62,7 +70,15 @@ export function readPlaced(order, response) {
     throw new Contract(response.status, violation);
   }
   if (!hasUnits(found)) throw new NoLongerHeld({ order: found });
+  checkCosts(order, found.amount, response.status);
   return { order: found, replayed: response.replayed, recorded: response.status === 201 };
+}
+
+/** Verifies that what was placed costs what was asked for, if the shop has stated it. */
+export function checkCosts({ amount }, found, status) {
+  if (amount !== undefined && found !== amount) {
+    throw new Contract(status, `expected the amount ${amount}, found ${found}`);
+  }
 }
 
 /** The item with this id, the version of its `ETag`, and whether a change of it is `pending` (202). */

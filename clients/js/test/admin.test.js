@@ -8,12 +8,13 @@ import { randomUUID } from 'node:crypto';
 import { test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 
-import { Client, Refused, mintBuyer, newCart } from '../src/index.js';
+import { Client, OrderBatcher, Refused, mintBuyer, newCart, newOrder } from '../src/index.js';
 
 const {
   STOCKADE_DIRECT_URL: url,
   STOCKADE_ADMIN_TOKEN: adminToken,
   STOCKADE_JWT_SECRET: jwtSecret,
+  STOCKADE_PAYMENT_SECRET: paymentSecret,
   STOCKADE_TEST_TIMEOUT: timeoutSeconds = '120',
 } = process.env;
 const skip = url ? false : 'no service: STOCKADE_DIRECT_URL is not set';
@@ -25,8 +26,9 @@ async function create() {
   const client = new Client(url, { retry: { deadline: TIMEOUT }, attemptTimeout: TIMEOUT });
   const item = `js-admin-${randomUUID().slice(0, 8)}`;
   const admin = client.admin(adminToken);
-  await admin.createItem({ id: item, stock: 10, max_hold_seconds: 1800 });
-  return { item, admin, buyer: client.buyer(mintBuyer(jwtSecret, `buyer-of-${item}`)) };
+  await admin.createItem({ id: item, stock: 10, price: 1999, max_hold_seconds: 1800 });
+  const buyer = client.buyer(mintBuyer(jwtSecret, `buyer-of-${item}`));
+  return { item, admin, buyer, provider: () => client.paymentProvider(paymentSecret) };
 }
 
 /** What `read` returns once `fits` holds for it. */
@@ -84,6 +86,47 @@ test('a buyer lists carts, and an admin extends and cancels them', { skip }, asy
   assert.ok((await admin.extendCart(cart.id, 1800)).expires_at > cart.expires_at);
   assert.equal((await admin.cancelCart(cart.id)).state, 'cancelled');
   assert.equal((await admin.cart(cart.id)).state, 'cancelled');
+});
+
+test('an order costs the total of the shop', { skip }, async () => {
+  const { item, admin, buyer, provider } = await create();
+  const { order: dearer } = await buyer.place(newOrder(item, 1, { amount: 2494 }));
+  const batcher = new OrderBatcher(admin, item);
+  const { order: cheaper } = await batcher.order('ann', 1, 'key', { amount: 1499 });
+  const [{ placed: free }] = await admin.placeBatch(item, [{ buyer: 'ann', quantity: 1, key: 'free', amount: 0 }]);
+  const amounts = [(await buyer.order(dearer.id)).amount, cheaper.amount, free.order.amount];
+  assert.deepEqual(amounts, [2494, 1499, 0]);
+  await assert.rejects(
+    provider().report({ payment: `price-${dearer.id}`, order: dearer.id, amount: 1999 }),
+    (error) => error.isCode('amount_mismatch'),
+  );
+  for (const { id, amount } of [dearer, cheaper]) {
+    const paid = await provider().report({ payment: `total-${id}`, order: id, amount });
+    assert.equal(paid.state, 'confirmed');
+  }
+  await assert.rejects(
+    buyer.place(newOrder(item, 1, { amount: 1998 })),
+    (error) => error.isCode('invalid_request'),
+  );
+});
+
+test('an admin places carts for a buyer, at any total', { skip }, async () => {
+  const { item, admin, buyer, provider } = await create();
+  const name = `buyer-of-${item}`;
+  const cheaper = newCart([{ item }], { amount: 1499 });
+  const { cart } = await admin.placeCart(name, cheaper);
+  assert.equal((await buyer.cart(cart.id)).amount, 1499);
+  assert.equal((await admin.placeCart(name, cheaper)).replayed, true);
+  const unchecked = newCart([{ item }], { amount: 'unchecked' });
+  const { cart: open } = await admin.placeCart(name, unchecked);
+  assert.deepEqual([open.amount, open.amount_check], [1999, 'unchecked']);
+  const paid = await provider().reportCart({ payment: `pay-${open.id}`, cart: open.id, amount: 777 });
+  assert.deepEqual([paid.state, paid.amount], ['confirmed', 777]);
+  assert.deepEqual((await admin.placeCart(name, unchecked)).cart, paid);
+  await assert.rejects(
+    buyer.placeCart(newCart([{ item }], { amount: 1998 })),
+    (error) => error.isCode('invalid_request'),
+  );
 });
 
 test('a webhook is tested and enabled', { skip }, async () => {

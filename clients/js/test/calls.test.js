@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { test } from 'node:test';
 
-import { Client, InvalidInput, Refused, mintBuyer, newCart, newOrder } from '../src/index.js';
+import { Client, InvalidInput, OrderBatcher, Refused, mintBuyer, newCart, newOrder } from '../src/index.js';
 
 const description = JSON.parse(
   readFileSync(new URL('../../../docs/openapi.json', import.meta.url)),
@@ -20,17 +20,18 @@ const NOT_OF_A_CLIENT = ['getHealth', 'getReadiness', 'getMetrics', 'receiveStri
 const QUIET = ['constructor', 'buyer', 'admin', 'paymentProvider', 'send', 'sendOnce', 'retry'];
 
 const hold = { seconds: 60, session: 'cs-1' };
-const lines = [{ buyer: 'ann', quantity: 1, key: 'key-1' }];
+const lines = [{ buyer: 'ann', quantity: 1, key: 'key-1', amount: 1499 }];
+const atTotal = { key: 'key-1', amount: 2494 };
 const changes = { limit_per_buyer: 2, opens_at: null, closes_at: null, waves: null };
 /** What each method is called with. */
 const ARGUMENTS = {
   Client: { item: ['vase'] },
   Buyer: {
-    place: [newOrder('vase', 1, 'key-1')],
+    place: [newOrder('vase', 1, atTotal)],
     order: ['o-1'],
     cancel: ['o-1'],
     extendHold: ['o-1', hold],
-    placeCart: [newCart([{ item: 'vase' }], 'key-1')],
+    placeCart: [newCart([{ item: 'vase' }], atTotal)],
     cart: ['c-1'],
     cancelCart: ['c-1'],
     extendCart: ['c-1', hold],
@@ -58,6 +59,7 @@ const ARGUMENTS = {
     cancel: ['o-1'],
     extendHold: ['o-1', hold],
     refund: ['o-1'],
+    placeCart: ['ann', newCart([{ item: 'vase' }], { key: 'key-1', amount: 'unchecked' })],
     cart: ['c-1'],
     cancelCart: ['c-1'],
     extendCart: ['c-1', hold],
@@ -179,6 +181,26 @@ test('what a method sends is what the description wants', async () => {
   }
 });
 
+/** The names of all fields of a body, also of those in its lines. */
+function names(body) {
+  if (Array.isArray(body)) return body.flatMap(names);
+  if (typeof body !== 'object' || body === null) return [];
+  return [...Object.keys(body), ...Object.values(body).flatMap(names)];
+}
+
+test('what a placement can say is what the description has', async () => {
+  const schemas = { placeOrder: ['NewOrder'], placeOrders: ['NewOrders', 'NewLine'], placeCart: ['NewCart', 'NewCartLine'] };
+  const sent = Object.fromEntries(Object.keys(schemas).map((id) => [id, new Set()]));
+  for (const { body, ...request } of await sendAll()) {
+    const { id } = operationOf(request);
+    if (id in sent) for (const name of names(JSON.parse(body))) sent[id].add(name);
+  }
+  for (const [id, parts] of Object.entries(schemas)) {
+    const known = parts.flatMap((part) => Object.keys(description.components.schemas[part].properties));
+    assert.deepEqual([...sent[id]].sort(), known.sort(), id);
+  }
+});
+
 test('every method is called here, and has a type', () => {
   const client = new Client('http://127.0.0.1:1');
   for (const caller of [client, client.buyer('t'), client.admin('t'), client.paymentProvider('s')]) {
@@ -208,6 +230,13 @@ test('what cannot be a part of a request is InvalidInput, and is never sent', as
     ['quantity', () => newOrder('vase', '1')],
     ['quantity', () => newOrder('vase', 1.5)],
     ['item', () => newOrder(17)],
+    ['key', () => newOrder('vase', 1, null)],
+    ['amount', () => newOrder('vase', 1, { amount: 19.99 })],
+    ['amount', () => newCart([{ item: 'vase' }], { amount: 'free' })],
+    ['amount', () => newCart([{ item: 'vase' }], { amount: '1999' })],
+    ['amount', () => admin.placeBatch('vase', [{ buyer: 'ann', quantity: 1, key: 'k', amount: '7' }])],
+    ['amount', () => new OrderBatcher(admin, 'vase').order('ann', 1, 'k', { amount: 1n })],
+    ['buyer', () => admin.placeCart(17, newCart([{ item: 'vase' }]))],
     ['lines', () => newCart('vase')],
     ['item', () => newCart([null])],
     ['quantity', () => newCart([{ item: 'vase', quantity: 1n }])],

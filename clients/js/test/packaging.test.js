@@ -99,6 +99,7 @@ export async function manage(): Promise<Item[]> {
   const { delivered } = await admin.testWebhook('w-1');
   const event = new Webhook('whsec_AAAA').verify({ 'webhook-id': 'm' }, new Uint8Array());
   console.log(delivered, event.cart, item.pending, await new OrderBatcher(admin, 'vase').order('ann', 1, 'k'));
+  await admin.placeCart('ann', newCart([{ item: 'vase' }], { amount: 'unchecked' }));
   return [
     await admin.setStock('vase', 7, item.version ?? 0),
     await admin.patchItem('vase', { closes_at: null }, { version: 3 }),
@@ -108,6 +109,7 @@ export async function manage(): Promise<Item[]> {
 const WRONG = [
   "newOrder('vase', '1');",
   "newCart('vase');",
+  "newOrder('vase', 1, { amount: 'unchecked' });",
   "client.buyer(17);",
   "buyer.extendHold('o-1', {});",
   "admin.setState('vase', 'archived');",

@@ -127,6 +127,34 @@ for (const [answer, kind] of [
   });
 }
 
+for (const [amount, more, fits] of [
+  [2494, {}, true],
+  [1999, {}, false],
+  [0, {}, false],
+  ['unchecked', {}, false],
+  ['unchecked', { amount_check: 'unchecked' }, true],
+  [2494, { amount_check: 'unchecked' }, false],
+  [undefined, {}, true],
+]) {
+  test(`asked for the amount ${amount}, got 2494 ${JSON.stringify(more)}`, async () => {
+    const line = { item: 'vase', order: 'o-1', quantity: 1 };
+    const held = { ...HELD, amount: 2494, lines: [line], ...more };
+    await serve([[201, held]], async (url, seen) => {
+      const client = new Client(url, { retry: FAST });
+      const cart = newCart([{ item: 'vase' }], { amount });
+      const calls = [() => client.admin('token').placeCart('ann', cart)];
+      if (amount !== 'unchecked' && !more.amount_check) {
+        calls.push(() => client.buyer('token').place(newOrder('vase', 1, { amount })));
+      }
+      for (const call of calls) {
+        if (fits) await call();
+        else await assert.rejects(call(), Contract);
+      }
+      assert.equal(seen.length, calls.length);
+    });
+  });
+}
+
 test('an unknown outcome of a cart is repeated with the same key and lines', async () => {
   const script = [[503, { code: 'outcome_unknown' }], [502, "a proxy's page"], '', [201, CART]];
   const { placed, attempts, bodies } = await placeCart(script);

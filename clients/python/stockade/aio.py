@@ -166,6 +166,7 @@ class Admin(_Caller[client.Admin]):
     cancel = _call(client.Admin.cancel)
     extend_hold = _call(client.Admin.extend_hold)
     refund = _call(client.Admin.refund)
+    place_cart = _call(client.Admin.place_cart)
     cart = _call(client.Admin.cart)
     cancel_cart = _call(client.Admin.cancel_cart)
     extend_cart = _call(client.Admin.extend_cart)
@@ -204,12 +205,15 @@ class OrderBatcher:
         self._batcher = batcher.OrderBatcher(admin._caller, item, flights=flights)
         self._timeout = admin._caller.call_timeout
 
-    async def order(self, buyer: str, quantity: int, key: str) -> Placed:
+    async def order(
+        self, buyer: str, quantity: int, key: str, *, amount: int | None = None
+    ) -> Placed:
         """Places an order, and waits until its outcome is known or the deadline has passed.
 
-        A cancelled await leaves the order in its batch: keep the key.
+        `amount` is the shop's total, as in a `BuyerOrder`. A cancelled await leaves the order in its
+        batch: keep the key.
         """
-        future = asyncio.wrap_future(self._batcher.submit(buyer, quantity, key))
+        future = asyncio.wrap_future(self._batcher.submit(buyer, quantity, key, amount=amount))
         try:
             return await asyncio.wait_for(future, self._timeout)
         except TimeoutError as error:

@@ -21,11 +21,14 @@ class BuyerOrder:
     quantity: int
     #: What makes every repeat the same order.
     key: str
+    #: The shop's total, which may be less than the price of the units. Without one it is that.
+    amount: int | None = None
 
     def __post_init__(self) -> None:
         checks.text("buyer", self.buyer)
         checks.whole("quantity", self.quantity)
         checks.key(self.key)
+        checks.amount(self.amount)
 
 
 def read_results(
@@ -50,6 +53,7 @@ def _read_line(
     try:
         if not isinstance(result, dict) or not isinstance(result.get("status"), int):
             raise Contract(200, "a result has no status")
+        one = NewOrder(item, order.quantity, order.key, order.amount)
         seconds = result.get("retry_after")
         response = Response(
             status=result["status"],
@@ -59,6 +63,6 @@ def _read_line(
             content_type=content_type,
             body=json.dumps(result).encode(),
         )
-        return read_placed(NewOrder(item, order.quantity, order.key), response.into_success())
+        return read_placed(one, response.into_success())
     except Error as error:
         return error

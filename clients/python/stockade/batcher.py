@@ -64,22 +64,29 @@ class OrderBatcher:
         # The threads of a parent process do not exist in its child.
         self._queue = PerProcess(_Queue)
 
-    def order(self, buyer: str, quantity: int, key: str) -> Placed:
-        """Places an order, and waits until its outcome is known or the deadline has passed."""
-        future = self.submit(buyer, quantity, key)
+    def order(
+        self, buyer: str, quantity: int, key: str, *, amount: int | None = None
+    ) -> Placed:
+        """Places an order, and waits until its outcome is known or the deadline has passed.
+
+        `amount` is the shop's total, as in a `BuyerOrder`.
+        """
+        future = self.submit(buyer, quantity, key, amount=amount)
         try:
             return future.result(self._admin.call_timeout)
         except TimeoutError as error:
             # The order is still in a request, or waits for one.
             raise OutcomeUnknown(error) from error
 
-    def submit(self, buyer: str, quantity: int, key: str) -> Future[Placed]:
+    def submit(
+        self, buyer: str, quantity: int, key: str, *, amount: int | None = None
+    ) -> Future[Placed]:
         """The same without waiting. Do not forget the key, whatever becomes of the future.
 
         The future belongs to this process; in a child that is forked later it never ends.
         """
         deadline = time.monotonic() + self._admin.retry.deadline
-        waiting = _Waiting(BuyerOrder(buyer, quantity, key), deadline)
+        waiting = _Waiting(BuyerOrder(buyer, quantity, key, amount), deadline)
         waiting.future.set_running_or_notify_cancel()  # It cannot be called back.
         self._enqueue(self._queue.get(), [waiting])
         return waiting.future

@@ -7,12 +7,15 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from . import checks
 from .errors import Contract, InvalidInput, NoLongerHeld
 from .models import read
 from .transport import Response
+
+#: The amount of a cart whose payments the shop checks itself.
+UNCHECKED = "unchecked"
 
 #: Where a cart is in its life.
 CART_STATES = (
@@ -35,9 +38,15 @@ class NewCart:
     lines: Iterable[tuple[str, int]]
     #: Store it before you send the request, if the cart must survive a crash of your process.
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
+    #: The shop's total with shipping, tax and vouchers, which payments are checked against. Without
+    #: one it is the price of the lines. Only an admin states less, or `unchecked`: any payment
+    #: pays it.
+    amount: int | Literal["unchecked"] | None = None
 
     def __post_init__(self) -> None:
         checks.key(self.key)
+        if self.amount != UNCHECKED:
+            checks.amount(self.amount)
         try:
             lines = tuple((item, units) for item, units in self.lines)
         except (TypeError, ValueError):
@@ -48,7 +57,8 @@ class NewCart:
         object.__setattr__(self, "lines", lines)
 
     def body(self) -> dict[str, object]:
-        return {"lines": [{"item": item, "quantity": units} for item, units in self.lines]}
+        lines = [{"item": item, "quantity": units} for item, units in self.lines]
+        return {"lines": lines} if self.amount is None else {"lines": lines, "amount": self.amount}
 
 
 @dataclass(frozen=True)
@@ -67,10 +77,13 @@ class Cart:
     id: str
     state: str
     lines: list[CartLine]
+    #: What it costs: the price of all lines, or the shop's total.
     amount: int
     currency: str
     #: When the holds of a held cart end.
     expires_at: datetime
+    #: `unchecked`: a payment of any amount pays it, and `amount` is what was paid once it is.
+    amount_check: str | None = None
     #: The provider's id of the payment.
     payment: str | None = None
     #: Why it is `failed`, and because of which item.
@@ -99,7 +112,7 @@ class CartPayment:
 
     payment: str
     cart: str
-    #: What was paid. A cart with a price needs it.
+    #: What was paid. A cart that costs something needs it, and an unchecked one.
     amount: int | None = None
     #: What it was paid in (ISO 4217): that of the cart.
     currency: str | None = None
@@ -137,4 +150,7 @@ def read_placed_cart(cart: NewCart, response: Response) -> PlacedCart:
         raise Contract(response.status, f"expected a cart of {dict(wanted)}, found one of {got}")
     if not found.has_units:
         raise NoLongerHeld(cart=found)
+    costs = found.amount_check or found.amount
+    if cart.amount not in (None, costs):
+        raise Contract(response.status, f"expected a cart of {cart.amount}, found one of {costs}")
     return PlacedCart(found, response.replayed)

@@ -22,6 +22,11 @@ def whole(field: str, value: object) -> int:
     return value
 
 
+def amount(value: object) -> int | None:
+    """An amount in the currency's smallest unit, if there is one: no price with a fraction."""
+    return None if value is None else whole("amount", value)
+
+
 def seconds(field: str, value: object) -> float:
     """A duration that a clock can count."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)

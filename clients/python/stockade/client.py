@@ -187,7 +187,8 @@ class Buyer:
         """
         path = _item_path(order.item, "/orders")
         key = {"Idempotency-Key": order.key}
-        request = Request("POST", path, self._token, key, {"quantity": order.quantity})
+        body = _known({"quantity": order.quantity, "amount": order.amount})
+        request = Request("POST", path, self._token, key, body)
         return self._client.send(request, partial(read_placed, order))
 
     def order(self, order: str) -> Order:
@@ -380,6 +381,16 @@ class Admin:
         """Notes that the money of an order was returned."""
         return self._send(partial(_order, order), "POST", _order_path(order, "/refund"))
 
+    def place_cart(self, buyer: str, cart: NewCart) -> PlacedCart:
+        """Places a cart for a buyer, whose own request with the same key is a repeat of it.
+
+        It is as `Buyer.place_cart`, and `cart.amount` may be anything: less than the price of the
+        lines, 0 or `unchecked`.
+        """
+        key, body = {"Idempotency-Key": cart.key}, {"buyer": checks.text("buyer", buyer)}
+        request = Request("POST", "/v1/carts", self._token, key, {**body, **cart.body()})
+        return self._client.send(request, partial(read_placed_cart, cart))
+
     def cart(self, cart: str) -> Cart:
         """Reads any buyer's cart from the ledger."""
         return self._send(partial(_cart, cart), "GET", _cart_path(cart))
@@ -506,7 +517,7 @@ class Admin:
         return self._client.send(request, _item)
 
     def _batch(self, item: str, orders: Sequence[BuyerOrder]) -> Request:
-        lines = [asdict(order) for order in orders]
+        lines = [_known(asdict(order)) for order in orders]
         return Request(
             "POST", _item_path(item, "/orders:batch"), self._token, json={"orders": lines}
         )

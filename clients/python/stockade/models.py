@@ -62,6 +62,10 @@ def read_placed(order: NewOrder, response: Response) -> Placed:
         )
     if not found.has_units:
         raise NoLongerHeld(order=found)
+    if order.amount not in (None, found.amount):
+        raise Contract(
+            response.status, f"expected an order of {order.amount}, found one of {found.amount}"
+        )
     return Placed(found, response.replayed, response.status == 201)
 
 
@@ -73,11 +77,15 @@ class NewOrder:
     quantity: int = 1
     #: Store it before you send the request, if the order must survive a crash of your process.
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
+    #: The shop's total with shipping and tax, which payments are checked against. Without one the
+    #: order costs the price of its units, and it never costs less.
+    amount: int | None = None
 
     def __post_init__(self) -> None:
         checks.text("item", self.item)
         checks.whole("quantity", self.quantity)
         checks.key(self.key)
+        checks.amount(self.amount)
 
 
 @dataclass(frozen=True)
@@ -90,6 +98,7 @@ class Order:
     state: str
     #: The price of one unit when the order was placed.
     price: int
+    #: What it costs: the price of all units, or the shop's total.
     amount: int
     currency: str
     #: When a held order expires.

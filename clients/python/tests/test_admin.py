@@ -9,7 +9,18 @@ import unittest
 import uuid
 from datetime import UTC, datetime, timedelta
 
-from stockade import Client, NewCart, NewOrder, Refused, RetryPolicy, mint_buyer
+from stockade import (
+    BuyerOrder,
+    CartPayment,
+    Client,
+    NewCart,
+    NewOrder,
+    OrderBatcher,
+    Payment,
+    Refused,
+    RetryPolicy,
+    mint_buyer,
+)
 
 #: Seconds, longer than anything takes on a busy machine.
 TIMEOUT = float(os.environ.get("STOCKADE_TEST_TIMEOUT", 120))
@@ -26,7 +37,8 @@ class AnAdmin(unittest.TestCase):
         self.item = f"admin-{uuid.uuid4().hex[:8]}"
         token = mint_buyer(os.environ["STOCKADE_JWT_SECRET"], f"buyer-of-{self.item}")
         self.buyer = client.buyer(token)
-        self.admin.create_item(self.item, 10, max_hold_seconds=1800)
+        self.provider = client.payment_provider(os.environ["STOCKADE_PAYMENT_SECRET"])
+        self.admin.create_item(self.item, 10, price=1999, max_hold_seconds=1800)
 
     def settled(self, stock: int) -> int:
         """The version of the item when it has this stock and nothing moves any more."""
@@ -78,6 +90,40 @@ class AnAdmin(unittest.TestCase):
         self.assertGreater(extended.expires_at, placed.expires_at)
         self.assertEqual(self.admin.cancel_cart(placed.id).state, "cancelled")
         self.assertEqual([cart.state for cart in self.buyer.carts()], ["cancelled"])
+
+    def test_an_order_costs_the_total_of_the_shop(self) -> None:
+        dearer = self.buyer.place(NewOrder(self.item, 1, amount=2494)).order
+        cheaper = OrderBatcher(self.admin, self.item).order("ann", 1, "key", amount=1499).order
+        [free] = self.admin.place_batch(self.item, [BuyerOrder("ann", 1, "free", 0)])
+        self.assertEqual(self.buyer.order(dearer.id).amount, 2494)
+        self.assertEqual((cheaper.price, cheaper.amount, free.order.amount), (1999, 1499, 0))
+        with self.assertRaises(Refused) as refused:
+            self.provider.report(Payment(f"price-{dearer.id}", dearer.id, 1999))
+        self.assertTrue(refused.exception.is_code("amount_mismatch"))
+        for order in (dearer, cheaper):
+            paid = self.provider.report(Payment(f"total-{order.id}", order.id, order.amount))
+            self.assertEqual(paid.state, "confirmed")
+        with self.assertRaises(Refused) as refused:
+            self.buyer.place(NewOrder(self.item, 1, amount=1998))
+        self.assertTrue(refused.exception.is_code("invalid_request"))
+
+    def test_an_admin_places_carts_for_a_buyer_at_any_total(self) -> None:
+        buyer = f"buyer-of-{self.item}"
+        cart = NewCart([(self.item, 1)], amount=1499)
+        placed = self.admin.place_cart(buyer, cart)
+        self.assertEqual((placed.replayed, placed.cart.amount), (False, 1499))
+        self.assertEqual([row.id for row in self.buyer.carts()], [placed.cart.id])
+        self.assertTrue(self.admin.place_cart(buyer, cart).replayed)
+        unchecked = NewCart([(self.item, 1)], amount="unchecked")
+        placed = self.admin.place_cart(buyer, unchecked).cart
+        self.assertEqual((placed.amount, placed.amount_check), (1999, "unchecked"))
+        paid = self.provider.report_cart(CartPayment(f"pay-{placed.id}", placed.id, 777))
+        self.assertEqual((paid.state, paid.amount), ("confirmed", 777))
+        again = self.admin.place_cart(buyer, unchecked)
+        self.assertEqual((again.replayed, again.cart), (True, paid))
+        with self.assertRaises(Refused) as refused:
+            self.buyer.place_cart(NewCart([(self.item, 1)], amount=1998))
+        self.assertTrue(refused.exception.is_code("invalid_request"))
 
     def test_a_name_is_erased(self) -> None:
         self.buyer.place(NewOrder(self.item, 1))

@@ -35,7 +35,7 @@ NOT_OF_A_CLIENT = {"getHealth", "getReadiness", "getMetrics", "receiveStripeEven
 VALUES = {
     "item": "vase",
     "order": "o-1",
-    "orders": [BuyerOrder("ann", 1, "key-1")],
+    "orders": [BuyerOrder("ann", 1, "key-1", 1499)],
     "cart": "c-1",
     "payment": Payment("pay-1", "o-1", 500, "EUR"),
     "buyer": "ann",
@@ -56,8 +56,9 @@ VALUES = {
 }
 #: Where the name alone does not tell.
 SPECIAL = {
-    ("Buyer", "place"): {"order": NewOrder("vase", 1, "key-1")},
-    ("Buyer", "place_cart"): {"cart": NewCart([("vase", 1)], "key-1")},
+    ("Buyer", "place"): {"order": NewOrder("vase", 1, "key-1", 2494)},
+    ("Buyer", "place_cart"): {"cart": NewCart([("vase", 1)], "key-1", 2494)},
+    ("Admin", "place_cart"): {"cart": NewCart([("vase", 1)], "key-1", "unchecked")},
     ("PaymentProvider", "report_cart"): {"payment": CartPayment("pay-1", "c-1", 500, "EUR")},
     ("Admin", "create_webhook"): {"url": "https://shop.example/hook"},
 }
@@ -198,6 +199,25 @@ class Calls(unittest.TestCase):
         self.assertLessEqual(set(sent), set(schema["properties"]))
         self.assertLessEqual(set(schema.get("required", [])), set(sent))
 
+    def test_what_a_placement_can_say_is_what_the_description_has(self) -> None:
+        sent: dict[str, set[str]] = {}
+        for caller in self.callers:
+            for name in methods(type(caller)):
+                method, url, _, body = self.call(caller, name)
+                operation = operation_of(method, urlsplit(url).path)
+                if operation in ("placeOrder", "placeOrders", "placeCart"):
+                    sent.setdefault(operation, set()).update(names(json.loads(body)))
+        schemas = DESCRIPTION["components"]["schemas"]
+        of = {name: set(schemas[name]["properties"]) for name in schemas if name.startswith("New")}
+        self.assertEqual(
+            sent,
+            {
+                "placeOrder": of["NewOrder"],
+                "placeOrders": of["NewOrders"] | of["NewLine"],
+                "placeCart": of["NewCart"] | of["NewCartLine"],
+            },
+        )
+
     def test_what_is_no_call_of_a_client_is_in_the_description(self) -> None:
         all_ids = {
             operation["operationId"]
@@ -212,6 +232,13 @@ class Calls(unittest.TestCase):
             OrderBatcher(self.callers[2], "vase").order("ann", 1, "key-1")
         method, url, _, _ = self.recorder.sent[0]
         self.assertEqual(operation_of(method, url), "placeOrders")
+
+
+def names(body: object) -> set[str]:
+    """The names of all fields of a body, also of those in its lines."""
+    if isinstance(body, list):
+        return set().union(*map(names, body))
+    return set(body).union(*map(names, body.values())) if isinstance(body, dict) else set()
 
 
 def callers_of(operation: dict) -> set[str | None]:

@@ -50,6 +50,12 @@ class Input(unittest.TestCase):
                 lambda: BuyerOrder("ann", None, "key"),
             ],
             item=[lambda: NewOrder(17), lambda: NewCart([(None, 1)])],
+            amount=[
+                lambda: NewOrder("vase", 1, amount=Decimal("19.99")),
+                lambda: NewCart([("vase", 1)], amount=19.99),
+                lambda: NewCart([("vase", 1)], amount="free"),
+                lambda: BuyerOrder("ann", 1, "key", "1499"),
+            ],
             lines=[lambda: NewCart(17), lambda: NewCart(["vase"]), lambda: NewCart([("vase",)])],
             buyer=[lambda: BuyerOrder(17, 1, "key")],
         )
@@ -74,12 +80,16 @@ class Input(unittest.TestCase):
             stock=[lambda: admin.set_stock("vase", "7", 1)],
             version=[lambda: admin.set_stock("vase", 7, "1"), lambda: admin.set_stock("vase", 7, ONE)],
             wait=[lambda: admin.event_page(wait=ONE)],
+            amount=[lambda: OrderBatcher(admin, "vase").order("ann", 1, "key", amount=ONE)],
             body=[
                 lambda: admin.create_item("vase", ONE),
                 lambda: admin.create_item("vase", 1, price=float("nan")),
                 lambda: admin.patch_item("vase", opens_at=object()),
             ],
-            buyer=[lambda: OrderBatcher(admin, "vase").order(17, 1, "key")],
+            buyer=[
+                lambda: OrderBatcher(admin, "vase").order(17, 1, "key"),
+                lambda: admin.place_cart(17, NewCart([("vase", 1)])),
+            ],
         )
 
     def test_values_of_clients(self) -> None:

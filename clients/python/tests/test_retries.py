@@ -154,6 +154,35 @@ class Retries(unittest.TestCase):
             self.assertEqual(raised.exception.is_code("sold_out"), error is Refused)
             self.assertEqual(raised.exception.is_outcome_unknown, error is OutcomeUnknown)
 
+    def test_an_order_or_a_cart_that_costs_something_else_is_not_the_one(self) -> None:
+        line = {"item": "vase", "order": "o-1", "quantity": 1}
+        cart = {**HELD, "lines": [line], "amount": 2494}
+        unchecked = {**cart, "amount_check": "unchecked"}
+        for amount, answer, fits in [
+            (2494, cart, True),
+            (1999, cart, False),
+            (0, cart, False),
+            ("unchecked", cart, False),
+            ("unchecked", unchecked, True),
+            (2494, unchecked, False),
+            (None, cart, True),
+        ]:
+            with (
+                self.subTest(amount=amount),
+                Server((201, answer)) as server,
+                Client(server.url, retry=FAST) as client,
+            ):
+                admin, buyer = client.admin("token"), client.buyer("token")
+                calls = [lambda: admin.place_cart("ann", NewCart([("vase", 1)], "k", amount))]
+                if amount != "unchecked" and answer is cart:
+                    calls.append(lambda: buyer.place(NewOrder("vase", 1, "k", amount)))
+                for call in calls:
+                    if fits:
+                        call()
+                        continue
+                    with self.assertRaises(Contract):
+                        call()
+
     def test_the_deadline_ends_the_attempts(self) -> None:
         def place(retry: RetryPolicy) -> None:
             self.place((503, {"code": "unavailable"}), retry=retry)

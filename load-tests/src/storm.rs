@@ -265,6 +265,7 @@ async fn place(
             buyer: buyer(number),
             quantity: 1,
             key: IdempotencyKey::from(u64::from(number)),
+            amount: None,
         })
         .collect();
     let mut placed = Vec::new();

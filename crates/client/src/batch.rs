@@ -36,6 +36,8 @@ pub struct BuyerOrder {
     pub quantity: u32,
     /// What makes every repeat the same order.
     pub key: IdempotencyKey,
+    /// The shop's total, which may be less than the price of the units. `None`: that price.
+    pub amount: Option<u64>,
 }
 
 /// Places the orders of many buyers for one item, as a shop's backend does.
@@ -90,6 +92,8 @@ struct Line<'a> {
     buyer: &'a str,
     quantity: u32,
     key: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    amount: Option<u64>,
 }
 
 /// The body of a request.
@@ -127,6 +131,7 @@ impl<'a> From<&'a BuyerOrder> for Line<'a> {
             buyer: &order.buyer,
             quantity: order.quantity,
             key: order.key.as_str(),
+            amount: order.amount,
         }
     }
 }
@@ -175,8 +180,12 @@ fn read_line(
         violation: format!("a result is not the documented JSON: {error}"),
     })?;
     let response = line(head).into_success()?;
-    let order = NewOrder::new(item, order.quantity).with_key(order.key.clone());
-    order.read(&response)?.with_units()
+    let new = NewOrder::new(item, order.quantity).with_key(order.key.clone());
+    let new = match order.amount {
+        Some(amount) => new.with_amount(amount),
+        None => new,
+    };
+    new.read(&response)?.with_units()
 }
 
 impl OrderBatcher {
@@ -208,12 +217,18 @@ impl OrderBatcher {
         quantity: u32,
         key: IdempotencyKey,
     ) -> Result<Placed, Error> {
-        let (reply, result) = oneshot::channel();
         let order = BuyerOrder {
             buyer: buyer.to_owned(),
             quantity,
             key,
+            amount: None,
         };
+        self.place(order).await
+    }
+
+    /// [`OrderBatcher::order`] for an order that may have an amount.
+    pub async fn place(&self, order: BuyerOrder) -> Result<Placed, Error> {
+        let (reply, result) = oneshot::channel();
         self.shared.enqueue(Waiting {
             order,
             attempts: Attempts::default(),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
 
 use crate::{Ended, Error, IdempotencyKey, Response};
@@ -13,6 +13,24 @@ use crate::{Ended, Error, IdempotencyKey, Response};
 pub struct NewCart {
     lines: Vec<NewCartLine>,
     key: IdempotencyKey,
+    amount: Option<CartAmount>,
+}
+
+/// What the shop says that a cart costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CartAmount {
+    /// This total, with shipping, tax and vouchers, in the currency's smallest unit.
+    Of(u64),
+    /// A payment of any amount pays the cart: the shop checks it.
+    Unchecked,
+}
+
+/// How payments of a cart are checked, if not against its amount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AmountCheck {
+    /// A payment of any amount pays the cart, and its amount is what was paid once it is.
+    Unchecked,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -30,8 +48,11 @@ pub struct Cart {
     pub state: CartState,
     /// Its orders, one for each item.
     pub lines: Vec<CartLine>,
-    /// The price of all lines, in the currency's smallest unit.
+    /// What it costs, in the currency's smallest unit: the price of all lines, or the shop's total.
     pub amount: u64,
+    /// `None`: only a payment of the amount pays it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub amount_check: Option<AmountCheck>,
     /// ISO 4217.
     pub currency: String,
     /// When a held cart expires.
@@ -97,7 +118,26 @@ pub struct CartPayment {
 
 #[derive(Serialize)]
 pub(crate) struct CartBody<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    buyer: Option<&'a str>,
     lines: &'a [NewCartLine],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    amount: Option<CartAmount>,
+}
+
+impl Serialize for CartAmount {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Of(amount) => serializer.serialize_u64(*amount),
+            Self::Unchecked => serializer.serialize_str("unchecked"),
+        }
+    }
+}
+
+impl From<u64> for CartAmount {
+    fn from(amount: u64) -> Self {
+        Self::Of(amount)
+    }
 }
 
 impl Default for NewCart {
@@ -112,6 +152,7 @@ impl NewCart {
         Self {
             lines: Vec::new(),
             key: IdempotencyKey::random(),
+            amount: None,
         }
     }
 
@@ -129,13 +170,28 @@ impl NewCart {
         Self { key, ..self }
     }
 
+    /// The same cart at the shop's total, which payments are checked against. By default it costs the
+    /// price of its lines. Only an admin states less than that, or [`CartAmount::Unchecked`].
+    #[must_use]
+    pub fn with_amount(self, amount: impl Into<CartAmount>) -> Self {
+        Self {
+            amount: Some(amount.into()),
+            ..self
+        }
+    }
+
     /// What makes every repeat the same cart.
     pub fn key(&self) -> &IdempotencyKey {
         &self.key
     }
 
-    pub(crate) fn body(&self) -> CartBody<'_> {
-        CartBody { lines: &self.lines }
+    /// The body of a request; an admin names the buyer.
+    pub(crate) fn body<'a>(&'a self, buyer: Option<&'a str>) -> CartBody<'a> {
+        CartBody {
+            buyer,
+            lines: &self.lines,
+            amount: self.amount,
+        }
     }
 
     /// Reads the response to this cart, and verifies that it is about this cart. After a replay the
@@ -149,6 +205,12 @@ impl NewCart {
             return Err(Error::Contract {
                 status: response.status,
                 violation: format!("expected a cart of {wanted:?}, found one of {found:?}"),
+            });
+        }
+        if self.amount.is_some_and(|amount| amount != cart.costs()) {
+            return Err(Error::Contract {
+                status: response.status,
+                violation: format!("expected {:?}, found {:?}", self.amount, cart.costs()),
             });
         }
         Ok(PlacedCart {
@@ -205,6 +267,13 @@ fn units<'a>(lines: impl Iterator<Item = (&'a str, u32)>) -> BTreeMap<&'a str, u
 }
 
 impl Cart {
+    fn costs(&self) -> CartAmount {
+        match self.amount_check {
+            Some(AmountCheck::Unchecked) => CartAmount::Unchecked,
+            None => CartAmount::Of(self.amount),
+        }
+    }
+
     /// Reads a response about the cart `id`, and verifies that it is about this one.
     pub fn read(response: &Response, id: Uuid) -> Result<Self, Error> {
         let cart: Self = response.json()?;

@@ -124,7 +124,9 @@ pub use admin::Admin;
 pub use audit::{Audit, SegmentAudit};
 pub use batch::{BuyerOrder, OrderBatcher};
 pub use buyer::Buyer;
-pub use cart::{Cart, CartLine, CartPayment, CartState, NewCart, PlacedCart};
+pub use cart::{
+    AmountCheck, Cart, CartAmount, CartLine, CartPayment, CartState, NewCart, PlacedCart,
+};
 pub use client::{Client, ClientBuilder, Sent};
 pub use ended::Ended;
 pub use error::{Error, UnknownCause};

@@ -15,6 +15,7 @@ pub struct NewOrder {
     item: String,
     quantity: u32,
     key: IdempotencyKey,
+    amount: Option<u64>,
     respond_async: bool,
 }
 
@@ -29,6 +30,9 @@ pub struct Order {
     pub quantity: u32,
     /// Where the order is in its life.
     pub state: OrderState,
+    /// What it costs, in the currency's smallest unit. `None`: the response does not say.
+    #[serde(default)]
+    pub amount: Option<u64>,
     /// When a held order expires.
     pub expires_at: Timestamp,
 }
@@ -70,6 +74,8 @@ pub struct Placed {
 #[derive(Serialize)]
 struct Body {
     quantity: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    amount: Option<u64>,
 }
 
 impl NewOrder {
@@ -79,6 +85,7 @@ impl NewOrder {
             item: item.into(),
             quantity,
             key: IdempotencyKey::random(),
+            amount: None,
             respond_async: false,
         }
     }
@@ -87,6 +94,16 @@ impl NewOrder {
     #[must_use]
     pub fn with_key(self, key: IdempotencyKey) -> Self {
         Self { key, ..self }
+    }
+
+    /// The same order at the shop's total, with shipping and tax: payments are checked against it. By
+    /// default it costs the price of its units, and a buyer states no less.
+    #[must_use]
+    pub fn with_amount(self, amount: u64) -> Self {
+        Self {
+            amount: Some(amount),
+            ..self
+        }
     }
 
     /// Asks for a response before the ledger has the order (`Prefer: respond-async`). See
@@ -120,10 +137,10 @@ impl NewOrder {
 
     pub(crate) fn body(&self) -> Bytes {
         // Nearly all orders are for one or two units, and a load generator places many of them.
-        match self.quantity {
-            1 => Bytes::from_static(br#"{"quantity":1}"#),
-            2 => Bytes::from_static(br#"{"quantity":2}"#),
-            quantity => serde_json::to_vec(&Body { quantity })
+        match (self.quantity, self.amount) {
+            (1, None) => Bytes::from_static(br#"{"quantity":1}"#),
+            (2, None) => Bytes::from_static(br#"{"quantity":2}"#),
+            (quantity, amount) => serde_json::to_vec(&Body { quantity, amount })
                 .unwrap_or_default()
                 .into(),
         }
@@ -139,6 +156,16 @@ impl NewOrder {
                 violation: format!(
                     "expected an order of {} x {}, found one of {} x {}",
                     self.quantity, self.item, order.quantity, order.item
+                ),
+            });
+        }
+        // A cancelled order may cost what an earlier request said.
+        if self.amount.is_some() && order.state.has_units() && order.amount != self.amount {
+            return Err(Error::Contract {
+                status: response.status,
+                violation: format!(
+                    "expected the amount {:?}, found {:?}",
+                    self.amount, order.amount
                 ),
             });
         }

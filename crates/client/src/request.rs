@@ -113,7 +113,15 @@ impl Request {
         Self::new(Method::POST, "/v1/carts".into())
             .bearer(token)
             .header(IDEMPOTENCY_KEY, cart.key().header())
-            .json(&cart.body())
+            .json(&cart.body(None))
+    }
+
+    /// `POST /v1/carts`: places a cart for a buyer.
+    pub fn place_cart_for(admin: &Token, buyer: &str, cart: &NewCart) -> Self {
+        Self::new(Method::POST, "/v1/carts".into())
+            .bearer(admin)
+            .header(IDEMPOTENCY_KEY, cart.key().header())
+            .json(&cart.body(Some(buyer)))
     }
 
     /// `GET /v1/carts/{cart}`: shows a cart to its buyer or an admin.

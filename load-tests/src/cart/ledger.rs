@@ -327,6 +327,7 @@ mod tests {
             state,
             lines: vec![line(0), line(1)],
             amount: 0,
+            amount_check: None,
             currency: "USD".into(),
             expires_at: Timestamp::UNIX_EPOCH,
         }

@@ -240,6 +240,7 @@ async fn results_that_do_not_fit_the_orders_violate_the_contract() {
         buyer: buyer.into(),
         quantity,
         key: key("k"),
+        amount: None,
     };
     let orders = [order("ann", 2), order("bob", 1)];
     let short = admin.place_batch("vase", &orders).await;

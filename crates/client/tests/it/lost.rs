@@ -304,6 +304,7 @@ async fn the_lines_of_a_batch_share_its_lost_attempt() {
         buyer: buyer.into(),
         quantity: 1,
         key: IdempotencyKey::new("k").unwrap(),
+        amount: None,
     });
     for (plan, is_unknown) in [(vec![], false), (vec![Answers::Drop], true)] {
         let server = Server::start([answer.clone()]).await;
@@ -325,6 +326,7 @@ async fn a_lost_line_of_a_batch_says_nothing_about_the_others() {
         buyer: buyer.into(),
         quantity: 1,
         key: IdempotencyKey::new("k").unwrap(),
+        amount: None,
     });
     for (lines, lost) in [
         ([lost.clone(), refused.clone()], [true, false]),

@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use client::{
-    Client, HoldChange, IdempotencyKey, ItemPatch, ItemState, NewCart, NewItem, NewOrder, Payment,
-    PaymentKey, Request, StockChange, Token,
+    BuyerOrder, CartAmount, Client, HoldChange, IdempotencyKey, ItemPatch, ItemState, NewCart,
+    NewItem, NewOrder, Payment, PaymentKey, Request, StockChange, Token,
 };
 use uuid::Uuid;
 
@@ -23,6 +23,13 @@ fn requests(token: &Token) -> Vec<(Request, &'static str, &'static str)> {
     let id = Uuid::from_u128(1);
     let key = || IdempotencyKey::new(KEY).unwrap();
     let order = NewOrder::new("vase", 3).with_key(key());
+    let cheap = NewCart::new().with("vase", 1).with_key(key());
+    let line = BuyerOrder {
+        buyer: "ann".into(),
+        quantity: 1,
+        key: key(),
+        amount: Some(1499),
+    };
     let add = StockChange::add(5).with_key(key());
     let patch = ItemPatch::default().limit_per_buyer(None);
     let cart = NewCart::new().with("vase", 1).with("bowl", 2);
@@ -39,6 +46,26 @@ fn requests(token: &Token) -> Vec<(Request, &'static str, &'static str)> {
             Request::place(token, &order),
             "POST /v1/items/vase/orders",
             r#"{"quantity":3}"#,
+        ),
+        (
+            Request::place(token, &order.clone().with_amount(2494)),
+            "POST /v1/items/vase/orders",
+            r#"{"quantity":3,"amount":2494}"#,
+        ),
+        (
+            Request::place_batch(token, "vase", &[line]),
+            "POST /v1/items/vase/orders:batch",
+            r#"{"orders":[{"buyer":"ann","quantity":1,"key":"cart-7","amount":1499}]}"#,
+        ),
+        (
+            Request::place_cart(token, &cheap.clone().with_amount(2494)),
+            "POST /v1/carts",
+            r#"{"lines":[{"item":"vase","quantity":1}],"amount":2494}"#,
+        ),
+        (
+            Request::place_cart_for(token, "ann", &cheap.with_amount(CartAmount::Unchecked)),
+            "POST /v1/carts",
+            r#"{"buyer":"ann","lines":[{"item":"vase","quantity":1}],"amount":"unchecked"}"#,
         ),
         (Request::order(token, id), on_order("GET", ""), ""),
         (Request::cancel(token, id), on_order("DELETE", ""), ""),
@@ -180,5 +207,37 @@ async fn the_version_of_an_item_is_read_from_its_etag_also_behind_a_proxy_that_c
         let client = Client::new(&server.url).unwrap();
         let item = client.item("vase").await.unwrap();
         assert_eq!((item.available, item.version), (4, version), "{etag}");
+    }
+}
+
+#[tokio::test]
+async fn an_order_or_a_cart_that_costs_something_else_is_not_the_one() {
+    let body = r#""id":"0190a0b0-0000-8000-8000-000000000001","item":"vase","quantity":1,"state":"held","amount":2494,"currency":"USD","expires_at":"2026-01-01T00:00:00Z","lines":[{"item":"vase","order":"0190a0b0-0000-8000-8000-000000000002","quantity":1}]"#;
+    let checked = format!("{{{body}}}");
+    let unchecked = format!("{{{body},\"amount_check\":\"unchecked\"}}");
+    for (amount, fits) in [(2494, true), (1999, false), (0, false)] {
+        let server = Server::start([Scripted::new(201, &*checked)]).await;
+        let buyer = Client::new(&server.url)
+            .unwrap()
+            .buyer(Token::bearer("secret").unwrap());
+        let placed = buyer
+            .place(&NewOrder::new("vase", 1).with_amount(amount))
+            .await;
+        assert_eq!(placed.is_ok(), fits, "{amount}: {placed:?}");
+    }
+    for (amount, answer, fits) in [
+        (CartAmount::Of(2494), &checked, true),
+        (CartAmount::Of(1999), &checked, false),
+        (CartAmount::Unchecked, &checked, false),
+        (CartAmount::Unchecked, &unchecked, true),
+        (CartAmount::Of(2494), &unchecked, false),
+    ] {
+        let server = Server::start([Scripted::new(201, &**answer)]).await;
+        let admin = Client::new(&server.url)
+            .unwrap()
+            .admin(Token::bearer("secret").unwrap());
+        let cart = NewCart::new().with("vase", 1).with_amount(amount);
+        let placed = admin.place_cart("ann", &cart).await;
+        assert_eq!(placed.is_ok(), fits, "{amount:?}: {placed:?}");
     }
 }

@@ -70,7 +70,13 @@ test('an item is changed, listed, closed and archived', { skip }, async () => {
   for await (const row of admin.items()) listed.set(row.id, row);
   assert.equal(listed.get(item).stock, 10);
   await admin.setState(item, 'closed');
-  const archived = await settled(() => admin.archiveItem(item), ({ pending }) => !pending);
+  // What the ledger has not recorded yet stands against it.
+  const archive = () =>
+    admin.archiveItem(item).catch((error) => {
+      if (!error.isCode('item_not_archivable')) throw error;
+      return { pending: true };
+    });
+  const archived = await settled(archive, ({ pending }) => !pending);
   assert.equal(archived.state, 'archived');
   await assert.rejects(admin.dropItem(item), (error) => error.isCode('item_not_droppable'));
   const { erased, kept } = await admin.eraseBuyer(`stranger-of-${item}`);

@@ -94,6 +94,7 @@ fn order(number: u64) -> Result<BuyerOrder> {
         buyer: format!("past-{number}"),
         quantity: 1,
         key: IdempotencyKey::new("past")?,
+        amount: None,
     })
 }
 

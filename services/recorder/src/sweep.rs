@@ -306,14 +306,17 @@ pub async fn open_missing_segments(
     ledger: &dyn Ledger,
 ) -> Result<(), RecorderError> {
     let mut items: HashMap<ItemId, Option<Item>> = HashMap::new();
-    for segment in ledger.unrecorded_segments().await? {
-        let id = &segment.item;
-        if !items.contains_key(id) {
-            items.insert(id.clone(), ledger.item(id).await?);
-        }
-        if let Some(Some(item)) = items.get(id) {
-            open_of(stock, item, &segment).await;
+    let segments = ledger.unrecorded_segments().await?;
+    for SegmentKey { item, .. } in &segments {
+        if !items.contains_key(item) {
+            items.insert(item.clone(), ledger.item(item).await?);
         }
     }
+    let opens = segments.iter().filter_map(|segment| {
+        let item = items.get(&segment.item)?.as_ref()?;
+        Some(open_of(stock, item, segment))
+    });
+    let opens = stream::iter(opens).buffer_unordered(POLL_CONCURRENCY);
+    opens.for_each(async |_| {}).await;
     Ok(())
 }

@@ -164,7 +164,7 @@ impl RedisCluster {
         let node = &self.nodes[node];
         Ok(Member {
             node,
-            connection: node.connect().await?,
+            connection: node.connect_for_long().await?,
         })
     }
 }

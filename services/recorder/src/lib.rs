@@ -41,7 +41,8 @@ pub struct RecorderSettings {
     pub entries_max: usize,
     /// Maximum number of segments in a transaction.
     pub segments_max: usize,
-    /// How often the sweep polls every segment, in case a wake-up was lost.
+    /// How often the sweep polls the segments of items that are awake, in case a wake-up was lost.
+    /// Items at rest are polled when something wakes them, and rarely besides.
     pub sweep_interval: Duration,
 }
 

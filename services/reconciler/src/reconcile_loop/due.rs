@@ -1,0 +1,51 @@
+//! What is due for an item in a round.
+
+use std::time::Instant;
+
+use domain::ItemState;
+use ledger::{LiveItem, Transfer};
+
+use super::item::ArchiveAttempts;
+use crate::{Reconciler, archive, close};
+
+/// An item that is due, as the ledger has it.
+pub(super) struct DueItem {
+    pub item: LiveItem,
+    pub end: End,
+    pub wave: bool,
+    pub transfers: Vec<Transfer>,
+    pub wanted: u64,
+}
+
+/// What is due for the end of an item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum End {
+    None,
+    /// Its window has ended, and it is not closed.
+    Close,
+    /// It is to be archived by this actor.
+    Archive(String),
+    /// It is archived, and Redis still has its keys.
+    RemoveKeys,
+}
+
+impl End {
+    pub(super) fn of(
+        reconciler: &Reconciler,
+        item: &LiveItem,
+        attempts: Option<&ArchiveAttempts>,
+        now: Instant,
+    ) -> Self {
+        let (settings, time) = (&reconciler.settings, (reconciler.settings.clock)());
+        if close::is_due(&item.config, reconciler.close_delay(), time) {
+            return Self::Close;
+        }
+        if attempts.is_some_and(|attempts| !attempts.is_due(now)) {
+            return Self::None;
+        }
+        if item.config.state == ItemState::Archived {
+            return Self::RemoveKeys;
+        }
+        archive::actor(item, settings.archive_after, time).map_or(Self::None, Self::Archive)
+    }
+}

@@ -1,0 +1,163 @@
+//! Which items a round reconciles, and when each is due again.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use domain::{ItemId, ItemState};
+use futures::{StreamExt, stream};
+use ledger::{LiveItems, Transfer};
+use stock::Woken;
+use supervision::{Rota, spread};
+
+use super::{
+    ConsolidationRequests,
+    due::{DueItem, End},
+    item::{Next, Watched, reconcile_and_latch},
+    wanted,
+};
+use crate::{Reconciler, ReconcilerError, waves};
+
+/// Number of items that are reconciled concurrently.
+const ITEM_CONCURRENCY: usize = 16;
+/// Items at rest whose time has come that one round polls. The others wait for the next one.
+const RESTING_MAX: usize = 256;
+/// How long an item is polled in every round after its last wake-up.
+const WAKE_TIME: Duration = Duration::from_secs(10);
+/// Interval between two polls of an item that waits: for payments, or for the end of what an operator
+/// has to look at.
+const WAITING_POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval between two polls of an open item that rests.
+const RESTING_POLL_INTERVAL: Duration = Duration::from_secs(3600);
+/// The same where a wake-up can be lost, also for one that is closed.
+const BRIEF_POLL_INTERVAL: Duration = Duration::from_secs(60);
+/// Interval between two looks for what is due by the clock.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What the loop keeps between two rounds.
+#[derive(Default)]
+pub(super) struct Rounds {
+    items: LiveItems,
+    watched: HashMap<ItemId, Watched>,
+    rota: Rota<ItemId>,
+    /// When it was last looked for what is due by the clock.
+    clock_looked: Option<Instant>,
+}
+
+impl Rounds {
+    /// Reconciles the items that are due.
+    pub(super) async fn reconcile_due(
+        &mut self,
+        reconciler: &Arc<Reconciler>,
+        requests: &ConsolidationRequests,
+    ) -> Result<(), ReconcilerError> {
+        let now = Instant::now();
+        let woken = reconciler.woken.take();
+        self.wake(&woken, now);
+        let mut open: HashMap<ItemId, Vec<Transfer>> = HashMap::new();
+        for transfer in reconciler.ledger.open_transfers(None).await? {
+            let of_item = open.entry(transfer.item.clone()).or_default();
+            of_item.push(transfer);
+        }
+        // The items are read before their segments: a change in between is one that does not persist.
+        let changes = self.items.refresh(&*reconciler.ledger).await?;
+        for id in &changes.changed {
+            self.rota.rest(id, Some(now), now);
+        }
+        for id in &changes.gone {
+            self.forget(reconciler, id);
+        }
+        let by_clock = self.due_by_clock(reconciler, now);
+        let mut ids: HashSet<_> = self.rota.due(now, RESTING_MAX).into_iter().collect();
+        ids.extend(
+            open.keys()
+                .chain(requests.keys())
+                .chain(by_clock.keys())
+                .cloned(),
+        );
+        let mut due = Vec::new();
+        for id in ids {
+            let Some(item) = self.items.get(&id) else {
+                self.forget(reconciler, &id);
+                continue;
+            };
+            let (end, wave) = by_clock.get(&id).cloned().unwrap_or((End::None, false));
+            let due_item = DueItem {
+                item: item.clone(),
+                end,
+                wave,
+                transfers: open.remove(&id).unwrap_or_default(),
+                wanted: wanted(requests, &id, &item.config).unwrap_or(0),
+            };
+            let watched = self.watched.remove(&id).unwrap_or_else(Watched::new);
+            due.push((due_item, watched));
+        }
+        let reconciled = stream::iter(due)
+            .map(|(due_item, watched)| reconcile_and_latch(reconciler, due_item, watched))
+            .buffer_unordered(ITEM_CONCURRENCY);
+        let reconciled: Vec<_> = reconciled.collect().await;
+        for (id, watched, next) in reconciled {
+            self.plan(reconciler, &id, next, woken.hears);
+            self.watched.insert(id, watched);
+        }
+        Ok(())
+    }
+
+    fn wake(&mut self, woken: &Woken, now: Instant) {
+        for id in &woken.items {
+            self.rota.wake(id, now + WAKE_TIME);
+        }
+        if woken.missed || !woken.hears {
+            self.rota.look_everywhere(now);
+        }
+    }
+
+    fn forget(&mut self, reconciler: &Reconciler, id: &ItemId) {
+        self.rota.remove(id);
+        self.watched.remove(id);
+        reconciler.audits.forget(id);
+    }
+
+    /// What the clock has made due: ends of items, and waves.
+    fn due_by_clock(
+        &mut self,
+        reconciler: &Reconciler,
+        now: Instant,
+    ) -> HashMap<ItemId, (End, bool)> {
+        let interval = CLOCK_INTERVAL.min(reconciler.settings.poll_interval * 4);
+        if self
+            .clock_looked
+            .is_some_and(|looked| now < looked + interval)
+        {
+            return HashMap::new();
+        }
+        self.clock_looked = Some(now);
+        let time = (reconciler.settings.clock)();
+        let due = self.items.iter().filter_map(|item| {
+            let attempts = self.watched.get(&item.id).map(|watched| &watched.archive);
+            let end = End::of(reconciler, item, attempts, now);
+            let wave = waves::is_due(item, time);
+            (end != End::None || wave).then(|| (item.id.clone(), (end, wave)))
+        });
+        due.collect()
+    }
+
+    fn plan(&mut self, reconciler: &Reconciler, id: &ItemId, next: Next, hears: bool) {
+        let now = Instant::now();
+        let is_closed = self.items.get(id).is_none_or(|item| {
+            matches!(item.config.state, ItemState::Closed | ItemState::Archived)
+        });
+        let pause = match next {
+            Next::Round => return self.rota.wake(id, now),
+            Next::Wait => Some(WAITING_POLL_INTERVAL),
+            Next::Rest if !hears => Some(Duration::ZERO),
+            Next::Rest if reconciler.stock.may_lose_messages() => Some(BRIEF_POLL_INTERVAL),
+            Next::Rest if is_closed => None,
+            Next::Rest => Some(RESTING_POLL_INTERVAL),
+        };
+        let next = pause.map(|pause| now + spread(id, pause));
+        self.rota.rest(id, next, now);
+    }
+}

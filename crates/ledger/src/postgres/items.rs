@@ -13,7 +13,7 @@ use crate::{
     Created, JournalEntry, LedgerError, NewAct, NewJournalEntry,
     changes::item::{Statements, created_entry},
     columns::{FencedColumns, ItemColumns, JournalColumns},
-    convert::{as_created, json, limit, milliseconds, signed, unsigned, waves_column},
+    convert::{as_created, is_repeat, json, limit, milliseconds, signed, unsigned, waves_column},
     error::check_fence,
     events::{self, EventRows, Statements as _},
     terms::{NO_LIMIT, OLD_LIMIT_GRACE_MS},
@@ -52,7 +52,7 @@ pub(super) async fn create(
             .await?,
     )?;
     transaction.roll_back().await;
-    Ok(if created == as_created(item) {
+    Ok(if is_repeat(&created, item) {
         Created::Same(found)
     } else {
         Created::Different

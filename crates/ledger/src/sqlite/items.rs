@@ -9,7 +9,7 @@ use crate::{
     Created, JournalEntry, LedgerError, NewAct, NewJournalEntry,
     changes::item::{Statements, created_entry},
     columns::{FencedColumns, ItemColumns, JournalColumns},
-    convert::{as_created, json, limit, milliseconds, signed, unsigned, waves_column},
+    convert::{as_created, is_repeat, json, limit, milliseconds, signed, unsigned, waves_column},
     error::check_fence,
     events::{self, Statements as _},
     terms::{NO_LIMIT, OLD_LIMIT_GRACE_MS},
@@ -45,7 +45,7 @@ pub(super) async fn create(
             .await?,
     )?;
     Transact::commit(transaction).await?;
-    Ok(match (new, created == as_created(item)) {
+    Ok(match (new, is_repeat(&created, item)) {
         (true, _) => Created::New(found),
         (false, true) => Created::Same(found),
         (false, false) => Created::Different,

@@ -90,7 +90,7 @@ async fn rows_of_the_first_release_survive(env: TestEnv) {
         state: ItemState::Paused,
         epoch: 3,
         version: 3,
-        // What a request that names none creates.
+        // What a request that named none created then.
         max_hold_seconds: 3600,
         ..item("vase", 10, 2)
     };
@@ -108,18 +108,17 @@ async fn rows_of_the_first_release_survive(env: TestEnv) {
         ledger.items_tagged(vase.id.tag()).await.unwrap(),
         std::slice::from_ref(&vase)
     );
-    assert_eq!(
-        env.try_create(
-            &*ledger,
-            &Item {
-                state: ItemState::Open,
-                epoch: 1,
-                ..vase.clone()
-            }
-        )
-        .await,
-        Created::Same(vase.clone())
-    );
+    // A request that named no `max_hold_seconds` had the default of then, and now has that of now.
+    for max_hold_seconds in [3600, vase.hold_seconds] {
+        let repeat = Item {
+            state: ItemState::Open,
+            epoch: 1,
+            max_hold_seconds,
+            ..vase.clone()
+        };
+        let created = env.try_create(&*ledger, &repeat).await;
+        assert_eq!(created, Created::Same(vase.clone()), "{max_hold_seconds}");
+    }
     assert_eq!(
         env.try_create(
             &*ledger,

@@ -88,7 +88,7 @@ kinds! {
     /// The units of a wave were added to the stock.
     ItemWaveAdded => "item.wave_added",
     /// A payment that no order could take: the money must be returned.
-    PaymentStray => "payment.stray",
+    PaymentUnmatched => "payment.unmatched",
     /// The money of such a payment was returned.
     PaymentRefunded => "payment.refunded",
     /// A refund of the payment has failed: the money must be returned again.

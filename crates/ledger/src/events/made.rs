@@ -187,7 +187,7 @@ pub(crate) const REFUND_FAILED: &str = "refund_failed";
 /// The event that a journal entry stands for, if any.
 pub(crate) fn of_journal_entry(entry: &NewJournalEntry) -> Option<NewEvent> {
     let kind = match &*entry.action {
-        UNMATCHED_PAYMENT => EventKind::PaymentStray,
+        UNMATCHED_PAYMENT => EventKind::PaymentUnmatched,
         PAYMENT_REFUNDED => EventKind::PaymentRefunded,
         REFUND_FAILED => EventKind::PaymentRefundFailed,
         _ => return None,

@@ -122,7 +122,7 @@ async fn every_transition_writes_its_event(env: &TestEnv) {
     set_state(&*ledger, &item, ItemState::Paused).await;
     set_state(&*ledger, &item, ItemState::Open).await;
     set_state(&*ledger, &item, ItemState::Closed).await;
-    let stray = NewJournalEntry {
+    let unmatched = NewJournalEntry {
         item: item.id.clone(),
         actor: "payment".into(),
         action: "unmatched_payment".into(),
@@ -131,7 +131,7 @@ async fn every_transition_writes_its_event(env: &TestEnv) {
         after: json!({ "payment": "pay-1", "amount": 5 }),
     };
     for is_new in [true, false] {
-        assert_eq!(ledger.note_once(&stray, "pay-1").await.unwrap(), is_new);
+        assert_eq!(ledger.note_once(&unmatched, "pay-1").await.unwrap(), is_new);
     }
 
     let events = settled(env, &*ledger, EventCursor::START).await;
@@ -164,7 +164,7 @@ async fn every_transition_writes_its_event(env: &TestEnv) {
         ("item.paused", vec![], none.clone()),
         ("item.opened", vec![], none.clone()),
         ("item.closed", vec![], none.clone()),
-        ("payment.stray", vec![id(1)], stray.after.clone()),
+        ("payment.unmatched", vec![id(1)], unmatched.after.clone()),
     ];
     assert_eq!(found, table);
     let now = Timestamp::now().as_millisecond() + 1;

@@ -25,10 +25,12 @@ shell_scripts() {
   shellcheck scripts/*.sh .ci/run deploy/compose/*.sh deploy/kubernetes/*.sh examples/shop/run examples/oscar/run
 }
 
+clients() { scripts/clients.py --check; }
+
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 passed=0 failed='' skipped=0
-for check in scripts/check_layers.sh scripts/check_words.sh scripts/check_clocks.sh scripts/check_runner.sh scripts/check_openapi.sh scripts/check_types.sh scripts/check_kubernetes.sh dependencies shell_scripts; do
+for check in scripts/check_layers.sh scripts/check_words.sh scripts/check_clocks.sh scripts/check_runner.sh scripts/check_openapi.sh scripts/check_types.sh scripts/check_kubernetes.sh clients dependencies shell_scripts; do
   echo "--- $check"
   if ! "$check" 2>&1 | tee "$log"; then
     failed="$failed $check"

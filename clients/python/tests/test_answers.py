@@ -15,8 +15,7 @@ from stockade.answers import (
 
 CLIENTS = Path(__file__).parents[2]
 DESCRIPTION = CLIENTS.parent / "docs" / "openapi.json"
-ANSWERS = json.loads((CLIENTS / "answers.json").read_text())
-CODES = ANSWERS["codes"]
+CODES = json.loads((CLIENTS / "answers.json").read_text())["codes"]
 
 
 class Answers(unittest.TestCase):
@@ -26,14 +25,15 @@ class Answers(unittest.TestCase):
 
     def test_the_client_has_the_table(self) -> None:
         def codes(wanted: str) -> set[str]:
-            return {code for code, (meaning, _) in CODES.items() if meaning == wanted}
+            return {code for code, row in CODES.items() if row["lost"] == wanted}
 
         self.assertEqual(DECISIONS, codes("decision"))
         self.assertEqual(NOTHING_RAN, codes("nothing"))
         self.assertEqual(codes("unknown"), set(CODES) - DECISIONS - NOTHING_RAN)
 
     def test_money_is_returned_for_the_codes_of_the_table(self) -> None:
-        self.assertEqual(RETURNS_MONEY, set(ANSWERS["returns_money"]))
+        returns_money = {code for code, row in CODES.items() if row["returns_money"]}
+        self.assertEqual(RETURNS_MONEY, returns_money)
         for code in CODES:
             error = Refused(Problem(409, code))
             self.assertEqual(error.returns_money, code in RETURNS_MONEY, code)

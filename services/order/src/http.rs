@@ -6,6 +6,7 @@ mod batch;
 mod body;
 mod buyers;
 mod carts;
+mod codes;
 mod cors;
 mod currency;
 mod description;

@@ -76,26 +76,36 @@ pub(crate) async fn metrics(State(operators): State<Operators>) -> Response {
     ([(header::CONTENT_TYPE, kind), NOSNIFF], text).into_response()
 }
 
+/// What a file of the repository has, which comes from this code. With `STOCKADE_WRITE_OPENAPI=1` this
+/// text is written to it first.
+#[cfg(test)]
+pub(super) fn written(file: &str, text: &str) -> String {
+    use std::{env, fs, path::Path};
+
+    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(file);
+    if env::var("STOCKADE_WRITE_OPENAPI").is_ok_and(|write| write == "1") {
+        fs::write(&file, text).unwrap();
+    }
+    fs::read_to_string(&file).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, env, fs, path::Path};
+    use std::collections::BTreeSet;
 
     use utoipa::OpenApi;
 
-    use super::Api;
+    use super::{Api, written};
 
     /// The same text as `docs/openapi.json`. With `STOCKADE_WRITE_OPENAPI=1` the test writes the file
     /// first (`make openapi`).
     #[test]
     fn the_file_in_docs_is_the_description_of_this_code() {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
         let text = Api::openapi().to_pretty_json().unwrap() + "\n";
-        if env::var("STOCKADE_WRITE_OPENAPI").is_ok_and(|write| write == "1") {
-            fs::write(&file, &text).unwrap();
-        }
-        let stored = fs::read_to_string(&file).unwrap_or_default();
         assert!(
-            stored == text,
+            written("docs/openapi.json", &text) == text,
             "docs/openapi.json is old: run `make openapi`"
         );
     }

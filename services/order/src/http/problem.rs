@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
-use super::{problems, request_id::RequestId, words::ProblemCode};
+use super::{codes::Code, problems, request_id::RequestId, words::ProblemCode};
 use crate::{
     auth::Scope,
     engine::{EngineError, NotReady},
@@ -22,8 +22,8 @@ use crate::{
 pub(crate) struct Problem {
     /// The page that describes the code: `/docs/problems#` and the code.
     #[serde(rename = "type", serialize_with = "described")]
-    #[schema(example = "/docs/problems#sold_out")]
-    kind: &'static str,
+    #[schema(value_type = String, example = "/docs/problems#sold_out")]
+    kind: Code,
     /// The reason phrase of the status.
     title: &'static str,
     /// The HTTP status.
@@ -32,7 +32,7 @@ pub(crate) struct Problem {
     status: StatusCode,
     /// For programs. The meaning of a code never changes.
     #[schema(value_type = ProblemCode, example = "sold_out")]
-    code: &'static str,
+    code: Code,
     /// For people.
     detail: String,
     /// The field of the request that was refused.
@@ -139,8 +139,12 @@ fn pointer_to(field: &str) -> Option<String> {
     }
 }
 
-fn described<S: Serializer>(code: &&'static str, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&format_args!("{}#{code}", problems::PATH))
+fn described<S: Serializer>(code: &Code, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{}#{}", problems::PATH, code.as_str()))
+}
+
+fn title(code: Code) -> &'static str {
+    code.status().canonical_reason().unwrap_or("Error")
 }
 
 fn number<S: Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
@@ -148,33 +152,28 @@ fn number<S: Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S:
 }
 
 /// The code of a cart's refusal, and the reason in words.
-fn why_refused(refusal: &CartRefusal) -> (&'static str, String) {
+fn why_refused(refusal: &CartRefusal) -> (Code, String) {
     let item = refusal.item.as_ref().map_or("", ItemId::as_str);
     match refusal.reason {
-        RefusalReason::SoldOut => ("sold_out", format!("no units of {item} are left")),
+        RefusalReason::SoldOut => (Code::SoldOut, format!("no units of {item} are left")),
         RefusalReason::BuyerLimitReached => (
-            "buyer_limit_reached",
+            Code::BuyerLimitReached,
             format!("the cart exceeds the limit of units of {item} per buyer"),
         ),
-        RefusalReason::NotOpen => ("not_open", format!("{item} does not sell")),
+        RefusalReason::NotOpen => (Code::NotOpen, format!("{item} does not sell")),
         RefusalReason::TimedOut => (
-            "cart_timed_out",
+            Code::CartTimedOut,
             "placing the cart was not done in time".into(),
         ),
     }
 }
 
 impl Problem {
-    fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
-        debug_assert!(
-            problems::has(code),
-            "http/problems.rs has no entry for {code}"
-        );
-        let title = status.canonical_reason().unwrap_or("Error");
+    fn new(code: Code, detail: impl Into<String>) -> Self {
         Self {
             kind: code,
-            title,
-            status,
+            title: title(code),
+            status: code.status(),
             code,
             detail: detail.into(),
             field: None,
@@ -201,7 +200,7 @@ impl Problem {
         Self {
             errors: pointer.into_iter().collect(),
             field: Some(field.into()),
-            ..Self::new(StatusCode::BAD_REQUEST, "invalid_request", detail)
+            ..Self::new(Code::InvalidRequest, detail)
         }
     }
 
@@ -214,6 +213,16 @@ impl Problem {
         Self {
             errors: errors.into(),
             ..Self::invalid(field, detail)
+        }
+    }
+
+    fn with_code(self, code: Code) -> Self {
+        Self {
+            kind: code,
+            title: title(code),
+            status: code.status(),
+            code,
+            ..self
         }
     }
 
@@ -231,8 +240,7 @@ impl Problem {
 
     pub(crate) fn cart_not_found() -> Self {
         Self::new(
-            StatusCode::NOT_FOUND,
-            "cart_not_found",
+            Code::CartNotFound,
             "no such cart, or it belongs to another buyer",
         )
     }
@@ -245,7 +253,7 @@ impl Problem {
         Self {
             item: refusal.item.clone().map(Box::new),
             is_final: Some(true),
-            ..Self::new(StatusCode::CONFLICT, code, detail)
+            ..Self::new(code, detail)
         }
     }
 
@@ -262,7 +270,7 @@ impl Problem {
         Self {
             item: refusal.item.map(Box::new),
             is_final: Some(false),
-            ..Self::new(StatusCode::CONFLICT, code, detail)
+            ..Self::new(code, detail)
         }
     }
 
@@ -270,11 +278,7 @@ impl Problem {
         let detail = "this key belongs to a cart with other lines or another amount, and a new cart needs a new key; nothing was changed";
         Self {
             field: Some("Idempotency-Key".into()),
-            ..Self::new(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "idempotency_key_reused",
-                detail,
-            )
+            ..Self::new(Code::IdempotencyKeyReused, detail)
         }
     }
 
@@ -284,7 +288,7 @@ impl Problem {
         );
         Self {
             cart: Some(Box::new(cart)),
-            ..Self::new(StatusCode::CONFLICT, "order_in_cart", detail)
+            ..Self::new(Code::OrderInCart, detail)
         }
     }
 
@@ -292,39 +296,35 @@ impl Problem {
         let detail = "cart: the signed body names another cart than the path; nothing was changed";
         Self {
             field: Some("cart".into()),
-            ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "cart_mismatch", detail)
+            ..Self::new(Code::CartMismatch, detail)
         }
     }
 
-    fn of_cart_state(code: &'static str, state: CartState, detail: &str) -> Self {
+    fn of_cart_state(code: Code, state: CartState, detail: &str) -> Self {
         Self {
             state: Some(state.to_string().into()),
-            ..Self::new(
-                StatusCode::CONFLICT,
-                code,
-                format!("the cart is {state}: {detail}"),
-            )
+            ..Self::new(code, format!("the cart is {state}: {detail}"))
         }
     }
 
     pub(crate) fn cart_not_payable(state: CartState) -> Self {
         let detail = "return the payment; it is in the journal";
-        Self::of_cart_state("cart_not_payable", state, detail)
+        Self::of_cart_state(Code::CartNotPayable, state, detail)
     }
 
     pub(crate) fn cart_not_cancellable(state: CartState) -> Self {
         let detail = "only a held cart can be cancelled; nothing was changed";
-        Self::of_cart_state("cart_not_cancellable", state, detail)
+        Self::of_cart_state(Code::CartNotCancellable, state, detail)
     }
 
     pub(crate) fn cart_not_extendable(state: CartState) -> Self {
         let detail = "only the holds of a held cart can be extended; nothing was changed";
-        Self::of_cart_state("cart_not_extendable", state, detail)
+        Self::of_cart_state(Code::CartNotExtendable, state, detail)
     }
 
     pub(crate) fn cart_not_refundable(state: CartState) -> Self {
         let detail = "only a paid cart can be refunded; nothing was changed";
-        Self::of_cart_state("cart_not_refundable", state, detail)
+        Self::of_cart_state(Code::CartNotRefundable, state, detail)
     }
 
     /// The payment of this order or cart has another amount.
@@ -334,7 +334,7 @@ impl Problem {
         );
         Self {
             field: Some("amount".into()),
-            ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "amount_mismatch", detail)
+            ..Self::new(Code::AmountMismatch, detail)
         }
     }
 
@@ -352,35 +352,27 @@ impl Problem {
     }
 
     pub(crate) fn invalid_cursor(name: &str, expected: &str) -> Self {
-        Self {
-            code: "invalid_cursor",
-            ..Self::invalid_fields(vec![FieldError::new(name, expected)])
-        }
+        Self::invalid_fields(vec![FieldError::new(name, expected)]).with_code(Code::InvalidCursor)
     }
 
     pub(crate) fn cursor_expired() -> Self {
         let detail = "events behind the cursor were removed, because they were too old; start without `after`, and compare the orders that you know with the ledger's";
-        Self::new(StatusCode::GONE, "cursor_expired", detail)
+        Self::new(Code::CursorExpired, detail)
     }
 
     pub(crate) fn webhook_not_found() -> Self {
-        Self::new(
-            StatusCode::NOT_FOUND,
-            "webhook_not_found",
-            "no such webhook",
-        )
+        Self::new(Code::WebhookNotFound, "no such webhook")
     }
 
     pub(crate) fn too_many_webhooks(max: u32) -> Self {
         let detail =
             format!("there are {max} webhooks, and more are not allowed; nothing was changed");
-        Self::new(StatusCode::CONFLICT, "too_many_webhooks", detail)
+        Self::new(Code::TooManyWebhooks, detail)
     }
 
     pub(crate) fn unauthorized(expected: &str) -> Self {
         Self::new(
-            StatusCode::UNAUTHORIZED,
-            "unauthorized",
+            Code::Unauthorized,
             format!("expected `Authorization: Bearer TOKEN` with {expected}"),
         )
     }
@@ -393,7 +385,7 @@ impl Problem {
     }
 
     pub(crate) fn forbidden(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
+        Self::new(Code::Forbidden, detail)
     }
 
     pub(crate) fn lacks_scope(admin: &str, scope: Scope) -> Self {
@@ -401,7 +393,7 @@ impl Problem {
     }
 
     pub(crate) fn invalid_signature(what: &str) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "invalid_signature", what)
+        Self::new(Code::InvalidSignature, what)
     }
 
     pub(crate) fn no_stripe_secret() -> Self {
@@ -415,18 +407,13 @@ impl Problem {
     fn payments_not_configured(detail: &str) -> Self {
         Self {
             retry_after: Some(NOT_CONFIGURED_SECONDS),
-            ..Self::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "payments_not_configured",
-                detail,
-            )
+            ..Self::new(Code::PaymentsNotConfigured, detail)
         }
     }
 
     pub(crate) fn other_currency(expected: &str) -> Self {
         Self::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "currency_mismatch",
+            Code::CurrencyMismatch,
             format!("the order is priced in {expected}: return this payment; it is in the journal"),
         )
     }
@@ -437,20 +424,16 @@ impl Problem {
         )
     }
 
-    fn of_state(code: &'static str, state: OrderState, detail: &str) -> Self {
+    fn of_state(code: Code, state: OrderState, detail: &str) -> Self {
         Self {
             state: Some(state.to_string().into()),
-            ..Self::new(
-                StatusCode::CONFLICT,
-                code,
-                format!("the order is {state}: {detail}"),
-            )
+            ..Self::new(code, format!("the order is {state}: {detail}"))
         }
     }
 
     pub(crate) fn not_payable(state: OrderState) -> Self {
         Self::of_state(
-            "order_not_payable",
+            Code::OrderNotPayable,
             state,
             "return the payment; it is in the journal",
         )
@@ -458,14 +441,14 @@ impl Problem {
 
     pub(crate) fn already_paid() -> Self {
         let detail = "another payment has paid the order: return this one; it is in the journal";
-        Self::new(StatusCode::CONFLICT, "already_paid", detail)
+        Self::new(Code::AlreadyPaid, detail)
     }
 
     pub(crate) fn payment_of_another_order() -> Self {
         let detail = "the payment was reported for another order before; this order is unchanged, and the journal has the report";
         Self {
             field: Some("payment".into()),
-            ..Self::new(StatusCode::CONFLICT, "payment_already_used", detail)
+            ..Self::new(Code::PaymentAlreadyUsed, detail)
         }
     }
 
@@ -473,13 +456,13 @@ impl Problem {
         let detail = "the money of this payment was returned before, so it pays nothing; nothing was changed, and nothing is due";
         Self {
             field: Some("payment".into()),
-            ..Self::new(StatusCode::CONFLICT, "payment_returned", detail)
+            ..Self::new(Code::PaymentReturned, detail)
         }
     }
 
     pub(crate) fn not_cancellable(state: OrderState) -> Self {
         Self::of_state(
-            "order_not_cancellable",
+            Code::OrderNotCancellable,
             state,
             "only a held order can be cancelled; nothing was changed",
         )
@@ -487,7 +470,7 @@ impl Problem {
 
     pub(crate) fn not_extendable(state: OrderState) -> Self {
         Self::of_state(
-            "order_not_extendable",
+            Code::OrderNotExtendable,
             state,
             "only the hold of a held order can be extended; nothing was changed",
         )
@@ -516,12 +499,12 @@ impl Problem {
 
     pub(crate) fn refund_not_found() -> Self {
         let detail = "no such money is due; GET /v1/refunds-due lists it";
-        Self::new(StatusCode::NOT_FOUND, "refund_not_found", detail)
+        Self::new(Code::RefundNotFound, detail)
     }
 
     pub(crate) fn not_refundable(state: OrderState) -> Self {
         Self::of_state(
-            "order_not_refundable",
+            Code::OrderNotRefundable,
             state,
             "only a paid order can be refunded; nothing was changed",
         )
@@ -532,7 +515,7 @@ impl Problem {
             "order: the signed body names another order than the path; nothing was changed";
         Self {
             field: Some("order".into()),
-            ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "order_mismatch", detail)
+            ..Self::new(Code::OrderMismatch, detail)
         }
     }
 
@@ -540,7 +523,7 @@ impl Problem {
         let detail = format!("If-Match: the item's version is now {version}; nothing was changed");
         Self {
             field: Some("If-Match".into()),
-            ..Self::new(StatusCode::PRECONDITION_FAILED, "version_mismatch", detail)
+            ..Self::new(Code::VersionMismatch, detail)
         }
     }
 
@@ -548,11 +531,7 @@ impl Problem {
         let detail = "If-Match: expected the item's version, which admins get as ETag of GET /v1/items/{item}";
         Self {
             field: Some("If-Match".into()),
-            ..Self::new(
-                StatusCode::PRECONDITION_REQUIRED,
-                "if_match_required",
-                detail,
-            )
+            ..Self::new(Code::IfMatchRequired, detail)
         }
     }
 
@@ -562,7 +541,7 @@ impl Problem {
         );
         Self {
             field: Some("stock".into()),
-            ..Self::new(StatusCode::CONFLICT, "not_enough_unsold", detail)
+            ..Self::new(Code::NotEnoughUnsold, detail)
         }
     }
 
@@ -570,7 +549,7 @@ impl Problem {
         let detail = "stock: the units were sold in the meantime, and none could be withdrawn";
         Self {
             field: Some("stock".into()),
-            ..Self::new(StatusCode::CONFLICT, "not_enough_unsold", detail)
+            ..Self::new(Code::NotEnoughUnsold, detail)
         }
     }
 
@@ -578,12 +557,12 @@ impl Problem {
         let detail = "a withdrawal is open, and the stock is not known until it has settled; nothing was changed, retry later";
         Self {
             retry_after: Some(1),
-            ..Self::new(StatusCode::CONFLICT, "withdrawal_open", detail)
+            ..Self::new(Code::WithdrawalOpen, detail)
         }
     }
 
     pub(crate) fn item_not_found() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "item_not_found", "no such item")
+        Self::new(Code::ItemNotFound, "no such item")
     }
 
     /// One of several items that the request names does not exist. Of a text that is the name of none,
@@ -597,30 +576,24 @@ impl Problem {
             field: Some(error.pointer[1..].into()),
             item: ItemId::new(name).ok().map(Box::new),
             errors: [error].into(),
-            ..Self::new(StatusCode::NOT_FOUND, "item_not_found", detail)
+            ..Self::new(Code::ItemNotFound, detail)
         }
     }
 
     pub(crate) fn order_not_found() -> Self {
         Self::new(
-            StatusCode::NOT_FOUND,
-            "order_not_found",
+            Code::OrderNotFound,
             "no such order, or it belongs to another buyer",
         )
     }
 
     pub(crate) fn no_such_path() -> Self {
-        Self::new(
-            StatusCode::NOT_FOUND,
-            "not_found",
-            "no such path; /docs lists the paths",
-        )
+        Self::new(Code::NotFound, "no such path; /docs lists the paths")
     }
 
     pub(crate) fn method_not_allowed() -> Self {
         Self::new(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "method_not_allowed",
+            Code::MethodNotAllowed,
             "this path does not support this method; /docs lists the methods",
         )
     }
@@ -636,16 +609,14 @@ impl Problem {
 
     pub(crate) fn item_exists() -> Self {
         Self::new(
-            StatusCode::CONFLICT,
-            "item_exists",
+            Code::ItemExists,
             "a different item has this id; nothing was changed",
         )
     }
 
     pub(crate) fn item_archived() -> Self {
         Self::new(
-            StatusCode::CONFLICT,
-            "item_archived",
+            Code::ItemArchived,
             "the item is archived for good; nothing was changed",
         )
     }
@@ -654,17 +625,17 @@ impl Problem {
         let detail = format!(
             "the buyer has {orders} held orders; nothing was changed, repeat the request when they have ended"
         );
-        Self::new(StatusCode::CONFLICT, "buyer_has_held_orders", detail)
+        Self::new(Code::BuyerHasHeldOrders, detail)
     }
 
     pub(crate) fn item_not_droppable(reason: &str) -> Self {
         let detail = format!("nothing was changed: {reason}");
-        Self::new(StatusCode::CONFLICT, "item_not_droppable", detail)
+        Self::new(Code::ItemNotDroppable, detail)
     }
 
     pub(crate) fn item_not_archivable(reasons: &[String]) -> Self {
         let detail = format!("nothing was changed: {}", reasons.join("; "));
-        Self::new(StatusCode::CONFLICT, "item_not_archivable", detail)
+        Self::new(Code::ItemNotArchivable, detail)
     }
 
     /// Whether the key is decided for good.
@@ -677,8 +648,7 @@ impl Problem {
 
     pub(crate) fn no_units() -> Self {
         Self::new(
-            StatusCode::CONFLICT,
-            "sold_out",
+            Code::SoldOut,
             "no units are left for this order; none were taken",
         )
     }
@@ -690,8 +660,7 @@ impl Problem {
 
     pub(crate) fn buyer_limit_reached() -> Self {
         Self::new(
-            StatusCode::CONFLICT,
-            "buyer_limit_reached",
+            Code::BuyerLimitReached,
             "the order exceeds the limit of units per buyer; no units were taken",
         )
         // Such a refusal leaves no record.
@@ -706,7 +675,7 @@ impl Problem {
             ("open", _) => "the sale has ended".into(),
             (state, _) => format!("the item is {state}"),
         };
-        let problem = Self::new(StatusCode::CONFLICT, "not_open", detail);
+        let problem = Self::new(Code::NotOpen, detail);
         Self {
             retry_after: opens_at.and_then(seconds_until),
             state: Some(state.into()),
@@ -726,11 +695,7 @@ impl Problem {
     pub(crate) fn key_of_other_amount() -> Self {
         let detail =
             "this key belongs to an order with another amount; a new order needs a new key";
-        let problem = Self::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "idempotency_key_reused",
-            detail,
-        );
+        let problem = Self::new(Code::IdempotencyKeyReused, detail);
         Self {
             field: Some("Idempotency-Key".into()),
             ..problem
@@ -741,11 +706,7 @@ impl Problem {
         let detail = format!(
             "this key belongs to an order with quantity {quantity}; a new order needs a new key"
         );
-        let problem = Self::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "idempotency_key_reused",
-            detail,
-        );
+        let problem = Self::new(Code::IdempotencyKeyReused, detail);
         Self {
             field: Some("Idempotency-Key".into()),
             ..problem
@@ -756,11 +717,7 @@ impl Problem {
         let detail = "this key belongs to another change of the item's stock, and a new change needs a new key; nothing was changed";
         Self {
             field: Some("Idempotency-Key".into()),
-            ..Self::new(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "idempotency_key_reused",
-                detail,
-            )
+            ..Self::new(Code::IdempotencyKeyReused, detail)
         }
     }
 
@@ -768,7 +725,7 @@ impl Problem {
         let detail = "the order may have been placed; repeat the request with the same Idempotency-Key to find out";
         Self {
             retry_after: Some(1),
-            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "outcome_unknown", detail)
+            ..Self::new(Code::OutcomeUnknown, detail)
         }
     }
 
@@ -785,7 +742,7 @@ impl Problem {
         let detail = "Redis or the ledger does not answer; repeat the request";
         Self {
             retry_after: Some(1),
-            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
+            ..Self::new(Code::Unavailable, detail)
         }
     }
 
@@ -832,7 +789,7 @@ impl Problem {
         let detail = "the body of the request did not arrive in time; nothing was changed";
         Self {
             retry_after: Some(1),
-            ..Self::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", detail)
+            ..Self::new(Code::RequestTimeout, detail)
         }
     }
 
@@ -854,29 +811,22 @@ impl Problem {
         Self {
             retry_after: Some(too_many.retry_after()),
             too_many: Some(too_many),
-            ..Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", detail)
+            ..Self::new(Code::TooManyRequests, detail)
         }
     }
 
     pub(crate) fn too_large() -> Self {
-        Self::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "payload_too_large",
-            "the body exceeds the size limit",
-        )
-        .with_errors(vec![FieldError {
-            // The whole body, as RFC 6901 writes it.
-            pointer: String::new(),
-            detail: "expected a smaller body".into(),
-        }])
+        Self::new(Code::PayloadTooLarge, "the body exceeds the size limit").with_errors(vec![
+            FieldError {
+                // The whole body, as RFC 6901 writes it.
+                pointer: String::new(),
+                detail: "expected a smaller body".into(),
+            },
+        ])
     }
 
     pub(crate) fn internal() -> Self {
-        Self::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "internal",
-            "internal error; it has been logged",
-        )
+        Self::new(Code::Internal, "internal error; it has been logged")
     }
 
     /// The engine failed while it placed an order. Units may have been taken, unless the error says

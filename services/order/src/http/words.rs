@@ -8,7 +8,7 @@ use utoipa::{
     openapi::{ObjectBuilder, OneOfBuilder, RefOr, Schema, schema::Type},
 };
 
-use super::{life::AMOUNT_MAX, lists::query::Format, problems};
+use super::{codes::Code, life::AMOUNT_MAX, lists::query::Format};
 
 /// The amount of a cart whose payments the shop checks.
 pub(crate) const UNCHECKED: &str = "unchecked";
@@ -78,5 +78,5 @@ words! {
         .map(|format| format.word())
         .collect();
     /// The codes of problems.
-    ProblemCode is "ProblemCode": problems::codes().collect();
+    ProblemCode is "ProblemCode": Code::ALL.iter().map(|code| code.as_str()).collect();
 }

@@ -17,10 +17,10 @@ use crate::http::route_patterns;
 /// Label of a path that is no route of the API.
 const OTHER: &str = "other";
 
-/// Statuses that have a handle. The API answers with no other.
-const STATUSES: [u16; 21] = [
-    200, 201, 202, 204, 304, 307, 400, 401, 403, 404, 405, 408, 409, 412, 413, 415, 422, 428, 429,
-    500, 503,
+/// Statuses that have a handle of their own.
+const STATUSES: [u16; 22] = [
+    200, 201, 202, 204, 304, 307, 400, 401, 403, 404, 405, 408, 409, 410, 412, 413, 415, 422, 428,
+    429, 500, 503,
 ];
 
 /// The routes, and the durations of their requests.

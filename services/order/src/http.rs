@@ -43,7 +43,7 @@ use axum::{
 };
 use http::StatusCode;
 use utoipa::OpenApi;
-use utoipa_swagger_ui::SwaggerUi;
+use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use crate::{
     Credentials, Engine, Limits,
@@ -256,8 +256,10 @@ pub(crate) fn route_patterns() -> Vec<String> {
 
 /// The OpenAPI description and its pages.
 fn docs<S: Clone + Send + Sync + 'static>() -> Router<S> {
-    let pages = SwaggerUi::new("/docs").url("/openapi.json", meta::Api::openapi());
+    // Given the document, it would render it for each request.
+    let pages = SwaggerUi::new("/docs").config(Config::from("/openapi.json"));
     Router::from(pages)
+        .route("/openapi.json", get(meta::openapi))
         .route_layer(map_response(page_or_problem))
         .route_layer(map_response(protection::of_docs))
 }

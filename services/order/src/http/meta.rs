@@ -1,5 +1,7 @@
 //! Health, readiness, metrics, and the description of the API.
 
+use std::sync::LazyLock;
+
 use axum::{
     extract::State,
     response::{IntoResponse, Response},
@@ -74,6 +76,15 @@ pub(crate) async fn metrics(State(operators): State<Operators>) -> Response {
     };
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     ([(header::CONTENT_TYPE, kind), NOSNIFF], text).into_response()
+}
+
+/// The description of this API as JSON. It is rendered once: a request for it has a few bytes, and may come
+/// from anyone where the operators' pages are at the buyers' address.
+pub(crate) async fn openapi() -> Response {
+    static TEXT: LazyLock<Bytes> =
+        LazyLock::new(|| Api::openapi().to_json().unwrap_or_default().into());
+    let kind = HeaderValue::from_static("application/json");
+    ([(header::CONTENT_TYPE, kind)], Bytes::clone(&TEXT)).into_response()
 }
 
 /// What a file of the repository has, which comes from this code. With `STOCKADE_WRITE_OPENAPI=1` this

@@ -212,6 +212,11 @@ fn a_request_without_a_token_costs_little_for_what_it_sends() {
     let table = [
         ("a small request", "200", request("GET /healthz", "", "")),
         (
+            "the description of the API",
+            "200",
+            request("GET /openapi.json", "", ""),
+        ),
+        (
             "an item that does not exist",
             "404",
             request("GET /v1/items/none", "", ""),

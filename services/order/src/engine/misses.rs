@@ -4,8 +4,8 @@
 //! has a counter, which it shares with many others, and a miss counts only while its counter stands
 //! where it stood before the stores were read. Another process may hide what was placed here for
 //! [`LIFETIME`], from a reader who looked the same id up there before: the id follows from a key that only
-//! its buyer knows, and a repeat of the request that placed it finds it at once. A payment of an order, and
-//! an admin's change of it, ask the stores in any case.
+//! its buyer knows, and a repeat of the request that placed it finds it at once. A payment of an order or a
+//! cart, its return, and an admin's change ask the stores in any case.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},

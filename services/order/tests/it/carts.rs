@@ -1039,6 +1039,34 @@ async fn a_failed_cart_loses_its_buyers_name_or_counts_as_kept_while_its_items_l
     }
 }
 
+/// The first instance has looked the cart up in vain a moment before the second one places it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_admin_changes_a_cart_that_this_instance_has_just_missed() {
+    let options = Options {
+        instances: 2,
+        ..Options::default()
+    };
+    open_each(options, async |env| {
+        let vase = env.create(json!({ "stock": 2 })).await;
+        let name = format!("ann-{vase}");
+        let ann = BuyerId::new(&*name).unwrap();
+        let lines = cart_of(&[(&vase, 1)]);
+        for (key, is_extended) in [("cancelled", false), ("extended", true)] {
+            let cart = CartId::derive(&ann, &IdempotencyKey::new(key).unwrap()).to_string();
+            env.read_cart(&cart).await.is(404, "cart_not_found");
+            env.post_cart(1, &name, key, &lines).await.is_held();
+            let changed = if is_extended {
+                let extend = env.admin(Method::POST, &format!("/v1/carts/{cart}/hold"));
+                Answer::of(extend.json(&json!({ "seconds": 900 }))).await
+            } else {
+                Answer::of(env.admin(Method::DELETE, &format!("/v1/carts/{cart}"))).await
+            };
+            assert_eq!(changed.status, 200, "{changed:?}");
+        }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_change_of_a_cart_has_an_event() {
     for stores in [Stores::Small, Stores::Postgres] {

@@ -49,7 +49,7 @@ impl Engine {
             .seconds
             .map(|seconds| Duration::from_secs(seconds.into()));
         while rounds.begin().is_some() {
-            let Some(cart) = rounds.end(self.find_cart(id, caller.buyer()).await)? else {
+            let Some(cart) = rounds.end(self.cart_to_change(id, caller).await)? else {
                 return Ok(CartExtended::NotFound);
             };
             if let Some(seconds) = change.seconds {

@@ -239,6 +239,19 @@ impl Engine {
             .await
     }
 
+    /// The cart that the caller may change. A report about money and an admin's change depend on what is
+    /// there now: a look-up at this process may have missed the cart just before another one placed it.
+    pub(super) async fn cart_to_change(
+        &self,
+        id: CartId,
+        caller: &Caller,
+    ) -> Result<Option<Cart>, EngineError> {
+        match caller.buyer() {
+            Some(buyer) => self.find_cart(id, Some(buyer)).await,
+            None => Ok(self.ledger.cart(id).await?),
+        }
+    }
+
     async fn end_cart(
         &self,
         id: CartId,
@@ -249,7 +262,7 @@ impl Engine {
         let admin = caller.admin();
         let mut rounds = self.rounds();
         while rounds.begin().is_some() {
-            let Some(cart) = rounds.end(self.find_cart(id, caller.buyer()).await)? else {
+            let Some(cart) = rounds.end(self.cart_to_change(id, caller).await)? else {
                 return Ok(CartEnded::NotFound);
             };
             if cart.state == to {

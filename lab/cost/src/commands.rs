@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use redis::{InfoDict, RedisResult, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, InfoDict, RedisResult, aio::MultiplexedConnection};
 
 /// How many times the server at `url` ran each command during `work`. The commands of all clients
 /// count, so the server must belong to the caller alone.
@@ -11,8 +11,12 @@ pub async fn commands<T>(
     url: &str,
     work: impl Future<Output = T>,
 ) -> RedisResult<(T, BTreeMap<String, u64>)> {
+    // The driver gives up after half a second, which a busy machine reaches.
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None);
     let mut connection = redis::Client::open(url)?
-        .get_multiplexed_async_connection()
+        .get_multiplexed_async_connection_with_config(&config)
         .await?;
     let before = calls(&mut connection).await?;
     let done = work.await;

@@ -67,7 +67,7 @@ pub mod wait;
 mod wire;
 pub mod zookeeper;
 
-pub use self::redis::{AppendFsync, Redis, RedisBuilder};
+pub use self::redis::{AppendFsync, Redis, RedisBuilder, patient_connection};
 pub use clock::Clock;
 pub use cluster::RedisCluster;
 pub use daemon::Daemon;

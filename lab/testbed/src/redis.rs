@@ -112,15 +112,9 @@ impl Server<RedisKind> {
 
     /// A connection for commands that must succeed. A server that is paused delays them for [`timeout`].
     pub(crate) async fn connect_for_long(&self) -> Result<MultiplexedConnection> {
-        let config = redis::AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(timeout()))
-            .set_response_timeout(Some(timeout()));
-        let connecting = async {
-            redis::Client::open(self.url())?
-                .get_multiplexed_async_connection_with_config(&config)
-                .await
-        };
-        connecting.await.map_err(|source| self.refused(source))
+        patient_connection(&self.url())
+            .await
+            .map_err(|source| self.refused(source))
     }
 
     pub(crate) fn refused(&self, source: redis::RedisError) -> TestbedError {
@@ -129,4 +123,15 @@ impl Server<RedisKind> {
             source,
         }
     }
+}
+
+/// A connection to the server at `url`, for commands that must succeed. It and its commands have
+/// [`timeout`], where the driver gives up after half a second, which a busy machine reaches.
+pub async fn patient_connection(url: &str) -> redis::RedisResult<MultiplexedConnection> {
+    let config = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(timeout()))
+        .set_response_timeout(Some(timeout()));
+    redis::Client::open(url)?
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
 }

@@ -177,12 +177,7 @@ impl TestEnv {
 }
 
 pub(crate) async fn connect(url: &str) -> redis::aio::MultiplexedConnection {
-    let client = redis::Client::open(url).unwrap();
-    let config = redis::AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(timeout()))
-        .set_response_timeout(Some(timeout()));
-    let connection = client.get_multiplexed_async_connection_with_config(&config);
-    connection.await.unwrap()
+    testbed::patient_connection(url).await.unwrap()
 }
 
 /// A running service and its stock.

@@ -56,11 +56,7 @@ fn write_certificates(dir: &Path, names: &[&str]) {
 async fn encrypt(redis: &Redis, dir: &Path) -> String {
     let port = free_port().await;
     let file = |name: &str| dir.join(name).display().to_string();
-    let mut connection = redis::Client::open(redis.url())
-        .unwrap()
-        .get_multiplexed_async_connection()
-        .await
-        .unwrap();
+    let mut connection = testbed::patient_connection(&redis.url()).await.unwrap();
     let () = redis::cmd("CONFIG")
         .arg("SET")
         .arg(&["tls-ca-cert-file", &file("ca.pem")])

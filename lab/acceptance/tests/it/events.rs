@@ -189,8 +189,7 @@ async fn the_lag_of_a_removed_webhook_is_not_shown_any_more() {
 
 /// The ids of the orders in the Redis stream, in its order.
 async fn streamed(env: &TestEnv) -> Vec<String> {
-    let client = redis::Client::open(env.redis.url()).unwrap();
-    let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+    let mut redis = testbed::patient_connection(&env.redis.url()).await.unwrap();
     let all = redis::cmd("XRANGE").arg(&["shop", "-", "+"]).to_owned();
     let all: redis::streams::StreamRangeReply = all.query_async(&mut redis).await.unwrap();
     let events = all.ids.iter().map(|entry| {

@@ -54,8 +54,9 @@ impl TestEnv {
 
     /// Every key of Redis, in order.
     pub async fn keys(&self) -> Vec<String> {
-        let redis = redis::Client::open(self.redis.url()).unwrap();
-        let mut redis = redis.get_multiplexed_async_connection().await.unwrap();
+        let mut redis = testbed::patient_connection(&self.redis.url())
+            .await
+            .unwrap();
         let keys = redis::cmd("KEYS").arg("*").query_async(&mut redis).await;
         let mut keys: Vec<String> = keys.unwrap();
         keys.sort();
@@ -92,11 +93,7 @@ impl TestEnv {
 }
 
 pub async fn run_redis(url: &str, command: &[&str]) {
-    let mut redis = redis::Client::open(url)
-        .unwrap()
-        .get_multiplexed_async_connection()
-        .await
-        .unwrap();
+    let mut redis = testbed::patient_connection(url).await.unwrap();
     redis::cmd(command[0])
         .arg(&command[1..])
         .exec_async(&mut redis)

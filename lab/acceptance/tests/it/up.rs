@@ -122,8 +122,7 @@ fn without_password(url: &str) -> (String, String) {
 
 /// Whether the server obeys a command that comes over this URL.
 async fn obeys(url: &str) -> bool {
-    let client = redis::Client::open(url).unwrap();
-    let Ok(mut connection) = client.get_multiplexed_async_connection().await else {
+    let Ok(mut connection) = testbed::patient_connection(url).await else {
         return false;
     };
     redis::cmd("PING").exec_async(&mut connection).await.is_ok()
@@ -251,8 +250,8 @@ async fn the_exit_status_of_audit_reports_drift() {
         .unwrap()
         .parse()
         .unwrap();
-    let redis = redis::Client::open(run_file["redis_url"].as_str().unwrap()).unwrap();
-    let mut redis = redis.get_multiplexed_async_connection().await.unwrap();
+    let redis_url = run_file["redis_url"].as_str().unwrap();
+    let mut redis = testbed::patient_connection(redis_url).await.unwrap();
     let stock = "stock:{vase:0}";
     for (units, drift) in [(1, 1), (-2, -1), (1, 0)] {
         redis::cmd("HINCRBY")

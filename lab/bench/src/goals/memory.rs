@@ -122,9 +122,7 @@ async fn settled_memory(env: &TestEnv) -> Result<f64> {
 }
 
 async fn used_memory(env: &TestEnv) -> Result<f64> {
-    let mut connection = redis::Client::open(env.redis.url())?
-        .get_multiplexed_async_connection()
-        .await?;
+    let mut connection = testbed::patient_connection(&env.redis.url()).await?;
     let info: redis::InfoDict = redis::cmd("INFO")
         .arg("memory")
         .query_async(&mut connection)

@@ -168,9 +168,7 @@ struct Meter {
 
 impl Meter {
     async fn connect(env: &TestEnv) -> Result<Self> {
-        let redis = redis::Client::open(env.redis.url())?
-            .get_multiplexed_async_connection()
-            .await?;
+        let redis = testbed::patient_connection(&env.redis.url()).await?;
         // From another database, so that our own transactions are not counted.
         let postgres = PgConnection::connect(&env.postgres.url("postgres")).await?;
         Ok(Self { redis, postgres })

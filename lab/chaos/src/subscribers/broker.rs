@@ -179,8 +179,7 @@ impl Broker {
 }
 
 async fn read_stream(server: &Redis, last: &mut String, inbox: &mut Inbox) -> Result<()> {
-    let client = redis::Client::open(server.url())?;
-    let mut connection = client.get_multiplexed_async_connection().await?;
+    let mut connection = testbed::patient_connection(&server.url()).await?;
     let mut command = redis::cmd("XRANGE");
     command.arg(&[REDIS_STREAM, last.as_str(), "+"]);
     let range: redis::streams::StreamRangeReply = command.query_async(&mut connection).await?;

@@ -3,12 +3,21 @@
 use std::time::Instant;
 
 use ::redis::{InfoDict, cluster::ClusterClient, cmd};
-use testbed::{Redis, RedisCluster, eventually};
+use testbed::{Redis, RedisCluster, eventually, timeout};
 
 use crate::support::ask;
 
 async fn keys(node: &Redis) -> u32 {
     ask(&node.url(), &cmd("DBSIZE")).await.unwrap()
+}
+
+fn client_of(cluster: &RedisCluster) -> ClusterClient {
+    let urls: Vec<_> = cluster.nodes().iter().map(Redis::url).collect();
+    ClusterClient::builder(urls)
+        .connection_timeout(timeout())
+        .response_timeout(timeout())
+        .build()
+        .unwrap()
 }
 
 /// Waits until the node has marked another one as failed. Until then it would serve in any case.
@@ -23,8 +32,7 @@ async fn until_failure_is_marked_by(node: &Redis) {
 #[tokio::test]
 async fn every_node_reports_all_slots_and_every_master_serves_writes() {
     let cluster = RedisCluster::start(3).await.unwrap();
-    let client =
-        ClusterClient::new(cluster.nodes().iter().map(Redis::url).collect::<Vec<_>>()).unwrap();
+    let client = client_of(&cluster);
     let mut connection = client.get_async_connection().await.unwrap();
     for n in 0..100 {
         let () = cmd("SET")
@@ -131,8 +139,7 @@ async fn a_shard_whose_master_is_killed_is_served_by_its_replica() {
 #[tokio::test]
 async fn a_slot_moves_to_a_master_that_has_joined_and_back() {
     let mut cluster = RedisCluster::start_with(3, 1).await.unwrap();
-    let urls: Vec<_> = cluster.nodes().iter().map(Redis::url).collect();
-    let client = ClusterClient::new(urls).unwrap();
+    let client = client_of(&cluster);
     let mut connection = client.get_async_connection().await.unwrap();
     let keys: Vec<_> = (0..10).map(|n| format!("{{b}}{n}")).collect();
     for key in &keys {

@@ -42,11 +42,7 @@ async fn held_traffic_arrives_after_its_sender_has_given_up() {
     let (redis, proxy, url) = redis_behind_a_proxy().await;
     // A new connection starts with a handshake. Only the command must be held, so it is sent on an
     // existing connection.
-    let mut connection = ::redis::Client::open(&*url)
-        .unwrap()
-        .get_multiplexed_async_connection()
-        .await
-        .unwrap();
+    let mut connection = testbed::patient_connection(&url).await.unwrap();
     proxy.set(Traffic::Hold);
     let given_up = tokio::time::timeout(
         Duration::from_millis(200),
@@ -62,11 +58,7 @@ async fn held_traffic_arrives_after_its_sender_has_given_up() {
 #[tokio::test]
 async fn a_command_whose_answer_is_held_is_carried_out() {
     let (redis, proxy, url) = redis_behind_a_proxy().await;
-    let mut connection = ::redis::Client::open(&*url)
-        .unwrap()
-        .get_multiplexed_async_connection()
-        .await
-        .unwrap();
+    let mut connection = testbed::patient_connection(&url).await.unwrap();
     proxy.set(Traffic::HoldAnswers);
     let given_up = tokio::time::timeout(
         Duration::from_millis(200),
@@ -80,11 +72,7 @@ async fn a_command_whose_answer_is_held_is_carried_out() {
 #[tokio::test]
 async fn a_held_request_is_lost_by_a_reset() {
     let (redis, proxy, url) = redis_behind_a_proxy().await;
-    let mut connection = ::redis::Client::open(&*url)
-        .unwrap()
-        .get_multiplexed_async_connection()
-        .await
-        .unwrap();
+    let mut connection = testbed::patient_connection(&url).await.unwrap();
     proxy.set(Traffic::HoldRequests);
     let given_up = tokio::time::timeout(
         Duration::from_millis(200),
@@ -112,11 +100,7 @@ async fn a_held_request_is_lost_by_a_reset() {
 #[tokio::test]
 async fn delayed_traffic_arrives_later() {
     let (_redis, proxy, url) = redis_behind_a_proxy().await;
-    let mut connection = ::redis::Client::open(&*url)
-        .unwrap()
-        .get_multiplexed_async_connection()
-        .await
-        .unwrap();
+    let mut connection = testbed::patient_connection(&url).await.unwrap();
     proxy.set(Traffic::Delay(Duration::from_millis(60)));
     let sent = Instant::now();
     let () = cmd("SET")
@@ -136,11 +120,7 @@ async fn delayed_traffic_arrives_later() {
 async fn another_target_gets_the_new_connections_and_not_the_old_ones() {
     let (redis, proxy, url) = redis_behind_a_proxy().await;
     let other = Redis::start().await.unwrap();
-    let mut old = ::redis::Client::open(&*url)
-        .unwrap()
-        .get_multiplexed_async_connection()
-        .await
-        .unwrap();
+    let mut old = testbed::patient_connection(&url).await.unwrap();
     proxy.set_target(other.port());
     set(&url, "new").await.unwrap();
     let () = cmd("SET")
@@ -156,11 +136,7 @@ async fn another_target_gets_the_new_connections_and_not_the_old_ones() {
 #[tokio::test]
 async fn dropping_a_proxy_cuts_its_connections() {
     let (_redis, proxy, url) = redis_behind_a_proxy().await;
-    let mut connection = ::redis::Client::open(&*url)
-        .unwrap()
-        .get_multiplexed_async_connection()
-        .await
-        .unwrap();
+    let mut connection = testbed::patient_connection(&url).await.unwrap();
     drop(proxy);
     assert!(cmd("PING").exec_async(&mut connection).await.is_err());
     assert!(set(&url, "a").await.is_err());

@@ -95,11 +95,7 @@ async fn roles_survive_a_restart() {
 #[tokio::test]
 async fn a_master_hands_its_role_over_without_a_lost_write_or_a_cut_connection() {
     let (old, new) = master_and_replica().await;
-    let mut client = ::redis::Client::open(old.url())
-        .unwrap()
-        .get_multiplexed_async_connection()
-        .await
-        .unwrap();
+    let mut client = testbed::patient_connection(&old.url()).await.unwrap();
     let mut write = async |n: u32| cmd("SET").arg(n).arg(1).exec_async(&mut client).await;
     for n in 0..100 {
         write(n).await.unwrap();

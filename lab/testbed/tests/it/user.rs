@@ -11,9 +11,7 @@ const SHOP: RedisUser = RedisUser {
 };
 
 async fn log_in(server: &Redis) -> MultiplexedConnection {
-    ::redis::Client::open(SHOP.at(&server.url()))
-        .unwrap()
-        .get_multiplexed_async_connection()
+    testbed::patient_connection(&SHOP.at(&server.url()))
         .await
         .unwrap()
 }
@@ -27,10 +25,8 @@ async fn is_refused(server: &Redis) -> bool {
 #[tokio::test]
 async fn another_password_cuts_the_user_off_and_nobody_else() {
     let server = Redis::builder().user(&SHOP).start().await.unwrap();
-    let (mut shop, mut other) = (log_in(&server).await, {
-        let client = ::redis::Client::open(server.url()).unwrap();
-        client.get_multiplexed_async_connection().await.unwrap()
-    });
+    let mut shop = log_in(&server).await;
+    let mut other = testbed::patient_connection(&server.url()).await.unwrap();
     assert_eq!(server.connections_of(&SHOP).await.unwrap(), 1);
     server.change_password(&SHOP, "another").await.unwrap();
     assert!(cmd("PING").exec_async(&mut shop).await.is_err());

@@ -735,8 +735,7 @@ async fn lose_at_home(env: &TestEnv, cart: &Cart, home: u16) {
     let line = &cart.lines[0];
     let key = |name: &str| format!("{name}:{{{}:{home}}}", line.item);
     let order = line.order.as_bytes();
-    let client = redis::Client::open(env.redis_url.as_str()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = testbed::patient_connection(&env.redis_url).await.unwrap();
     // Home hears of the end of the spillover later than the request.
     eventually("home's last word on the line", async || {
         let mut read = redis::cmd("HGET");

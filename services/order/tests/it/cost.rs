@@ -103,8 +103,7 @@ const SUBSCRIPTIONS: usize = 2;
 
 /// Clients of the server that have a subscription.
 async fn subscribers(redis_url: &str) -> usize {
-    let client = redis::Client::open(redis_url).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = testbed::patient_connection(redis_url).await.unwrap();
     let mut list = redis::cmd("CLIENT");
     let list = list.arg("LIST").arg("TYPE").arg("pubsub");
     let clients: String = list.query_async(&mut connection).await.unwrap();

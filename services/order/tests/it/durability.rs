@@ -178,13 +178,16 @@ async fn the_ledger_rejects_orders_that_redis_sold_beyond_the_stock() {
 pub async fn run(url: &str, cmd: &redis::Cmd) {
     if let Some(nodes) = url.strip_prefix("redis+cluster://") {
         let nodes = nodes.split(',').map(|node| format!("redis://{node}"));
-        let client = redis::cluster::ClusterClient::new(nodes).unwrap();
+        let client = redis::cluster::ClusterClient::builder(nodes)
+            .connection_timeout(testbed::timeout())
+            .response_timeout(testbed::timeout())
+            .build()
+            .unwrap();
         cmd.exec_async(&mut client.get_async_connection().await.unwrap())
             .await
             .unwrap();
     } else {
-        let client = redis::Client::open(url).unwrap();
-        cmd.exec_async(&mut client.get_multiplexed_async_connection().await.unwrap())
+        cmd.exec_async(&mut testbed::patient_connection(url).await.unwrap())
             .await
             .unwrap();
     }

@@ -114,11 +114,7 @@ impl Drop for Holding {
 }
 
 pub async fn redis<T: redis::FromRedisValue>(server: &Redis, command: &[&str]) -> T {
-    let mut connection = redis::Client::open(server.url())
-        .unwrap()
-        .get_multiplexed_async_connection()
-        .await
-        .unwrap();
+    let mut connection = testbed::patient_connection(&server.url()).await.unwrap();
     redis::cmd(command[0])
         .arg(&command[1..])
         .query_async(&mut connection)

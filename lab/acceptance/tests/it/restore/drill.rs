@@ -408,8 +408,7 @@ pub async fn outboxes_are_trimmed(masters: &[String]) {
 
 /// `None`: another master of the cluster has the key.
 async fn entries(url: &str, key: &str) -> Option<u64> {
-    let client = redis::Client::open(url).unwrap();
-    let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+    let mut redis = testbed::patient_connection(url).await.unwrap();
     redis::cmd("XLEN")
         .arg(key)
         .query_async(&mut redis)

@@ -16,7 +16,7 @@ shopt -s nullglob
 for program in "$FAKE_PROGRAMS"/*; do CARGO_PKG_NAME=fake scripts/queue_test.sh "$program"; done
 END
 
-# Its name is the list of its tests: `ok`, `bad` always fails, `once` fails at first, `killed` ends the program.
+# Its name is the list of its tests: `ok`, `bad` always fails, `once` fails at first, `killed` ends the program, `lacks` checks nothing.
 cat >"$folder/program" <<'END'
 #!/usr/bin/env bash
 state=$FAKE_STATE/${0##*/} failed=0
@@ -28,6 +28,7 @@ for test in ${tests//-/ }; do
     bad*) result=FAILED ;;
     once*) [ -e "$state.$test" ] || result=FAILED; touch "$state.$test" ;;
     killed*) exit 137 ;;
+    lacks*) printf '\nSKIPPED: a program\n' ;;
   esac
   [ "$result" = ok ] || failed=$((failed + 1))
   echo "test $test ... $result"
@@ -62,5 +63,6 @@ suite '4 passed, 0 failed' 1 '4 tests passed only when they ran alone; at most 3
 suite '2 passed, 1 failed' 1 'FAILED: fake: bad1' once1-bad1 ok1
 suite '1 passed, 1 failed' 1 '1 test program(s) ended without a result; each counts as a failure' ok1 killed1
 suite '1 passed, 1 failed' 1 '1 test program(s) ended without a result; each counts as a failure' once1-killed1 ok1
+suite '2 passed, 0 failed' 0 '1 check(s) of the tests lacked a program: see SKIPPED above' ok1 lacks1
 suite '0 passed, 0 failed' 1 'no test ran'
 exit "$status"

@@ -168,6 +168,9 @@ passed=$((passed + flaky))
 failed=$((failed - flaky))
 
 echo
+# They count as passed: libtest cannot skip a test while it runs.
+unchecked=$(grep -c '^SKIPPED' "$log" || true)
+[ "$unchecked" -eq 0 ] || echo "$unchecked check(s) of the tests lacked a program: see SKIPPED above"
 if [ "$status" -ne 0 ] && [ "$unfinished" -gt 0 ]; then
   echo "$unfinished test program(s) ended without a result; each counts as a failure"
   failed=$((failed + unfinished))

@@ -121,7 +121,7 @@ impl Redis {
     /// Waits until the replica has everything that this master has now.
     pub(crate) async fn is_caught_up_by(&self, replica: &Self) -> Result<()> {
         let offset = |info: &InfoDict| info.get::<u64>("master_repl_offset");
-        let written = offset(&self.replication().await?);
+        let written = offset(&self.replication_once().await?);
         replica
             .until_replication("it does not have all writes of its master", |info| {
                 offset(info) >= written
@@ -131,8 +131,14 @@ impl Redis {
 
     /// Whether it reports the role of a master.
     pub async fn is_master(&self) -> Result<bool> {
-        let info = self.replication().await?;
-        Ok(info.get::<String>("role").as_deref() == Some("master"))
+        Ok(is_of_master(&self.replication_once().await?))
+    }
+
+    /// The same for a poll: a server that is paused is none after a second.
+    pub(crate) async fn answers_as_master(&self) -> bool {
+        self.replication()
+            .await
+            .is_ok_and(|info| is_of_master(&info))
     }
 
     /// Polls until the replication state satisfies `reached`. A failed command is repeated, because
@@ -160,13 +166,27 @@ impl Redis {
         }
     }
 
+    /// For a poll, which is repeated: it fails after a second.
     async fn replication(&self) -> Result<InfoDict> {
+        self.replication_over(self.connect().await?).await
+    }
+
+    /// For a question that is asked once.
+    async fn replication_once(&self) -> Result<InfoDict> {
+        self.replication_over(self.connect_for_long().await?).await
+    }
+
+    async fn replication_over(&self, mut connection: MultiplexedConnection) -> Result<InfoDict> {
         cmd("INFO")
             .arg("replication")
-            .query_async(&mut self.connect().await?)
+            .query_async(&mut connection)
             .await
             .map_err(|source| self.refused(source))
     }
+}
+
+fn is_of_master(info: &InfoDict) -> bool {
+    info.get::<String>("role").as_deref() == Some("master")
 }
 
 /// Writes this key to a master and returns the number of replicas that confirm it. WAIT counts the

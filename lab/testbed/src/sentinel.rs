@@ -211,12 +211,8 @@ impl RedisSentinel {
             }
         }
         let named = votes.iter().position(|votes| *votes >= QUORUM)?;
-        self.servers[named]
-            .is_master()
-            .await
-            .ok()
-            .filter(|is_master| *is_master)
-            .map(|_| named)
+        let is_master = self.servers[named].answers_as_master().await;
+        is_master.then_some(named)
     }
 
     async fn all_agree(&self) -> bool {

@@ -210,6 +210,12 @@ impl Admission {
         sold_out.is_some_and(|sold_out| sold_out.checked.is_some() && sold_out.buyers.is_some())
     }
 
+    /// Whether the segments together had fewer free units than these, by their last replies. A segment
+    /// that has not replied yet has enough.
+    pub(crate) fn has_seen_fewer(&self, units: u64) -> bool {
+        self.left().total < units
+    }
+
     /// `None`: wait.
     fn admit_now(self: &Arc<Self>, buyer: u64, units: u64) -> Option<Admitted> {
         let left = self.left();

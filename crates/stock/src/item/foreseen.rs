@@ -3,7 +3,8 @@
 //! A cart has a row in the ledger before its first line takes units, so a refusal by a segment comes
 //! too late to leave nothing behind. The buyer's home tells most refusals before: state, window, limit
 //! and the buyer's count are there. It only reads them, so the segments still decide: an order with
-//! nothing against it may be refused all the same.
+//! nothing against it may be refused all the same. That the item has fewer units than the order wants
+//! is proven by two snapshots of all segments, as it is for an order (`item/survey.rs`).
 //!
 //! That an item does not sell is kept for a moment, as the sold-out cache is.
 
@@ -32,7 +33,7 @@ pub enum Foreseen {
     NotOpen,
     /// The order would raise the buyer's units above the limit.
     BuyerLimitReached,
-    /// No unit is left, by the sold-out cache.
+    /// Fewer units are left, by the sold-out cache or by snapshots of all segments.
     SoldOut,
     /// The buyer's home is not there: it was lost, or the item is archived.
     Missing,
@@ -131,8 +132,40 @@ impl ItemStock {
             self.closed.keep(home.gate, as_of, changes);
             return Some(Foreseen::NotOpen);
         }
-        let wanted = home.count.saturating_add(quantity.get().into());
-        (home.limit > 0 && wanted > home.limit).then_some(Foreseen::BuyerLimitReached)
+        let units = u64::from(quantity.get());
+        if home.limit > 0 && home.count.saturating_add(units) > home.limit {
+            return Some(Foreseen::BuyerLimitReached);
+        }
+        self.has_fewer(units).await.then_some(Foreseen::SoldOut)
+    }
+
+    /// Whether the item certainly has fewer free units than these. It takes snapshots only if the last
+    /// replies of the segments had fewer, and none while there is one that is as young as the sold-out
+    /// cache has to be: a crowd of carts shares them.
+    async fn has_fewer(&self, units: u64) -> bool {
+        let now = Instant::now();
+        let recent = now.checked_sub(self.shared.settings.sold_out_cache_ttl);
+        // The first one may not agree with the one before, which may be old. The second one may.
+        for since in [recent.unwrap_or(now), now] {
+            if !self.admission.has_seen_fewer(units) {
+                return false;
+            }
+            match self.survey(since).await {
+                // As for an order, a home that is not checked may have lost what it knew.
+                Ok(survey)
+                    if survey.checked.is_some()
+                        && survey.free_at_most.is_some_and(|free| free < units) =>
+                {
+                    return true;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::debug!(item = %self.id, %error, "could not read the segments");
+                    return false;
+                }
+            }
+        }
+        false
     }
 
     /// `None`: the segment is not there, or has lost a key.

@@ -197,7 +197,11 @@ async fn a_cart_is_held_paid_and_refunded_as_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cart_with_a_line_that_is_sold_out_takes_nothing() {
-    open_each(Options::default(), async |env| {
+    let options = Options {
+        instances: 2,
+        ..Options::default()
+    };
+    open_each(options, async |env| {
         let vase = env.create(json!({ "stock": 5 })).await;
         let bowl = env.create(json!({ "stock": 1 })).await;
         let cup = env.create(json!({ "stock": 5 })).await;
@@ -207,7 +211,8 @@ async fn a_cart_with_a_line_that_is_sold_out_takes_nothing() {
             [(&*bowl, 1), (&*cup, 5), (&*vase, 5)],
         ] {
             let key = lines[0].0;
-            let refused = env.cart("ann", key, &lines).await;
+            // The second instance has not seen the items, so it foresees no refusal.
+            let refused = env.post_cart(1, "ann", key, &cart_of(&lines)).await;
             refused.is(409, "sold_out");
             assert_eq!(refused.body["item"], json!(bowl));
             for item in [&*vase, &*cup] {
@@ -231,13 +236,16 @@ const SOLD_OUT_CACHE_TTL: Duration = Duration::from_secs(24 * 3600);
 #[tokio::test(flavor = "multi_thread")]
 async fn only_a_refusal_that_was_written_is_final_for_the_key() {
     let options = Options {
+        instances: 2,
         sold_out_cache_ttl: SOLD_OUT_CACHE_TTL,
         ..Options::default()
     };
     open_each(options, async |env| {
         let vase = env.create(json!({ "stock": 1, "segments": 1 })).await;
         let order = env.hold(&vase, "bob", "k").await;
-        let decided = env.cart("ann", "decided", &[(&vase, 1)]).await;
+        // The second instance has not seen the item, so it foresees no refusal.
+        let cart = cart_of(&[(&vase, 1)]);
+        let decided = env.post_cart(1, "ann", "decided", &cart).await;
         assert_eq!(decided.is(409, "sold_out").body["final"], true);
         let shed = env.cart("eve", "shed", &[(&vase, 1)]).await;
         let shed = &shed.is(409, "sold_out").body;
@@ -884,16 +892,18 @@ async fn a_cart_that_has_failed_is_answered_although_its_lines_cannot_be_release
         ..Options::default()
     };
     open(options, async |env| {
-        let mut items = [
-            env.create(json!({ "stock": 100 })).await,
-            env.create(json!({ "stock": 100 })).await,
-        ];
-        // Lines take their units by item: the first line has its units when the last one is refused.
-        items.sort_unstable();
-        let lines = [(&*items[0], 1), (&*items[1], 1000)];
         let ann = BuyerId::new("ann").unwrap();
         let deadline = Deadline::start();
         for attempt in 0.. {
+            // No unit of these was ordered yet, so the refusal is not foreseen.
+            let mut items = [
+                env.create(json!({ "stock": 100 })).await,
+                env.create(json!({ "stock": 100 })).await,
+            ];
+            // Lines take their units by item: the first line has its units when the last one is
+            // refused.
+            items.sort_unstable();
+            let lines = [(&*items[0], 1), (&*items[1], 1000)];
             let key = format!("k{attempt}");
             let cart = CartId::derive(&ann, &IdempotencyKey::new(&key).unwrap()).to_string();
             let mut answer = pin!(env.cart("ann", &key, &lines));
@@ -1001,6 +1011,7 @@ async fn a_failed_cart_loses_its_buyers_name_or_counts_as_kept_while_its_items_l
     for stores in [Stores::Small, Stores::Postgres] {
         let options = Options {
             stores,
+            instances: 2,
             ..Options::reconciled()
         };
         open(options, async |env| {
@@ -1012,7 +1023,8 @@ async fn a_failed_cart_loses_its_buyers_name_or_counts_as_kept_while_its_items_l
                 let carts = env.buyer(buyer, Method::GET, "/v1/carts");
                 Answer::of(carts).await.body["data"].clone()
             };
-            let failed = env.cart(&ann, "k", &[(&bowl, 1)]).await;
+            // The second instance has not seen the item, so it foresees no refusal.
+            let failed = env.post_cart(1, &ann, "k", &cart_of(&[(&bowl, 1)])).await;
             assert_eq!(failed.is(409, "sold_out").body["item"], *bowl);
             assert_eq!(carts(&ann).await.as_array().unwrap().len(), 1);
             assert_eq!(erase(&env, &ann).await, (0, 0));
@@ -1072,6 +1084,7 @@ async fn every_change_of_a_cart_has_an_event() {
         open(
             Options {
                 stores,
+                instances: 2,
                 ..Options::default()
             },
             async |env| {
@@ -1088,7 +1101,8 @@ async fn every_change_of_a_cart_has_an_event() {
                 env.refund_cart(&paid).await.is_now("refunded");
                 let cancelled = env.held_cart("ann", "k2", &[(&vase, 1)]).await;
                 env.cancel_cart("ann", &cancelled).await.is_now("cancelled");
-                env.cart("ann", "k3", &[(&vase, 9)])
+                // The second instance has not seen the item, so it foresees no refusal.
+                env.post_cart(1, "ann", "k3", &cart_of(&[(&vase, 9)]))
                     .await
                     .is(409, "sold_out");
                 let found: Vec<Value> = eventually_some("seven events of carts", async || {

@@ -1,5 +1,7 @@
 //! Carts that are refused before anything is written for them.
 
+use std::time::Duration;
+
 use domain::Cart;
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
@@ -97,6 +99,46 @@ async fn a_cart_that_a_limit_or_a_closed_item_refuses_leaves_no_row_and_no_event
             true
         })
         .await;
+        assert_eq!(env.cart_events(&held).await, ["stockade.cart.held"]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cart_of_more_units_than_are_left_leaves_no_row_and_no_event() {
+    let options = Options {
+        // Each cart comes when the sold-out cache is too old.
+        sold_out_cache_ttl: Duration::from_nanos(1),
+        ..Options::default()
+    };
+    on_both_ledgers(options, async |env| {
+        let (few, apart) = (
+            env.create(json!({ "stock": 5, "segments": 1 })).await,
+            env.create(json!({ "stock": 8, "segments": 4 })).await,
+        );
+        let sold = env.create(json!({ "stock": 1, "segments": 1 })).await;
+        let other = env.create(json!({ "stock": 9 })).await;
+        // From then on this instance knows what is left.
+        for item in [&few, &apart, &sold] {
+            env.hold(item, "bob", "k").await;
+        }
+        for (item, quantity) in [(&few, 5), (&few, 1_000_000), (&apart, 9), (&sold, 1)] {
+            for n in 0..10 {
+                let lines = [(&*other, 1), (item.as_str(), quantity)];
+                let key = format!("{item}-{quantity}-{n}");
+                let refused = env.cart("ann", &key, &lines).await;
+                let body = &refused.is(409, "sold_out").body;
+                assert_eq!(
+                    (&body["item"], &body["final"]),
+                    (&json!(item), &json!(false)),
+                    "{body}"
+                );
+            }
+        }
+        assert_eq!(env.carts_of("ann").await, 0);
+        assert_eq!(env.units(&other).await, [9, 0, 0]);
+        // What is left can be bought.
+        let held = env.held_cart("ann", "k", &[(&few, 4)]).await;
         assert_eq!(env.cart_events(&held).await, ["stockade.cart.held"]);
     })
     .await;

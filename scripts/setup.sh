@@ -211,6 +211,8 @@ has_wrk() { have wrk; }
 has_haproxy() { have haproxy; }
 # The clients need these versions.
 has_node() { node -e 'process.exit(Number(process.versions.node.split(".")[0] < 18))' 2>/dev/null; }
+# It runs on Node.js, and the test of the types does.
+has_tsc() { has_node && tsc --version >/dev/null 2>&1; }
 has_shellcheck() { have shellcheck; }
 # Debian has the part of Python that makes environments in a package of its own.
 has_venv() { has_python && python3 -c 'import ensurepip, venv' 2>/dev/null; }
@@ -231,6 +233,7 @@ find_missing() {
     if [ "$profile" = lint ]; then
       need shellcheck 'lints the scripts' shellcheck shellcheck has_shellcheck
       need protoc 'builds the client of etcd' 'protobuf-compiler libprotobuf-dev' protobuf compiles_protobuf
+      need tsc 'checks the types of the client for JavaScript' 'nodejs node-typescript' typescript has_tsc
     fi
   fi
   case $profile in build | lint) return ;; esac
@@ -469,7 +472,7 @@ if [ -n "$missing" ]; then
   # An older distribution has an older SQLite, and an older Python.
   missing=${missing/ sqlite/} missing=${missing/ python3-venv/}
   # The checks of `lint` say which of these they lack.
-  if uses_tools; then missing=${missing/ shellcheck/} missing=${missing/ protoc/}; fi
+  if uses_tools; then missing=${missing/ shellcheck/} missing=${missing/ protoc/} missing=${missing/ tsc/}; fi
   [ -z "$missing" ] || fail "installed, but still not usable:$missing"
   check_rust
   choose_sqlite

@@ -4,7 +4,7 @@
 
 `POST /charge` answers 402 for the card `declined`, and 409 for a reference whose money went back:
 a charge that comes after its refund must not count. `GET /charges` lists what has moved, and
-`POST /delay` changes how long an answer takes.
+`POST /delay` changes how long an answer takes: so many seconds, or until so many requests wait.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Ledger:
                 return (200 if known["state"] == "charged" else 409), known
             if card == "declined":
                 return 402, {"state": "declined"}
-            made = {"reference": reference, "amount": amount, "state": "charged"}
+            made = {"reference": reference, "amount": amount, "state": "charged", "at": time.time()}
             self._charges[reference] = made
             return 200, made
 
@@ -47,10 +47,25 @@ class Ledger:
             return list(self._charges.values())
 
 
+class Delay:
+    """How long an answer takes. With a crowd, it comes at once from when so many have waited."""
+
+    def __init__(self, seconds: float, crowd: int = 0) -> None:
+        self._seconds, self._missing = seconds, crowd
+        self._lock, self._met = threading.Lock(), threading.Event()
+
+    def wait(self) -> None:
+        with self._lock:
+            self._missing -= 1
+            if self._missing == 0:
+                self._met.set()
+        self._met.wait(self._seconds)
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     ledger = Ledger()
-    delay = 0.0
+    delay = Delay(0)
 
     def do_GET(self) -> None:
         self.answer(200, self.ledger.all())
@@ -58,9 +73,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == "/delay":
-            Handler.delay = float(asked["seconds"])
+            Handler.delay = Delay(float(asked["seconds"]), int(asked.get("crowd", 0)))
             return self.answer(200, asked)
-        time.sleep(self.delay)
+        self.delay.wait()
         if self.path == "/charge":
             self.answer(*self.ledger.charge(asked["reference"], asked["amount"], asked["card"]))
         else:
@@ -88,7 +103,7 @@ def main() -> None:
     parser.add_argument("--listen", default="127.0.0.1:8092")
     parser.add_argument("--delay", type=float, default=0.3, metavar="SECONDS")
     options = parser.parse_args()
-    Handler.delay = options.delay
+    Handler.delay = Delay(options.delay)
     host, port = options.listen.rsplit(":", 1)
     server = Server((host, int(port)), Handler)
     print(f"ready http://{host}:{server.server_port}", flush=True)

@@ -183,13 +183,14 @@ class Processor:
         self.port, self.url = port, f"http://127.0.0.1:{port}"
         eventually("the card processor", lambda: answers(port))
 
-    def answer_after(self, seconds: float) -> None:
-        body = json.dumps({"seconds": seconds}).encode()
+    def answer_after(self, seconds: float, crowd: int = 0) -> None:
+        """Also before that, once so many charges have waited."""
+        body = json.dumps({"seconds": seconds, "crowd": crowd}).encode()
         urlopen(f"{self.url}/delay", body, timeout=READY_SECONDS).close()
 
-    def charges(self) -> list[dict[str, str]]:
+    def charges(self) -> list[dict[str, Any]]:
         with urlopen(f"{self.url}/charges", timeout=READY_SECONDS) as response:
-            found: list[dict[str, str]] = json.load(response)
+            found: list[dict[str, Any]] = json.load(response)
             return found
 
     def stop(self) -> None:
@@ -206,7 +207,12 @@ class Shop:
         self.out, self.environment = out, os.environ | environment
         # The master loads the application with --preload, and then its workers are forks of that.
         command = [sys.executable, "-m", "gunicorn", "--workers", "4", "--threads", "6"]
+        # A worker that accepted more than its threads serve would leave the other workers idle.
         command += [
+            "--worker-connections",
+            "6",
+            "--keep-alive",
+            "0",
             "--no-control-socket",
             "--bind",
             f"127.0.0.1:{self.port}",

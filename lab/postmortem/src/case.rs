@@ -16,6 +16,10 @@ use crate::{measurements::Measurements, test_env::TestEnv, what_if::Knob};
 /// Runs one variant in its own environment, and returns the counts.
 pub type RunVariant = for<'a> fn(&'a TestEnv) -> BoxFuture<'a, Result<Measurements>>;
 
+/// Checks what a case needs besides the servers of the lab, or says why it cannot run here. If
+/// `install` is set, what is missing is installed first.
+pub type Requirement = fn(install: bool) -> BoxFuture<'static, Result<(), String>>;
+
 /// A post-mortem that can be run.
 #[derive(Debug, Clone)]
 pub struct Case {
@@ -25,6 +29,10 @@ pub struct Case {
     pub scenario: Scenario,
     /// Parameters that a reader may change.
     pub knobs: &'static [Knob],
+    /// Whether the case runs in real time, whatever speed was asked for.
+    pub real_time: bool,
+    /// What the case needs besides the servers of the lab.
+    pub requirement: Option<Requirement>,
     /// All variants, the faulty ones first, in the order of the report.
     pub variants: Vec<Variant>,
     /// Descriptions of variants for which no function was given yet, in reverse order.
@@ -129,6 +137,8 @@ impl Case {
             name,
             scenario,
             knobs: &[],
+            real_time: false,
+            requirement: None,
             variants: Vec::new(),
             undefined: variants,
         }
@@ -138,6 +148,20 @@ impl Case {
     #[must_use]
     pub fn knobs(mut self, knobs: &'static [Knob]) -> Self {
         self.knobs = knobs;
+        self
+    }
+
+    /// Runs the case in real time: its programs keep their own time-outs.
+    #[must_use]
+    pub fn real_time(mut self) -> Self {
+        self.real_time = true;
+        self
+    }
+
+    /// Sets what the case needs. Where that is missing, the case is skipped.
+    #[must_use]
+    pub fn requires(mut self, requirement: Requirement) -> Self {
+        self.requirement = Some(requirement);
         self
     }
 

@@ -14,6 +14,7 @@ pub mod late_payment;
 pub mod maotai;
 pub mod negative_counter;
 pub mod pause;
+pub mod real_shop;
 pub mod redlock_clock;
 pub mod redlock_restart;
 pub mod redlock_tie;

@@ -28,6 +28,7 @@ pub fn all() -> Vec<Case> {
         cases::sticky_sold_out::case(),
         cases::late_payment::case(),
         cases::release_after_timeout::case(),
+        cases::real_shop::case(),
     ]
 }
 

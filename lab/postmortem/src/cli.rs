@@ -180,10 +180,10 @@ impl Postmortem {
         if !self.json {
             print(&format!("{}\n", report::table::table(run)));
         } else if is_hidden {
-            let verdict = if run.is_as_expected() {
-                "as expected"
-            } else {
-                "not as expected"
+            let verdict = match &run.skipped {
+                Some(why) => format!("SKIPPED: {why}"),
+                None if run.is_as_expected() => "as expected".into(),
+                None => "not as expected".into(),
             };
             eprintln!("{}: {verdict}", run.case);
         }

@@ -11,6 +11,9 @@ pub struct Pace(f64);
 const SPEED_MAX: f64 = 100.0;
 
 impl Pace {
+    /// The pace of a case that cannot be scaled.
+    pub const REAL_TIME: Self = Self(1.0);
+
     /// Creates a pace from 1 (real time) to 100.
     pub fn new(speed: f64) -> Option<Self> {
         (1.0..=SPEED_MAX).contains(&speed).then_some(Self(speed))

@@ -31,6 +31,8 @@ pub struct Runner {
     pub program: Program,
     /// Path of the `stockade` binary.
     pub engine: PathBuf,
+    /// Whether what a case lacks is installed.
+    pub installs: bool,
     servers: Arc<SharedServers>,
 }
 
@@ -43,8 +45,10 @@ pub struct CaseRun {
     pub scenario: Scenario,
     /// Speed of the run.
     pub speed: String,
-    /// Results of all variants, in order.
+    /// Results of all variants, in order; none if the case was skipped.
     pub variants: Vec<VariantRun>,
+    /// Why the case was skipped.
+    pub skipped: Option<String>,
 }
 
 /// Results of a variant.
@@ -68,7 +72,7 @@ impl VariantRun {
 }
 
 impl CaseRun {
-    /// Returns whether every variant has its expected verdict.
+    /// Returns whether every variant has its expected verdict. A case that was skipped has none.
     pub fn is_as_expected(&self) -> bool {
         self.variants.iter().all(VariantRun::is_as_expected)
     }
@@ -90,28 +94,53 @@ impl Runner {
             what_if,
             program,
             engine,
+            installs: true,
             servers: Arc::default(),
         }
     }
 
-    /// Runs all variants of a case.
+    /// Runs all variants of a case, or skips it if something that it needs is missing.
     pub async fn run(&self, case: &Case, observer: &dyn Observer) -> Result<CaseRun> {
+        let pace = if case.real_time {
+            Pace::REAL_TIME
+        } else {
+            self.pace
+        };
+        let skipped = match case.requirement {
+            Some(requirement) => requirement(self.installs).await.err(),
+            None => None,
+        };
+        let variants = if skipped.is_some() {
+            Vec::new()
+        } else {
+            self.run_variants(case, pace, observer).await?
+        };
+        Ok(CaseRun {
+            case: case.name,
+            scenario: case.scenario.clone(),
+            speed: pace.to_string(),
+            variants,
+            skipped,
+        })
+    }
+
+    async fn run_variants(
+        &self,
+        case: &Case,
+        pace: Pace,
+        observer: &dyn Observer,
+    ) -> Result<Vec<VariantRun>> {
         let mut variants = Vec::new();
         for variant in &case.variants {
             observer.begins(case, &variant.info);
             let run = self
-                .run_variant(variant)
+                .run_variant(pace, variant)
                 .await
                 .with_context(|| format!("{}: {}", case.name, variant.info.name))?;
             observer.ended(case, &run);
             variants.push(run);
         }
-        Ok(CaseRun {
-            case: case.name,
-            scenario: case.scenario.clone(),
-            speed: self.pace.to_string(),
-            variants,
-        })
+        Ok(variants)
     }
 
     /// Runs a variant, and retries it once at a lower speed if the verdict is not the expected one.
@@ -119,9 +148,9 @@ impl Runner {
     /// Leases shrink with the speed, but scheduling delays of a busy machine do not. A fault of the
     /// variant itself shows at the lower speed as well. With a "what if" parameter there is no
     /// expected verdict, so there is no retry.
-    async fn run_variant(&self, variant: &Variant) -> Result<VariantRun> {
-        let first = self.run_variant_at(self.pace, variant).await?;
-        match self.pace.slower() {
+    async fn run_variant(&self, pace: Pace, variant: &Variant) -> Result<VariantRun> {
+        let first = self.run_variant_at(pace, variant).await?;
+        match pace.slower() {
             Some(slower) if !first.is_as_expected() && self.what_if == WhatIf::default() => {
                 let retry = self.run_variant_at(slower, variant).await?;
                 Ok(VariantRun {

@@ -14,7 +14,9 @@ use redis::aio::MultiplexedConnection;
 use testbed::{Etcd, Postgres, Redis, RedisBuilder, ZooKeeper};
 use tokio::sync::{Mutex, OnceCell};
 
-use crate::{pace::Pace, program::Program, timeline::Timeline, what_if::WhatIf};
+use crate::{
+    cases::real_shop::Trial, pace::Pace, program::Program, timeline::Timeline, what_if::WhatIf,
+};
 
 /// Environment of one run. Every run has a new one, so no variant sees the state of another.
 pub struct TestEnv {
@@ -39,6 +41,7 @@ pub struct SharedServers {
     databases: Mutex<usize>,
     zookeeper: OnceCell<ZooKeeper>,
     etcd: OnceCell<Etcd>,
+    real_shop: OnceCell<Trial>,
     /// Number of namespaces that were given out.
     namespaces: AtomicUsize,
 }
@@ -111,6 +114,13 @@ impl TestEnv {
     pub async fn etcd(&self) -> Result<(String, String)> {
         let server = self.servers.etcd.get_or_try_init(Etcd::start).await?;
         Ok((server.url(), self.namespace()))
+    }
+
+    /// Returns the trial of the real shop. It has every variant and is run once, because most of its
+    /// time goes into the tables of the shop.
+    pub(crate) async fn real_shop(&self) -> Result<&Trial> {
+        let run = || Trial::run(&self.engine, self.folder());
+        self.servers.real_shop.get_or_try_init(run).await
     }
 
     fn namespace(&self) -> String {

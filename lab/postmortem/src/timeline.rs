@@ -4,7 +4,7 @@
 //! All times are seconds of scenario time since the run began.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -100,6 +100,8 @@ pub struct Picture {
 pub struct Timeline {
     pace: Pace,
     begin: Instant,
+    /// End of a run that was recorded elsewhere.
+    end: Arc<OnceLock<f64>>,
     picture: Arc<Mutex<Picture>>,
 }
 
@@ -109,6 +111,7 @@ impl Timeline {
         Self {
             pace,
             begin: Instant::now(),
+            end: Arc::default(),
             picture: Arc::default(),
         }
     }
@@ -168,9 +171,15 @@ impl Timeline {
             .fold(0.0, f64::max)
     }
 
+    /// Sets the end of a run that was recorded elsewhere, instead of the moment of
+    /// [`finish`](Self::finish).
+    pub fn ended_at(&self, end: f64) {
+        let _ = self.end.set(end);
+    }
+
     /// Ends the timeline, and returns its recording.
     pub fn finish(&self) -> Picture {
-        let end = self.now();
+        let end = self.end.get().copied().unwrap_or_else(|| self.now());
         let mut picture = self.picture();
         picture.end = end;
         picture.clone()
@@ -216,13 +225,31 @@ impl Lane {
 
     /// Records an event.
     pub fn notes(&self, event: Event, label: impl Into<String>) {
+        self.noted(event, label, self.timeline.now());
+    }
+
+    /// Records an event of a run that was recorded elsewhere.
+    pub fn noted(&self, event: Event, label: impl Into<String>, at: f64) {
         let moment = Moment {
             lane: self.index,
             event,
             label: label.into(),
-            at: self.timeline.now(),
+            at,
         };
         self.timeline.picture().moments.push(moment);
+    }
+
+    /// Records an activity of a run that was recorded elsewhere.
+    pub fn was(&self, doing: Doing, label: impl Into<String>, from: f64, to: f64) {
+        let span = Span {
+            lane: self.index,
+            doing,
+            label: label.into(),
+            from,
+            to: Some(to),
+            valid_until: None,
+        };
+        self.timeline.picture().spans.push(span);
     }
 
     fn begins(&self, doing: Doing, label: String, lease: Option<Duration>) -> During {

@@ -29,6 +29,7 @@ pub(super) fn head(runs: &[CaseRun]) -> Markup {
 
 fn facts(runs: &[CaseRun]) -> Markup {
     let variants: usize = runs.iter().map(|run| run.variants.len()).sum();
+    let skipped = runs.iter().filter(|run| run.skipped.is_some()).count();
     let unexpected = runs.iter().filter(|run| !run.is_as_expected()).count();
     html! {
         span { (count(runs.len(), "case")) ", " (count(variants, "variant")) }
@@ -37,6 +38,7 @@ fn facts(runs: &[CaseRun]) -> Markup {
             @if unexpected == 0 { "every verdict as expected" }
             @else { strong { (count(unexpected, "case")) " not as expected" } }
         }
+        @if skipped > 0 { span { (count(skipped, "case")) " skipped" } }
     }
 }
 
@@ -57,7 +59,7 @@ fn entry(run: &CaseRun) -> Markup {
             span.strip {
                 @for (n, variant) in run.variants.iter().enumerate() { (glance(run, n, variant)) }
             }
-            p.sum { (sum(run)) " " (verdict::expectation(run.is_as_expected())) }
+            p.sum { @if run.skipped.is_none() { (sum(run)) " " } (verdict::outcome(run)) }
         }
     }
 }

@@ -16,6 +16,9 @@ struct CaseJson<'a> {
     speed: &'a str,
     #[serde(rename = "as_told")]
     as_expected: bool,
+    /// Why the case was skipped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skipped: Option<&'a str>,
     #[serde(rename = "ways")]
     variants: Vec<VariantJson<'a>>,
 }
@@ -59,6 +62,7 @@ fn case(run: &CaseRun) -> CaseJson<'_> {
         title: &run.scenario.title,
         speed: &run.speed,
         as_expected: run.is_as_expected(),
+        skipped: run.skipped.as_deref(),
         variants: run.variants.iter().map(variant).collect(),
     }
 }

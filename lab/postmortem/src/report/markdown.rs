@@ -17,8 +17,8 @@ real servers: first the variant that failed, then each remedy that is commonly p
 run under the same schedule of events, and the verdicts are counted. A remedy that does not help is
 shown to fail.
 
-Times are scenario times; the run was twenty times as fast (`--speed 20`, the default). *Sold*,
-*oversold* and *stranded* are units. *Holders* is the largest number of concurrent holders of the
+Times are scenario times; the run was twenty times as fast (`--speed 20`, the default), except that
+of `real-shop`. *Sold*, *oversold* and *stranded* are units. *Holders* is the largest number of concurrent holders of the
 lock. *Stuck* is the longest wait in seconds of scenario time. A dash marks a count that the case
 does not have.
 ";
@@ -51,11 +51,15 @@ fn section(run: &CaseRun) -> String {
     let scenario = &run.scenario;
     let sources: Vec<_> = scenario.sources.iter().map(source).collect();
     let rows: String = run.variants.iter().map(row).collect();
+    let table = match &run.skipped {
+        Some(why) => format!("Skipped: {why}."),
+        None => format!("{TABLE}{rows}").trim_end().to_owned(),
+    };
     let paragraphs = [
         format!("**{}.** {}", scenario.title, scenario.incident),
         format!("Source: {}", sources.join("; ")),
         format!("Schedule: {}", scenario.schedule),
-        format!("{TABLE}{rows}").trim_end().to_owned(),
+        table,
         format!("Instead: {}", scenario.remedy),
         format!("```sh\nstockade-lab postmortem {}\n```", run.case),
     ];

@@ -17,13 +17,17 @@ pub(super) fn section(n: usize, run: &CaseRun) -> Markup {
         section.case id=(run.case) {
             p.eyebrow {
                 "Case " (n) " " span aria-hidden="true" { "\u{b7}" } " "
-                span.name { (run.case) } " " (verdict::expectation(run.is_as_expected()))
+                span.name { (run.case) } " " (verdict::outcome(run))
             }
             h2 { (prose(&scenario.title)) }
             p.incident { (prose(&scenario.incident)) }
             (sources(&scenario.sources))
-            h3 { "Comparison of the variants" }
-            (variants::table(run))
+            @if let Some(why) = &run.skipped {
+                p { strong { "Skipped: " } (prose(why)) }
+            } @else {
+                h3 { "Comparison of the variants" }
+                (variants::table(run))
+            }
             aside.remedy { h3 { "What to do instead" } p { (prose(&scenario.remedy)) } }
             h3 { "What happened" }
             p.schedule { span.label { "Schedule" } " " (prose(&scenario.schedule)) }

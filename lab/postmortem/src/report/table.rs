@@ -19,8 +19,11 @@ const HEADER: [&str; 8] = [
 /// Largest width. A narrower terminal is respected as well.
 const WIDTH: u16 = 100;
 
-/// Returns the table of one case, with its title.
+/// Returns the table of one case, with its title, or a line that it was skipped.
 pub fn table(run: &CaseRun) -> String {
+    if let Some(why) = &run.skipped {
+        return format!("SKIPPED: {}: {why}", run.case);
+    }
     let mut table = Table::new();
     table.set_width(table.width().map_or(WIDTH, |width| width.min(WIDTH)));
     table

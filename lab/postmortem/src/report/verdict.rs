@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::run::VariantRun;
+use crate::run::{CaseRun, VariantRun};
 
 /// Returns whether a variant holds, or the counts that exceed their bounds.
 pub(super) fn verdict(run: &VariantRun) -> String {
@@ -77,6 +77,15 @@ pub(super) fn badge(run: &VariantRun) -> Markup {
 /// Returns whether the verdict is the expected one.
 pub(super) fn expectation(is_as_expected: bool) -> Markup {
     html! { @if is_as_expected { span.expected { "as expected" } } @else { span.badge.unexpected { "not as expected" } } }
+}
+
+/// Returns whether the verdicts of a case are the expected ones, or that it was skipped.
+pub(super) fn outcome(run: &CaseRun) -> Markup {
+    if run.skipped.is_some() {
+        html! { span.expected { "skipped" } }
+    } else {
+        expectation(run.is_as_expected())
+    }
 }
 
 #[cfg(test)]

@@ -343,6 +343,23 @@ fn the_json_has_the_published_fields() {
 }
 
 #[test]
+fn a_case_that_was_skipped_says_why_in_every_report() {
+    let mut runs = runs();
+    runs[0].variants.clear();
+    runs[0].skipped = Some("no <packages>".into());
+    let page = page(&runs);
+    is_well_formed(&page);
+    assert!(page.contains("no &lt;packages&gt;"));
+    assert!(page.contains("<span>1 case skipped</span>"));
+    let json = postmortem::report::json::json(&runs).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json[0]["skipped"], "no <packages>");
+    assert!(json[1].get("skipped").is_none());
+    let document = postmortem::report::markdown::document(&runs, "a command");
+    assert!(document.contains("\nSkipped: no <packages>.\n"));
+}
+
+#[test]
 fn a_page_without_cases_is_complete() {
     let none: [CaseRun; 0] = [];
     assert!(page(&none).ends_with("</html>"));

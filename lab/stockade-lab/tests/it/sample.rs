@@ -136,6 +136,7 @@ pub fn runs() -> Vec<CaseRun> {
         scenario,
         speed: "20".into(),
         variants,
+        skipped: None,
     };
     vec![case("plain", plain(), first), case("hard", hard(), second)]
 }

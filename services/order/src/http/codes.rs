@@ -444,12 +444,29 @@ impl Serialize for Code {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Map, Value, json};
+    use std::collections::BTreeMap;
+
+    use serde::Serialize;
 
     use super::{AfterLost, Code};
     use crate::http::meta::written;
 
     const ABOUT: &str = "What each code of docs/openapi.json says about a key, or about whatever else the request names, when an earlier attempt of the same request was lost. decision: the service has looked, so the answer counts for all attempts. nothing: this attempt changed nothing, and earlier ones may have. unknown: this attempt may have taken effect. A decision with final false has left no record: earlier attempts may still be under way, for twice the service's bound. returns_money: a report of a payment that was decided so leaves money to return. After another decision it must not be returned: the payment may have paid another order or cart, or its money was returned before. `make clients` writes this file and the tables of the clients.";
+
+    #[derive(Serialize)]
+    struct File {
+        about: &'static str,
+        codes: BTreeMap<&'static str, Row>,
+    }
+
+    #[derive(Serialize)]
+    struct Row {
+        status: u16,
+        meaning: &'static str,
+        lost: &'static str,
+        why: &'static str,
+        returns_money: bool,
+    }
 
     /// The same text as `clients/answers.json`. With `STOCKADE_WRITE_OPENAPI=1` the test writes the file
     /// first (`make clients`).
@@ -457,18 +474,20 @@ mod tests {
     fn the_file_of_the_clients_is_this_table() {
         let row = |code: &Code| {
             let (after_lost, why) = code.after_lost();
-            let row = json!({
-                "status": code.status().as_u16(),
-                "meaning": code.meaning(),
-                "lost": after_lost.word(),
-                "why": why,
-                "returns_money": after_lost == AfterLost::MoneyBack,
-            });
-            (code.as_str().to_owned(), row)
+            let row = Row {
+                status: code.status().as_u16(),
+                meaning: code.meaning(),
+                lost: after_lost.word(),
+                why,
+                returns_money: after_lost == AfterLost::MoneyBack,
+            };
+            (code.as_str(), row)
         };
-        let codes: Map<String, Value> = Code::ALL.iter().map(row).collect();
-        let text = serde_json::to_string_pretty(&json!({ "about": ABOUT, "codes": codes }));
-        let text = text.unwrap() + "\n";
+        let file = File {
+            about: ABOUT,
+            codes: Code::ALL.iter().map(row).collect(),
+        };
+        let text = serde_json::to_string_pretty(&file).unwrap() + "\n";
         assert!(
             written("clients/answers.json", &text) == text,
             "clients/answers.json is old: run `make clients`"

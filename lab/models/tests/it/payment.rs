@@ -11,9 +11,10 @@
 //! returned and confirms something, a payment that pays twice, money that is due twice, or money that the
 //! buyer is owed and no list shows.
 //!
-//! The order and the cart follow the same rules, so two of them stand for any number. Left out: partial
-//! refunds, which change the amount that is due and move no payment (`crates/ledger` tests them), and
-//! units (`stock`). This is the whole model: it takes a second, so `make model` has no larger size.
+//! The order and the cart follow the same rules, so two of them stand for any number. One step differs:
+//! an order that takes units again is held before it is confirmed, and a cart is confirmed when all of
+//! its lines are held. Left out: partial refunds, which change the amount that is due and move no
+//! payment (`crates/ledger` tests them), and units (`stock`, and `stock/late_cart` for those of a cart). This is the whole model: it takes a second, so `make model` has no larger size.
 
 mod money;
 mod properties;

@@ -71,6 +71,7 @@
 mod cart;
 mod direct;
 mod forgotten;
+mod late_cart;
 mod limit;
 mod properties;
 mod recovery;

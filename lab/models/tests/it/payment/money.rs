@@ -6,6 +6,8 @@ use super::properties;
 
 /// What the payment may be reported for: an order and a cart.
 pub const PAYERS: usize = 2;
+/// Which of them is the cart.
+const CART: usize = 1;
 
 /// The rules, one switch each. [`Rules::ALL`] is the protocol.
 #[derive(Debug, Clone, Copy)]
@@ -281,6 +283,10 @@ impl Payment {
                 Payer::Expired if state.is_returned() && self.rules.spent_is_never_bound => {
                     self.claim(state, payer);
                     Self::answer(state, payer);
+                }
+                // The step that confirms it finds the units of its lines.
+                Payer::Expired if units && payer == CART => {
+                    self.pay(state, payer, read, Payer::Confirmed);
                 }
                 Payer::Expired if units => {
                     if state.payers[payer] == Payer::Expired {

@@ -84,7 +84,8 @@ named_enum! {
         Cancelled = "cancelled",
         /// The deadline passed without a payment. All units went back.
         Expired = "expired",
-        /// The payment came after the deadline: the money must be refunded.
+        /// The payment came after the deadline, and not all lines could take units again: the money
+        /// must be refunded.
         RefundDue = "refund_due",
         /// The money was refunded, and all units went back.
         Refunded = "refunded",
@@ -109,7 +110,8 @@ named_enum! {
 
 impl CartState {
     /// The state of every line of a cart in this state. `None`: each line has its own, and none is
-    /// confirmed.
+    /// confirmed. While a late payment of an expired cart is under way, lines that have taken units
+    /// again are `held`, and expire at the end of their own holds if the cart does not become theirs.
     pub const fn lines(self) -> Option<OrderState> {
         match self {
             Self::Placing | Self::Failed => None,
@@ -122,7 +124,8 @@ impl CartState {
         }
     }
 
-    /// Whether the state machine allows this transition.
+    /// Whether the state machine allows this transition. An expired cart becomes `confirmed` only if all
+    /// of its lines have taken units again.
     pub const fn may_become(self, next: Self) -> bool {
         matches!(
             (self, next),
@@ -132,7 +135,7 @@ impl CartState {
                     Self::Confirmed | Self::Cancelled | Self::Expired
                 )
                 | (Self::Confirmed | Self::RefundDue, Self::Refunded)
-                | (Self::Expired, Self::RefundDue)
+                | (Self::Expired, Self::Confirmed | Self::RefundDue)
         )
     }
 }
@@ -277,13 +280,15 @@ mod tests {
         }
     }
 
-    /// The lines follow their cart: a transition of the cart is one of each line.
+    /// The lines follow their cart: a transition of the cart is one of each line. The lines of an expired
+    /// cart that is confirmed are held again before.
     #[test]
     fn a_transition_of_a_cart_is_a_transition_of_its_lines() {
         for from in CartState::ALL {
             for to in CartState::ALL {
                 if let (Some(before), Some(after)) = (from.lines(), to.lines()) {
-                    let both = before.may_become(after);
+                    let is_late = (*from, *to) == (CartState::Expired, CartState::Confirmed);
+                    let both = before.may_become(after) || is_late;
                     assert_eq!(from.may_become(*to), both, "{from} to {to}");
                 }
             }

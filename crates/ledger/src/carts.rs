@@ -3,6 +3,10 @@
 //! The cart's row is locked first, before any lock of the orders' transitions. A line changes only
 //! under this lock, so the lines of a cart cannot part: the holder of the row sees all of them in the
 //! cart's state, or the transaction fails.
+//!
+//! The lines of an expired cart are the exception. They take units again by the outbox of their segments,
+//! and lose them at the end of their own holds, whatever the cart's row says. So a step that moves them
+//! checks the version of each.
 
 pub(crate) mod extension;
 
@@ -148,7 +152,7 @@ async fn apply(
     }
     let is_settled = step.is_settled && version == step.cart.version;
     let lines = transaction.lines_of(id).await?;
-    if step.to == CartState::Held && !all_are(&step.cart, &lines, OrderState::Held) {
+    if needs_held_lines(step) && !all_are(&step.cart, &lines, OrderState::Held) {
         return Ok(Outcome::Unchanged(None));
     }
     let dropped = if lines.len() < step.cart.lines.len() {
@@ -198,6 +202,14 @@ async fn bind(transaction: &mut impl Statements, step: &CartStep) -> Result<bool
     Ok(others.is_empty())
 }
 
+/// Whether the step applies only while every line is held, although the cart is not.
+fn needs_held_lines(step: &CartStep) -> bool {
+    matches!(
+        (step.cart.state, step.to),
+        (CartState::Placing, CartState::Held) | (CartState::Expired, CartState::Confirmed)
+    )
+}
+
 /// Whether every line is recorded, in this state.
 fn all_are(cart: &Cart, lines: &[Order], state: OrderState) -> bool {
     lines.len() == cart.lines.len() && lines.iter().all(|line| line.state == state)
@@ -206,12 +218,16 @@ fn all_are(cart: &Cart, lines: &[Order], state: OrderState) -> bool {
 /// The transitions of the lines, sorted by id. `dropped`: lines that do not exist any more, because a sale
 /// of one of the cart's items was dropped. The others move without them.
 fn moves(step: &CartStep, lines: &[Order], dropped: usize) -> Result<Vec<Transition>, LedgerError> {
+    // Lines of an expired cart that have taken units again are held.
+    let is_held_again =
+        |line: &Order| step.cart.state == CartState::Expired && line.state == OrderState::Held;
     let (from, to) = match (step.cart.state.lines(), step.to.lines()) {
         // It is held when its lines are.
         (None, Some(_)) => return Ok(Vec::new()),
         (Some(from), Some(to)) => {
             let is_whole = lines.len() + dropped == step.cart.lines.len();
-            if !is_whole || lines.iter().any(|line| line.state != from) {
+            let mut lines = lines.iter();
+            if !is_whole || !lines.all(|line| line.state == from || is_held_again(line)) {
                 return Err(LedgerError::BrokenCart(step.cart.id));
             }
             (from, to)
@@ -220,7 +236,7 @@ fn moves(step: &CartStep, lines: &[Order], dropped: usize) -> Result<Vec<Transit
     };
     let mut moves: Vec<_> = lines
         .iter()
-        .filter(|line| line.state == from)
+        .filter(|line| line.state == from || is_held_again(line))
         .map(|line| Transition {
             order: line.clone(),
             to,

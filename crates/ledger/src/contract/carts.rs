@@ -40,11 +40,13 @@ pub trait Carts: Send + Sync + 'static {
     /// of the step.
     ///
     /// `None`, and nothing is changed: the cart has another version, the payment belongs to another
-    /// order or cart, or the cart is to be `held` and the ledger has not recorded all lines as held.
+    /// order or cart, or the cart is to be `held`, or `confirmed` after it had expired, and the ledger
+    /// has not recorded all lines as held.
     ///
     /// # Errors
     ///
-    /// `LedgerError::BrokenCart` if the lines are not in the state of their cart. Nothing is changed.
+    /// `LedgerError::BrokenCart` if the lines are not in the state of their cart, and
+    /// `LedgerError::CartSuperseded` if one of them has changed meanwhile. Nothing is changed.
     async fn step_cart(&self, step: &CartStep) -> Result<Option<SteppedCart>, LedgerError>;
 
     /// Makes the holds of all lines of a held cart last `hold`, counted from when the first of them

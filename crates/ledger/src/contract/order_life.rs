@@ -18,7 +18,8 @@ pub trait OrderLife: Send + Sync + 'static {
     async fn look_up_order(&self, id: OrderId) -> Result<Option<Order>, LedgerError>;
 
     /// Held orders whose hold has expired at `now`, earliest deadline first, of this item or of
-    /// all. Lines of carts are left to their carts ([`Carts::due_carts`](crate::Carts::due_carts)).
+    /// all. Lines of carts are left to their carts ([`Carts::due_carts`](crate::Carts::due_carts)),
+    /// unless the cart has failed or expired.
     async fn due(
         &self,
         item: Option<&ItemId>,

@@ -191,7 +191,8 @@ pub(crate) async fn make(
 
 /// At most one step for each order, and only transitions of the state machine: the counters'
 /// arithmetic relies on both. Sorted by order id. A line of a cart moves with its cart alone; only
-/// what is left of a cart that has failed may expire ([`OrderLife::due`](crate::OrderLife::due)).
+/// what is left of a cart that has failed may expire, and what an expired one has taken again for a
+/// payment that never came to its end ([`OrderLife::due`](crate::OrderLife::due)).
 fn valid(steps: &[Transition]) -> Vec<&Transition> {
     let mut seen = HashSet::new();
     let is_free = |step: &Transition| step.order.cart.is_none() || step.to == OrderState::Expired;

@@ -135,8 +135,9 @@ impl OrderLife for SqliteLedger {
     }
 }
 
-/// A line of a cart ends with its cart. One that is held by a cart that has failed is a leftover: no
-/// process has released it. The subquery stays one search for each due order.
+/// A line of a cart ends with its cart. One that is held by a cart that has failed or expired is a
+/// leftover: no process has released it, or a late payment never came to its end. The subquery stays
+/// one search for each due order.
 ///
 /// For one item it uses the same index and skips the due orders of other items. Only a manual
 /// repair asks for one item, and a separate index would cost something for every order.
@@ -150,7 +151,7 @@ pub(super) async fn due(
         "SELECT ",
         order_columns!(),
         " FROM orders WHERE state = 'held' AND expires_at <= ?1 AND (?3 IS NULL OR item = ?3) \
-           AND coalesce((SELECT carts.state FROM cart_lines JOIN carts ON carts.id = cart WHERE order_id = orders.id), 'failed') = 'failed' ORDER BY expires_at LIMIT ?2",
+           AND coalesce((SELECT carts.state FROM cart_lines JOIN carts ON carts.id = cart WHERE order_id = orders.id), 'failed') IN ('failed', 'expired') ORDER BY expires_at LIMIT ?2",
     ));
     let rows = rows
         .bind(now.as_millisecond())

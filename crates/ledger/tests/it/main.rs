@@ -11,6 +11,7 @@ mod env;
 mod events;
 mod faults;
 mod items;
+mod late_carts;
 mod life;
 mod limits;
 mod listing;

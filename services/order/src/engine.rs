@@ -14,6 +14,7 @@ mod misses;
 mod orders;
 mod placers;
 mod price;
+mod reacquire;
 mod readiness;
 mod refunds;
 mod requests;

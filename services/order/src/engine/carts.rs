@@ -13,6 +13,7 @@
 
 mod foreseen;
 mod hold;
+mod late;
 mod life;
 mod shares;
 mod total;

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use domain::{CartId, Order, OrderId, OrderState, PaymentId, TakenOrder};
 use ledger::{NewJournalEntry, Transition};
 use serde_json::json;
-use stock::{Acknowledge, Outcome, Release, Reservation, StockError};
+use stock::{Acknowledge, Release};
 use tokio::time::Instant;
 
-use super::{Caller, Engine, EngineError, Price};
+use super::{Caller, Engine, EngineError, Price, reacquire::Reacquired};
 
 /// A payment that the provider reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -201,9 +201,6 @@ impl Engine {
 
     /// Handles a payment after the hold has expired. If units can be reacquired, the order is held
     /// again and the caller's next round confirms it. If not, the order becomes `refund_due`.
-    ///
-    /// The expired units may still be returning. Until then they count against the buyer's limit,
-    /// and they may be the last units of the item. So this returns them first.
     async fn pay_late(
         &self,
         order: &Order,
@@ -214,48 +211,18 @@ impl Engine {
         if let Some(refused) = self.spent(payment, order).await? {
             return Ok(Some(refused));
         }
-        let returned = self.return_units(order).await;
-        if order.attempt < OrderId::MAX_REACQUISITIONS && self.reacquire(order, until).await? {
-            return Ok(None);
-        }
-        // If the return failed, it is not certain that there are no units for the order.
-        returned?;
-        Ok(self
-            .step(order, OrderState::RefundDue, Some(&payment.id))
-            .await?
-            .map(Paid::Order))
-    }
-
-    /// Reserves units for the order again, under the id of its next attempt. A repeat at any
-    /// instance has the same result.
-    async fn reacquire(&self, order: &Order, until: Instant) -> Result<bool, EngineError> {
-        let Some(known) = self.known(&order.item).await? else {
-            return Ok(false);
-        };
-        if known.is_archived() {
-            return Ok(false);
-        }
-        let attempt = order.attempt + 1;
-        let reservation = Reservation {
-            order: order.id.reacquire(attempt),
-            buyer: order.buyer.clone(),
-            quantity: order.quantity,
-            acknowledge: Acknowledge::Recorded,
-            within: until.saturating_duration_since(Instant::now()),
-        };
-        match known.stock.order(reservation).await {
-            Ok(Outcome::Held { .. }) => self
-                .wait_for_order(order.id, attempt, until)
-                .await
-                .map(|_| true)
-                .map_err(EngineError::after_change),
-            // A concurrent request took units under this id and released them since. The order has
-            // changed, and must be read again.
-            Ok(Outcome::Released) => Ok(true),
-            Ok(_) => Ok(false),
-            Err(StockError::OutcomeUnknown(after)) => Err(EngineError::OutcomeUnknown(after)),
-            Err(error) if self.is_of_archived(&order.item, &error).await? => Ok(false),
-            Err(error) => Err(error.into()),
+        match self.reacquire(order, Acknowledge::Recorded, until).await? {
+            Reacquired::Taken => {
+                let recorded = self
+                    .wait_for_order(order.id, order.attempt + 1, until)
+                    .await;
+                recorded.map(|_| None).map_err(EngineError::after_change)
+            }
+            Reacquired::Overtaken => Ok(None),
+            Reacquired::Refused => Ok(self
+                .step(order, OrderState::RefundDue, Some(&payment.id))
+                .await?
+                .map(Paid::Order)),
         }
     }
 
@@ -418,7 +385,7 @@ impl Engine {
 
     /// Releases the units of the order's latest attempt. A repeat changes nothing. The units of an
     /// archived item have returned in the ledger.
-    async fn return_units(&self, order: &Order) -> Result<(), EngineError> {
+    pub(super) async fn return_units(&self, order: &Order) -> Result<(), EngineError> {
         let Some(known) = self.known(&order.item).await? else {
             return Ok(());
         };

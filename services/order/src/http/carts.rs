@@ -379,7 +379,7 @@ pub(crate) struct NewCartPayment {
 #[utoipa::path(post, path = "/v1/carts/{cart}/payment", operation_id = "payCart", tag = "payments", request_body = NewCartPayment,
     params(("cart" = String, Path, description = "the cart's id"),
         ("Stockade-Signature" = String, Header, description = "as for an order's payment")),
-    responses((status = 200, description = "`confirmed`; or `refund_due`: the hold had expired, so the money must be returned", body = CartBody),
+    responses((status = 200, description = "`confirmed`; or `refund_due`: the holds had expired and not every line could reacquire its units, so the money must be returned", body = CartBody),
         (status = 400, description = "`invalid_request`, `invalid_signature`", body = Problem),
         (status = 404, description = "`cart_not_found`", body = Problem),
         (status = 409, description = "`cart_not_payable`, `already_paid`: the money must be returned; `payment_already_used`: the payment was reported for something else; `payment_returned`: its money was returned before", body = Problem),

@@ -290,6 +290,7 @@ async fn the_row_of_an_order_in_a_cart_names_the_cart_in_every_format() {
         let alone = env.hold(&item, "ann", "alone").await;
         env.becomes(&alone, "expired").await;
         env.cart_becomes(&cart, "expired").await;
+        env.put_state(&item, "paused").await;
         env.pay_cart(&cart, "pay-1", Some(10))
             .await
             .is_now("refund_due");

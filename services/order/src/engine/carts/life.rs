@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use domain::{BuyerId, Cart, CartId, CartState, OrderState};
-use ledger::{CartStep, NewJournalEntry, Page};
+use ledger::{CartStep, LedgerError, NewJournalEntry, Page};
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::super::{
     Caller, Engine, EngineError,
@@ -16,7 +17,8 @@ use domain::PaymentId;
 /// Result of a payment of a cart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CartPaid {
-    /// The cart is confirmed. Or it is `refund_due`, because its hold had expired.
+    /// The cart is confirmed. Or it is `refund_due`, because its holds had expired and not all lines
+    /// could reacquire their units.
     Cart(Cart),
     /// There is no such cart.
     NotFound,
@@ -113,8 +115,8 @@ impl Engine {
         payment: &Payment,
     ) -> Result<CartPaid, EngineError> {
         let mut rounds = self.rounds();
-        while rounds.begin().is_some() {
-            if let Some(paid) = rounds.end(self.pay_cart_once(id, payment).await)? {
+        while let Some(until) = rounds.begin() {
+            if let Some(paid) = rounds.end(self.pay_cart_once(id, payment, until).await)? {
                 return Ok(paid);
             }
         }
@@ -126,6 +128,7 @@ impl Engine {
         &self,
         id: CartId,
         payment: &Payment,
+        until: Instant,
     ) -> Result<Option<CartPaid>, EngineError> {
         let Some(cart) = self.ledger.cart(id).await? else {
             return Ok(Some(CartPaid::NotFound));
@@ -144,7 +147,16 @@ impl Engine {
                 return Ok(None);
             }
             CartState::Held => CartState::Confirmed,
-            CartState::Expired => CartState::RefundDue,
+            CartState::Expired => {
+                // Before any line takes units again: their holds would have to expire once more.
+                if let Some(refused) = self.cart_payment_spent(&cart, payment).await? {
+                    return Ok(Some(refused));
+                }
+                match self.reacquire_cart(&cart, until).await? {
+                    Some(to) => to,
+                    None => return Ok(None),
+                }
+            }
             _ => return Ok(Some(CartPaid::Cart(cart))),
         };
         let step = CartStep {
@@ -152,7 +164,12 @@ impl Engine {
             paid: payment.amount.filter(|_| !cart.is_checked),
             ..CartStep::to(&cart, to)
         };
-        if let Some(stepped) = self.step_cart(&step).await? {
+        let stepped = match self.step_cart(&step).await {
+            // A line took its units again or lost them meanwhile.
+            Err(EngineError::Ledger(LedgerError::CartSuperseded(_))) => return Ok(None),
+            stepped => stepped?,
+        };
+        if let Some(stepped) = stepped {
             return Ok(Some(CartPaid::Cart(stepped.cart)));
         }
         let refused = self.cart_payment_spent(&cart, payment).await;

@@ -94,12 +94,12 @@ const CARTS: &str = "SELECT c.id, c.buyer, c.state, c.payment, l.order_id, l.ite
     FROM carts c JOIN cart_lines l ON l.cart = c.id \
     WHERE c.id IN (SELECT cart FROM cart_lines WHERE item = $1)";
 /// Lines of the item whose order does not agree with the cart, in one snapshot. A cart and its orders
-/// have the same names of states.
+/// have the same names of states. Lines of an expired cart are held while it is being paid late.
 const DIVIDED: &str = "SELECT count(*) \
     FROM cart_lines l JOIN carts c ON c.id = l.cart LEFT JOIN orders o ON o.id = l.order_id \
     WHERE l.item = $1 AND CASE WHEN c.state IN ('placing', 'failed') \
         THEN o.state IN ('confirmed', 'refund_due', 'refunded') \
-        ELSE o.state IS NULL OR o.state <> c.state END";
+        ELSE o.state IS NULL OR (o.state <> c.state AND NOT (c.state = 'expired' AND o.state = 'held')) END";
 /// A single statement, so all numbers belong to one snapshot.
 const TOTALS: &str = "SELECT stock, \
     (SELECT CAST(coalesce(sum(quantity), 0) AS bigint) FROM orders \

@@ -172,7 +172,7 @@ fn paid(known: KnownCart<'_>, payment: &str) -> (Vec<CartState>, Option<&'static
             (vec![CartState::Confirmed, CartState::RefundDue], None)
         }
         CartState::Held => (vec![CartState::Confirmed], None),
-        CartState::Expired => (vec![CartState::RefundDue], None),
+        CartState::Expired => (vec![CartState::Confirmed, CartState::RefundDue], None),
         state @ (CartState::Confirmed | CartState::RefundDue | CartState::Refunded)
             if known.payment == Some(payment) =>
         {
@@ -199,7 +199,8 @@ fn may_follow(before: OrderState, after: OrderState) -> bool {
             after,
             Confirmed | Cancelled | Expired | RefundDue | Refunded
         ),
-        Expired => matches!(after, RefundDue | Refunded),
+        // A late payment takes units again.
+        Expired => matches!(after, Held | Confirmed | RefundDue | Refunded),
         Confirmed | RefundDue => after == Refunded,
         Cancelled | Refunded | OrderState::Rejected => false,
     }
@@ -337,7 +338,7 @@ mod tests {
         let table: [Row<'_>; 18] = [
             (pay("its own"), Held, false, &[Confirmed], &[]),
             (pay("its own"), Held, true, &[Confirmed, RefundDue], &[]),
-            (pay("its own"), Expired, false, &[RefundDue], &[]),
+            (pay("its own"), Expired, false, &[Confirmed, RefundDue], &[]),
             (pay("its own"), Confirmed, false, &[Confirmed], &[]),
             (pay("another"), Confirmed, false, &[], &["already_paid"]),
             (pay("another"), Cancelled, false, &[], &["cart_not_payable"]),
@@ -420,6 +421,7 @@ mod tests {
             &[Held, Held, Confirmed][..],
             &[Held, Cancelled],
             &[Expired, RefundDue],
+            &[Expired, Held, Confirmed],
             &[Confirmed, Confirmed, Refunded],
             &[],
         ] {
@@ -430,8 +432,8 @@ mod tests {
             [Confirmed, Cancelled],
             [Cancelled, Confirmed],
             [Cancelled, Held],
-            [Expired, Confirmed],
             [Confirmed, Expired],
+            [RefundDue, Confirmed],
         ] {
             assert!(lines_in_turn(&bad).is_some(), "{bad:?}");
         }

@@ -211,7 +211,7 @@ export class PaymentProvider {
 
   /**
    * Reports `{payment, cart, amount, currency}`; returns the cart as it is now. Check its state: `refund_due`
-   * means that the cart had expired.
+   * means that the cart had expired and that no units were left for one of its lines.
    */
   async reportCart(payment) {
     const path = cartPath(payment.cart, '/payment');

@@ -270,7 +270,8 @@ class PaymentProvider:
     def report_cart(self, payment: CartPayment) -> Cart:
         """Reports a payment of a cart; returns the cart as it is now.
 
-        Check `state`: `refund_due` means that the cart had expired.
+        Check `state`: `refund_due` means that the cart had expired and that no units were left for one
+        of its lines.
         """
         path = _cart_path(payment.cart, "/payment")
         return self._client.send(self._report(payment, path), partial(_cart, payment.cart))

@@ -72,6 +72,9 @@ impl PaymentProvider {
     }
 
     /// Reports a payment of a cart; returns the cart as it is now.
+    ///
+    /// Check [`Cart::state`]: `refund_due` means that the cart had expired and no units were left for
+    /// one of its lines, so the money must be returned.
     pub async fn report_cart(&self, payment: &CartPayment) -> Result<Cart, Error> {
         let request = Request::pay_cart(&self.key, payment);
         let read = |response: &Response| Cart::read(response, payment.cart());

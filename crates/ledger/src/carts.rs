@@ -9,6 +9,7 @@
 //! checks the version of each.
 
 pub(crate) mod extension;
+pub(crate) mod line;
 
 use std::sync::Arc;
 
@@ -147,11 +148,15 @@ async fn apply(
     if !is_current || !step.is_allowed() || !bind(transaction, step).await? {
         return Ok(Outcome::Unchanged(None));
     }
-    if let Some(payment) = step.cart.payment.as_ref().filter(|_| step.returns_money) {
-        refunds::spend(transaction, payment).await?;
-    }
     let is_settled = step.is_settled && version == step.cart.version;
     let lines = transaction.lines_of(id).await?;
+    if let Some(payment) = step.cart.payment.as_ref().filter(|_| step.returns_money) {
+        // A refund that has failed may be that of a line that was returned before.
+        match lines.iter().any(|line| line.state == OrderState::Refunded) {
+            true => refunds::spend_only(transaction, payment).await.map(drop)?,
+            false => refunds::spend(transaction, payment).await?,
+        }
+    }
     if needs_held_lines(step) && !all_are(&step.cart, &lines, OrderState::Held) {
         return Ok(Outcome::Unchanged(None));
     }
@@ -221,13 +226,19 @@ fn moves(step: &CartStep, lines: &[Order], dropped: usize) -> Result<Vec<Transit
     // Lines of an expired cart that have taken units again are held.
     let is_held_again =
         |line: &Order| step.cart.state == CartState::Expired && line.state == OrderState::Held;
+    // A line of a confirmed cart may have been returned before the others.
+    let is_returned = |line: &Order| {
+        step.cart.state == CartState::Confirmed && line.state == OrderState::Refunded
+    };
     let (from, to) = match (step.cart.state.lines(), step.to.lines()) {
         // It is held when its lines are.
         (None, Some(_)) => return Ok(Vec::new()),
         (Some(from), Some(to)) => {
             let is_whole = lines.len() + dropped == step.cart.lines.len();
             let mut lines = lines.iter();
-            if !is_whole || !lines.all(|line| line.state == from || is_held_again(line)) {
+            let is_of_cart =
+                |line: &Order| line.state == from || is_held_again(line) || is_returned(line);
+            if !is_whole || !lines.all(is_of_cart) {
                 return Err(LedgerError::BrokenCart(step.cart.id));
             }
             (from, to)

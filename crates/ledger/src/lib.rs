@@ -40,7 +40,7 @@ mod webhooks;
 
 pub use acts::{Act, NewAct};
 pub use archive::{Archival, FinalAudit};
-pub use carts::{CartStep, CreatedCart, SteppedCart};
+pub use carts::{CartStep, CreatedCart, SteppedCart, line::ReturnedLine};
 pub use changes::{
     Changed, ItemChange, JournalEntry, NewJournalEntry, StockChange, StockPart, Transfer,
     TransferPlan, TransferState,

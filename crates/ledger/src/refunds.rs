@@ -30,7 +30,7 @@ use crate::{
 pub use owed::RefundState;
 use owed::{advanced, latest_open, owed};
 pub(crate) use {
-    done::{note_order_done, note_refund_done, order_done_name, return_order, spend},
+    done::{note_order_done, note_refund_done, order_done_name, return_order, spend, spend_only},
     owed::KnownRefund,
     rule::{Act, Money, Ruling},
 };

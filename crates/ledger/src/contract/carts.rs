@@ -1,12 +1,12 @@
 //! Carts: orders of several items that change together.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use domain::{BuyerId, Cart, CartId, SessionId};
 use jiff::Timestamp;
 
-use crate::{CartStep, CreatedCart, LedgerError, Page, SteppedCart};
+use crate::{CartStep, CreatedCart, LedgerError, Page, ReturnedLine, SteppedCart};
 
 /// What the order service and the reconciler need for carts.
 #[async_trait]
@@ -48,6 +48,17 @@ pub trait Carts: Send + Sync + 'static {
     /// `LedgerError::BrokenCart` if the lines are not in the state of their cart, and
     /// `LedgerError::CartSuperseded` if one of them has changed meanwhile. Nothing is changed.
     async fn step_cart(&self, step: &CartStep) -> Result<Option<SteppedCart>, LedgerError>;
+
+    /// Notes that `actor` has returned the money of one line of a confirmed cart, if the cart still has
+    /// this version. With the last line the cart is refunded and its payment spent.
+    ///
+    /// `None`, and nothing is changed: a concurrent change came first, or the line is not confirmed.
+    async fn return_cart_line(
+        &self,
+        cart: &Cart,
+        line: domain::OrderId,
+        actor: &Arc<str>,
+    ) -> Result<Option<ReturnedLine>, LedgerError>;
 
     /// Makes the holds of all lines of a held cart last `hold`, counted from when the first of them
     /// took its units, if the cart still has this version. Returns the cart as it is then: a hold

@@ -246,14 +246,9 @@ pub(crate) async fn spend(
     transaction: &mut impl Statements,
     payment: &PaymentId,
 ) -> Result<(), LedgerError> {
-    let Some(row) = transaction.lock_payment(payment).await? else {
+    let Some(row) = spend_only(transaction, payment).await? else {
         return Ok(());
     };
-    let money = money(transaction, payment, Some(&row)).await?;
-    if money.after(Act::Return) == Ruling::Spend {
-        let at = Timestamp::UNIX_EPOCH;
-        transaction.mark_returned(payment, row.payer, at).await?;
-    }
     settle_failures(transaction, payment).await?;
     if let (Some(due), Some(payer)) = (&row.due, row.payer)
         && let Some(payer) = payer_of(transaction, payer, payment).await?
@@ -261,4 +256,21 @@ pub(crate) async fn spend(
         note_closed(transaction, payment, &payer, due).await?;
     }
     Ok(())
+}
+
+/// Notes that an admin returns the money of what the payment has paid, and not that of refunds that have
+/// failed: they may be of a part that was returned before.
+pub(crate) async fn spend_only(
+    transaction: &mut impl Statements,
+    payment: &PaymentId,
+) -> Result<Option<PaymentRow>, LedgerError> {
+    let Some(row) = transaction.lock_payment(payment).await? else {
+        return Ok(None);
+    };
+    let money = money(transaction, payment, Some(&row)).await?;
+    if money.after(Act::Return) == Ruling::Spend {
+        let at = Timestamp::UNIX_EPOCH;
+        transaction.mark_returned(payment, row.payer, at).await?;
+    }
+    Ok(Some(row))
 }

@@ -1,6 +1,6 @@
 //! Carts, on SQLite.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use domain::{BuyerId, Cart, CartId, CartState, Order, OrderId, SessionId};
@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::{SqliteLedger, Transaction, cart_columns, hex, json, order_columns};
 use crate::{
-    CartStep, Carts, CreatedCart, LedgerError, Page, SteppedCart,
+    CartStep, Carts, CreatedCart, LedgerError, Page, ReturnedLine, SteppedCart,
     carts::{self, Statements},
     columns::{self, CartColumns, CartLineColumns, OrderColumns},
     convert::{column, parsed, signed, unsigned},
@@ -75,6 +75,15 @@ impl Carts for SqliteLedger {
 
     async fn step_cart(&self, step: &CartStep) -> Result<Option<SteppedCart>, LedgerError> {
         carts::step(self.write().await?, step).await
+    }
+
+    async fn return_cart_line(
+        &self,
+        cart: &Cart,
+        line: OrderId,
+        actor: &Arc<str>,
+    ) -> Result<Option<ReturnedLine>, LedgerError> {
+        carts::line::return_line(self.write().await?, cart, line, actor).await
     }
 
     async fn extend_cart_by(

@@ -26,6 +26,7 @@ mod recording;
 mod refunds;
 mod refusals;
 mod repair;
+mod returned_lines;
 mod schema;
 mod sinks;
 mod transfers;

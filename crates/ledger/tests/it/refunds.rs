@@ -609,7 +609,7 @@ async fn a_payment_that_paid_a_dropped_order_is_not_due(env: &TestEnv) {
 }
 
 /// A paid cart of these held orders. Its payment is that of each of its lines.
-async fn paid_cart(ledger: &dyn Ledger, items: &[&Item], of: &str) -> Cart {
+pub async fn paid_cart(ledger: &dyn Ledger, items: &[&Item], of: &str) -> Cart {
     let lines = items.iter().map(|item| {
         let order = order(item, 0, 1);
         CartLine {

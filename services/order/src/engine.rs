@@ -42,7 +42,9 @@ use tokio::time::Instant;
 
 pub use archive::ArchiveRequested;
 pub use caller::Caller;
-pub use carts::{CartEnded, CartExtended, CartPaid, CartPlaced, CartPlacement, Total};
+pub use carts::{
+    CartEnded, CartExtended, CartPaid, CartPlaced, CartPlacement, LineReturned, Total,
+};
 pub use drops::DropRequested;
 pub use hold::{Extended, HoldChange};
 pub use items::{ItemView, SegmentView, StockRequest, StockSet, Stocked};

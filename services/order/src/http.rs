@@ -195,6 +195,10 @@ fn api() -> Router<App> {
         .route("/v1/carts/{cart}/hold", post(carts::extend))
         .route("/v1/carts/{cart}/payment", post(carts::pay))
         .route("/v1/carts/{cart}/refund", post(carts::refund))
+        .route(
+            "/v1/carts/{cart}/lines/{order}/refund",
+            post(carts::refund_line),
+        )
         .route("/v1/items", post(items::create).merge(get(lists::items)))
         .route(
             "/v1/items/{item}",

@@ -68,8 +68,8 @@ codes! {
     NotFound = "not_found": Nothing,
     /// The item does not sell now: it is outside its window, paused or closed.
     NotOpen = "not_open": Decision,
-    /// The order is a line of a cart, which is paid, extended, cancelled and refunded as a whole. A
-    /// payment is in the journal.
+    /// The order is a line of a cart, which is paid, extended and cancelled as a whole, and
+    /// refunded as a whole or line by line. A payment is in the journal.
     OrderInCart = "order_in_cart": Decision,
     /// The signed body of a payment names another order than the path. Nothing was changed.
     OrderMismatch = "order_mismatch": Decision,

@@ -15,6 +15,7 @@ mod foreseen;
 mod hold;
 mod late;
 mod life;
+mod line;
 mod shares;
 mod total;
 
@@ -36,6 +37,7 @@ use super::{
 };
 pub use hold::CartExtended;
 pub use life::{CartEnded, CartPaid};
+pub use line::LineReturned;
 pub use total::Total;
 use total::has_same_total;
 

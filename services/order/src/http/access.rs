@@ -160,3 +160,16 @@ impl FromRequestParts<App> for Name {
         Ok(Self(name.map(|Path(name)| name).unwrap_or_default()))
     }
 }
+
+/// The two names in a path, as [`Name`] is the one.
+pub(crate) struct Names(pub String, pub String);
+
+impl FromRequestParts<App> for Names {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
+        let names = Path::<(String, String)>::from_request_parts(parts, app).await;
+        let (first, second) = names.map(|Path(names)| names).unwrap_or_default();
+        Ok(Self(first, second))
+    }
+}

@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use domain::{
-    BuyerId, Cart, CartId, CartState, ItemId, OrderId, PaymentId, Quantity, RefusalReason,
+    BuyerId, Cart, CartId, CartState, ItemId, Order, OrderId, PaymentId, Quantity, RefusalReason,
 };
 use http::{HeaderValue, StatusCode, header};
 use jiff::Timestamp;
@@ -17,18 +17,19 @@ use utoipa::ToSchema;
 
 use super::{
     App, Problem,
-    access::{AdminWith, BuyerOrAdmin, Name, OrdersPlace, Read, RefundsWrite},
+    access::{AdminWith, BuyerOrAdmin, Name, Names, OrdersPlace, Read, RefundsWrite},
     body::{self, Json, Raw, Whole},
     currency,
     items::YEAR_SECONDS,
-    life::{AMOUNT_MAX, hold_change},
-    orders::{OrderHeaders, REPLAYED},
+    life::{AMOUNT_MAX, hold_change, order_id},
+    orders::{self, OrderBody, OrderHeaders, REPLAYED},
     problem::FieldError,
     words::{CartAmountWord, UNCHECKED},
 };
 use crate::{
     engine::{
-        Caller, CartEnded, CartExtended, CartPaid, CartPlaced, CartPlacement, Payment, Total,
+        Caller, CartEnded, CartExtended, CartPaid, CartPlaced, CartPlacement, LineReturned,
+        Payment, Total,
     },
     rate::PeerBucket,
 };
@@ -503,5 +504,37 @@ pub(crate) async fn refund(
         CartEnded::Cart(cart) => Ok(shown(&cart)),
         CartEnded::NotFound => Err(Problem::cart_not_found()),
         CartEnded::Refused(state) => Err(Problem::cart_not_refundable(state)),
+    }
+}
+
+/// Records that the money of one line of a confirmed cart was returned, and releases its units
+/// immediately. The other lines stay the buyer's. With the last line the cart is refunded.
+#[utoipa::path(post, path = "/v1/carts/{cart}/lines/{order}/refund", operation_id = "refundCartLine", tag = "admins",
+    params(("cart" = String, Path, description = "the cart's id"), ("order" = String, Path, description = "the id of the line's order")),
+    responses((status = 200, description = "the line's order, refunded now or before; its `amount` is the line's share of what the cart costs", body = OrderBody),
+        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `refunds:write`", body = Problem),
+        (status = 404, description = "`cart_not_found`; `order_not_found`: it is no line of the cart", body = Problem),
+        (status = 409, description = "`cart_not_refundable`: it is not confirmed; one that is `refund_due` is refunded as a whole", body = Problem),
+        (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
+    security(("admin" = [])))]
+pub(crate) async fn refund_line(
+    State(app): State<App>,
+    admin: AdminWith<RefundsWrite>,
+    Names(cart, line): Names,
+) -> Result<Response, Problem> {
+    let (cart, line) = (cart_id(&cart)?, order_id(&line)?);
+    let returned = app.engine.return_cart_line(cart, line, &admin.name).await?;
+    match returned {
+        LineReturned::Line(listed) => {
+            let listed = *listed;
+            let shared = Order {
+                amount: Some(listed.amount),
+                ..listed.order
+            };
+            orders::shown(&app, &shared, true).await
+        }
+        LineReturned::NotFound => Err(Problem::cart_not_found()),
+        LineReturned::NoLine => Err(Problem::order_not_found()),
+        LineReturned::Refused(state) => Err(Problem::cart_not_refundable(state)),
     }
 }

@@ -290,7 +290,7 @@ codes! {
     OrderInCart {
         code: "order_in_cart",
         status: CONFLICT,
-        meaning: "The order is a line of a cart, which is paid, extended, cancelled and refunded as a whole. A payment is in the journal.",
+        meaning: "The order is a line of a cart, which is paid, extended and cancelled as a whole, and refunded as a whole or line by line. A payment is in the journal.",
         remedy: "Use the calls of the cart that `cart` names. Return the money of a payment for the line alone.",
         lost: Decision "an order is in its cart for good",
     }

@@ -54,7 +54,7 @@ impl NewPayment {
     }
 }
 
-fn order_id(text: &str) -> Result<OrderId, Problem> {
+pub(super) fn order_id(text: &str) -> Result<OrderId, Problem> {
     text.parse()
         .map(OrderId::first)
         .map_err(|_| Problem::order_not_found())
@@ -188,7 +188,7 @@ pub(crate) async fn cancel(
 #[utoipa::path(post, path = "/v1/orders/{order}/refund", operation_id = "refundOrder", tag = "admins", params(("order" = String, Path, description = "the order's id")),
     responses((status = 200, description = "refunded, now or before", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `refunds:write`", body = Problem),
         (status = 404, description = "`order_not_found`", body = Problem),
-        (status = 409, description = "`order_not_refundable`: it is not paid; `order_in_cart`: the cart is refunded as a whole", body = Problem),
+        (status = 409, description = "`order_not_refundable`: it is not paid; `order_in_cart`: the cart is refunded as a whole or line by line", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn refund(

@@ -768,6 +768,7 @@ async fn the_api_documentation_needs_no_internet() {
             ("/v1/carts/{cart}/hold", "post"),
             ("/v1/carts/{cart}/payment", "post"),
             ("/v1/carts/{cart}/refund", "post"),
+            ("/v1/carts/{cart}/lines/{order}/refund", "post"),
             ("/v1/journal", "get"),
             ("/v1/events", "get"),
             ("/v1/webhooks", "get"),

@@ -5,6 +5,7 @@ mod foreseen;
 mod freed;
 mod holds;
 mod late;
+mod lines;
 mod placed_for;
 
 use std::{pin::pin, time::Duration};

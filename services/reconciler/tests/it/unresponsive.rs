@@ -22,8 +22,9 @@ use ledger::{
     JournalEntry, KnownSink, Ledger, LedgerError, ListedItem, Listing, NewAct, NewJournalEntry,
     NewWebhook, NotedRefund, OrderLife, Page, PaymentReturn, PendingReturn, ProcessReport,
     Processes, Reading, Recorded, Recording, RefundReport, Refunds, Repair, RequestCounts,
-    ReturnedPayment, SaleTable, SeenProcess, SegmentRow, Sinks, SteppedCart, StockChange,
-    StockOperations, Transfer, TransferPlan, Transition, VerifiedExport, Webhook, Webhooks,
+    ReturnedLine, ReturnedPayment, SaleTable, SeenProcess, SegmentRow, Sinks, SteppedCart,
+    StockChange, StockOperations, Transfer, TransferPlan, Transition, VerifiedExport, Webhook,
+    Webhooks,
 };
 use testkit::eventually;
 use tokio::sync::Semaphore;
@@ -266,6 +267,15 @@ impl Carts for UnresponsiveLedger {
 
     async fn step_cart(&self, step: &CartStep) -> Result<Option<SteppedCart>, LedgerError> {
         self.ledger().step_cart(step).await
+    }
+
+    async fn return_cart_line(
+        &self,
+        cart: &Cart,
+        line: OrderId,
+        actor: &Arc<str>,
+    ) -> Result<Option<ReturnedLine>, LedgerError> {
+        self.ledger().return_cart_line(cart, line, actor).await
     }
 
     async fn extend_cart_by(

@@ -1,0 +1,89 @@
+//! Returning one line of a confirmed cart, and what it has of the cart's money.
+
+use std::sync::Arc;
+
+use domain::{CartId, CartState, OrderId, OrderState};
+
+use super::super::{Engine, EngineError, ListedOrder};
+
+/// Result of returning a line of a cart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LineReturned {
+    /// The line is `refunded`, by this or an earlier request. Its amount is its share of what the cart
+    /// costs.
+    Line(Box<ListedOrder>),
+    /// There is no such cart.
+    NotFound,
+    /// The cart has no such line, or its order went with a drop of the item.
+    NoLine,
+    /// No line of a cart in this state can be returned.
+    Refused(CartState),
+}
+
+impl Engine {
+    /// Records that `admin` has returned the money of one line of a confirmed cart, and releases its
+    /// units. The other lines stay the buyer's. With the last line the cart is `refunded`.
+    pub async fn return_cart_line(
+        &self,
+        id: CartId,
+        line: OrderId,
+        admin: &Arc<str>,
+    ) -> Result<LineReturned, EngineError> {
+        self.with_timeout(self.return_cart_line_or_wait(id, line, admin))
+            .await
+    }
+
+    async fn return_cart_line_or_wait(
+        &self,
+        id: CartId,
+        line: OrderId,
+        admin: &Arc<str>,
+    ) -> Result<LineReturned, EngineError> {
+        let mut rounds = self.rounds();
+        while rounds.begin().is_some() {
+            let cart = self.ledger.cart(id).await;
+            let Some(cart) = rounds.end(cart.map_err(EngineError::from))? else {
+                return Ok(LineReturned::NotFound);
+            };
+            if !cart.lines.iter().any(|of| of.order == line) {
+                return Ok(LineReturned::NoLine);
+            }
+            let order = self.ledger.order(line).await;
+            let Some(order) = rounds.end(order.map_err(EngineError::from))? else {
+                return Ok(LineReturned::NoLine);
+            };
+            if order.state == OrderState::Refunded {
+                let shared = rounds.end(self.with_share(order).await)?;
+                return Ok(LineReturned::Line(Box::new(shared)));
+            }
+            if cart.state != CartState::Confirmed {
+                return Ok(LineReturned::Refused(cart.state));
+            }
+            let returned = self.ledger.return_cart_line(&cart, line, admin).await;
+            // `None`: a concurrent change was faster.
+            if let Some(returned) = rounds.end(returned.map_err(EngineError::of_change))? {
+                if returned.cart.state != cart.state {
+                    let to = returned.cart.state.as_str();
+                    metrics::counter!("stockade_carts_total", "to" => to).increment(1);
+                }
+                self.stepped(&order, OrderState::Refunded).await;
+                let shared = self.with_share(returned.line).await;
+                let shared = shared.map_err(EngineError::after_change)?;
+                return Ok(LineReturned::Line(Box::new(shared)));
+            }
+        }
+        Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
+    }
+
+    async fn with_share(&self, order: domain::Order) -> Result<ListedOrder, EngineError> {
+        let price = self.price_of(&order.item).await?;
+        let mut rows = [ListedOrder {
+            amount: price.of_order(&order),
+            currency: price.currency.to_string(),
+            order,
+        }];
+        self.share_amounts(&mut rows).await?;
+        let [row] = rows;
+        Ok(row)
+    }
+}

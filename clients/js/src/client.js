@@ -372,6 +372,14 @@ export class Admin {
     return this.#send(asCart(cart), 'POST', cartPath(cart, '/refund'));
   }
 
+  /**
+   * Notes that the money of one line of a confirmed cart was returned. Returns the line's order; its
+   * `amount` is its share of what the cart costs.
+   */
+  async refundCartLine(cart, order) {
+    return this.#send(asOrder(order), 'POST', cartPath(cart, `/lines/${segment('order', order)}/refund`));
+  }
+
   /** All recorded orders of an item, those in one state or all, page by page. */
   itemOrders(item, state) {
     return pages(this.#client, this.#token, itemPath(item, '/orders'), { state });

@@ -432,6 +432,7 @@ export class Admin {
   cancelCart(cart: string): Promise<Cart>;
   extendCart(cart: string, hold: HoldChange): Promise<Cart>;
   refundCart(cart: string): Promise<Cart>;
+  refundCartLine(cart: string, order: string): Promise<Order>;
   itemOrders(item: string, state?: OrderState): AsyncGenerator<ListedOrder>;
   journal(item: string): AsyncGenerator<JournalEntry>;
   serviceJournal(): AsyncGenerator<ServiceJournalEntry>;

@@ -64,6 +64,7 @@ const ARGUMENTS = {
     cancelCart: ['c-1'],
     extendCart: ['c-1', hold],
     refundCart: ['c-1'],
+    refundCartLine: ['c-1', 'o-1'],
     itemOrders: ['vase', 'held'],
     journal: ['vase'],
     serviceJournal: [],

@@ -171,6 +171,7 @@ class Admin(_Caller[client.Admin]):
     cancel_cart = _call(client.Admin.cancel_cart)
     extend_cart = _call(client.Admin.extend_cart)
     refund_cart = _call(client.Admin.refund_cart)
+    refund_cart_line = _call(client.Admin.refund_cart_line)
     item_orders = _rows(client.Admin.item_orders)
     journal = _rows(client.Admin.journal)
     service_journal = _rows(client.Admin.service_journal)

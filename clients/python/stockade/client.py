@@ -415,6 +415,14 @@ class Admin:
         """Notes that the money of a cart was returned."""
         return self._send(partial(_cart, cart), "POST", _cart_path(cart, "/refund"))
 
+    def refund_cart_line(self, cart: str, order: str) -> Order:
+        """Notes that the money of one line of a confirmed cart was returned.
+
+        Returns the line's order. Its `amount` is its share of what the cart costs.
+        """
+        path = _cart_path(cart, f"/lines/{_segment('order', order)}/refund")
+        return self._send(partial(_order, order), "POST", path)
+
     def item_orders(self, item: str, state: str | None = None) -> Iterator[ListedOrder]:
         """All recorded orders of an item, those in one state or all, page by page."""
         path = _item_path(item, "/orders")

@@ -174,6 +174,14 @@ impl Admin {
         .await
     }
 
+    /// Notes that the money of one line of a confirmed cart was returned. Its units can be bought
+    /// again. Returns the line's order; its `amount` is its share of what the cart costs.
+    pub async fn refund_cart_line(&self, cart: Uuid, order: Uuid) -> Result<Order, Error> {
+        let request = Request::refund_cart_line(&self.token, cart, order);
+        self.call(&request, |response| Order::read(response, order))
+            .await
+    }
+
     /// Places orders of several buyers, at most 512, and returns a result for each, in this order.
     ///
     /// The whole request is repeated while its outcome is unknown, but not single orders whose

@@ -155,6 +155,12 @@ impl Request {
         Self::new(Method::POST, format!("/v1/carts/{cart}/refund")).bearer(admin)
     }
 
+    /// `POST /v1/carts/{cart}/lines/{order}/refund`: notes that the money of one line was returned.
+    pub fn refund_cart_line(admin: &Token, cart: Uuid, order: Uuid) -> Self {
+        let path = format!("/v1/carts/{cart}/lines/{order}/refund");
+        Self::new(Method::POST, path).bearer(admin)
+    }
+
     /// `POST /v1/items`: creates an item.
     pub fn create_item(admin: &Token, item: &NewItem) -> Self {
         Self::new(Method::POST, "/v1/items".into())

@@ -98,6 +98,11 @@ fn requests(token: &Token) -> Vec<(Request, &'static str, &'static str)> {
             "",
         ),
         (
+            Request::refund_cart_line(token, id, id),
+            on_cart("POST", &format!("/lines/{id}/refund")),
+            "",
+        ),
+        (
             Request::create_item(token, &NewItem::new("vase", 9)),
             "POST /v1/items",
             r#"{"id":"vase","stock":9}"#,

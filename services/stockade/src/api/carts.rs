@@ -32,10 +32,14 @@ pub enum CartsCommand {
         /// Length of the whole hold in seconds, counted from the first line's.
         seconds: u32,
     },
-    /// Records that the money of a cart was returned. Units that it has can be bought again.
+    /// Records that the money of a cart was returned, or that of one line of a confirmed cart. Units that
+    /// it has can be bought again.
     Refund {
         /// Id of the cart.
         cart: Uuid,
+        /// Id of the line's order. Default: all lines.
+        #[arg(long)]
+        line: Option<Uuid>,
     },
 }
 
@@ -80,7 +84,11 @@ impl CartsCommand {
             Self::Show { cart } => Request::cart(token, cart),
             Self::Cancel { cart } => Request::cancel_cart(token, cart),
             Self::Extend { cart, seconds } => Request::extend_cart(token, cart, &seconds.into()),
-            Self::Refund { cart } => Request::refund_cart(token, cart),
+            Self::Refund { cart, line: None } => Request::refund_cart(token, cart),
+            Self::Refund {
+                cart,
+                line: Some(line),
+            } => Request::refund_cart_line(token, cart, line),
         };
         service.show(&request).await
     }

@@ -49,7 +49,7 @@ pub trait Listing: Send + Sync + 'static {
 
     /// The journal entries of payments whose money must be returned, oldest first: those that no
     /// order could take, and those whose refund has failed. Not those whose money was returned since,
-    /// or that their order or cart has accepted since. A failed refund of an order that is still paid
+    /// or that have paid something, whether it is what their entry names or not. A failed refund of an order that is still paid
     /// for is not due either, nor one of an order that is `refund_due`, which is listed itself.
     async fn list_payments_due(
         &self,

@@ -77,6 +77,7 @@ macro_rules! entry_columns {
     };
 }
 
+/// A payment that has paid something, whatever its entry names, is not due: its money is returned with that.
 const PAYMENTS_DUE: &str = concat!(
     "SELECT ",
     entry_columns!(),
@@ -87,10 +88,9 @@ const PAYMENTS_DUE: &str = concat!(
     ") \
        AND (action <> 'unmatched_payment' OR ( \
              (SELECT done.id FROM journal AS done WHERE done.item = journal.item AND done.once = 'payment_refunded ' || journal.id LIMIT 1) IS NULL \
-         AND (SELECT paid.id FROM payments AS paid WHERE paid.id = journal.after ->> 'payment' AND (paid.returned_at IS NOT NULL \
-                OR (paid.order_id::text IN (journal.before ->> 'order', journal.before ->> 'cart') \
-                  AND (paid.is_settled OR coalesce((SELECT orders.id FROM orders WHERE orders.id = paid.order_id AND orders.payment = paid.id LIMIT 1), \
-                               (SELECT carts.id FROM carts WHERE carts.id = paid.order_id AND carts.payment = paid.id LIMIT 1)) IS NOT NULL))) \
+         AND (SELECT paid.id FROM payments AS paid WHERE paid.id = journal.after ->> 'payment' AND (paid.returned_at IS NOT NULL OR paid.is_settled \
+                OR coalesce((SELECT orders.id FROM orders WHERE orders.id = paid.order_id AND orders.payment = paid.id LIMIT 1), \
+                            (SELECT carts.id FROM carts WHERE carts.id = paid.order_id AND carts.payment = paid.id LIMIT 1)) IS NOT NULL) \
               LIMIT 1) IS NULL)) \
      ORDER BY id LIMIT $2",
 );

@@ -72,8 +72,8 @@ async fn apply_refund_done(
 enum Settled {
     /// It was due until now.
     Now,
-    /// It is not due any more: something has taken the payment, it was returned otherwise, or another
-    /// refund has failed or succeeded since.
+    /// It is not due, or not any more: something has taken the payment, it was returned otherwise, or
+    /// another refund has failed or succeeded since.
     No,
 }
 
@@ -83,16 +83,12 @@ async fn settle_unmatched(
     row: Option<PaymentRow>,
     entry: &NewJournalEntry,
 ) -> Result<Settled, LedgerError> {
-    let [order, cart] = ["order", "cart"].map(|name| id_in(&entry.before, name));
-    let Some(order) = order else {
+    let Some(order) = id_in(&entry.before, "order") else {
         return Ok(Settled::No);
     };
-    let act = Act::Done([Some(order), cart]);
-    match money(transaction, payment, row.as_ref()).await?.after(act) {
-        // It has paid something else, which is refunded by a call of its own.
-        Ruling::Stay => return Ok(Settled::Now),
-        Ruling::Refuse | Ruling::Bind => return Ok(Settled::No),
-        Ruling::Spend => {}
+    let known = money(transaction, payment, row.as_ref()).await?;
+    if known.after(Act::Done) != Ruling::Spend {
+        return Ok(Settled::No);
     }
     // This is our time and not the provider's, so no failure counts as an earlier one by it. Those that
     // are known are settled, and one that is reported later is due.
@@ -105,7 +101,7 @@ async fn settle_unmatched(
         Some(payer) => is_paid(transaction, payer, payment).await?,
         None => false,
     };
-    Ok(match Money::of(bound, false, has_paid).after(act) {
+    Ok(match Money::of(bound, false, has_paid).after(Act::Done) {
         Ruling::Spend => Settled::Now,
         Ruling::Stay | Ruling::Refuse | Ruling::Bind => Settled::No,
     })

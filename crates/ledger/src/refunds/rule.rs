@@ -4,7 +4,10 @@
 //! |---|---|---|---|---|
 //! | reported, and the order or cart can take it | bound | stays | refused | refused |
 //! | returned at the provider, or with what it has paid | spent | spent | spent | stays |
-//! | noted as returned: a row of the list (`done`) | spent | spent, or refused if it has paid this | spent, or stays if it has paid the other | refused |
+//! | noted as returned: a row of the list (`done`) | spent | spent, or refused if it has paid this | spent, or refused if it has paid the other | refused |
+//!
+//! A payment that has paid something is no row of the list, whatever it was reported for besides: its
+//! money is returned with what it has paid.
 //!
 //! Every transaction that acts on a payment holds the lock of its row while it decides, so acts have an
 //! order, and the later one sees what the earlier one has left. A spent payment is never bound again:
@@ -35,8 +38,8 @@ pub(crate) enum Act {
     Pay(Uuid),
     /// The provider has returned it, or an admin has returned the money of what it has paid.
     Return,
-    /// An admin notes a row of the list as returned: this order, and the cart if there is one.
-    Done([Option<Uuid>; 2]),
+    /// An admin notes a row of the list as returned.
+    Done,
 }
 
 /// What the rule says to an act.
@@ -46,7 +49,7 @@ pub(crate) enum Ruling {
     Bind,
     /// The payment becomes spent.
     Spend,
-    /// The act is noted, and the payment stays as it is.
+    /// The payment stays as it is: it has taken the act before.
     Stay,
     /// The act changes nothing.
     Refuse,
@@ -70,18 +73,8 @@ impl Money {
             (Self::Bound { .. } | Self::Spent, Act::Pay(_)) => Ruling::Refuse,
             (Self::Unbound | Self::Bound { .. }, Act::Return) => Ruling::Spend,
             (Self::Spent, Act::Return) => Ruling::Stay,
-            (
-                Self::Bound {
-                    payer,
-                    has_paid: true,
-                },
-                Act::Done(row),
-            ) => match row.contains(&Some(payer)) {
-                true => Ruling::Refuse,
-                false => Ruling::Stay,
-            },
-            (Self::Unbound | Self::Bound { .. }, Act::Done(_)) => Ruling::Spend,
-            (Self::Spent, Act::Done(_)) => Ruling::Refuse,
+            (Self::Bound { has_paid: true, .. } | Self::Spent, Act::Done) => Ruling::Refuse,
+            (Self::Unbound | Self::Bound { .. }, Act::Done) => Ruling::Spend,
         }
     }
 }
@@ -99,19 +92,18 @@ mod tests {
     fn each_act_on_each_payment_has_one_ruling() {
         let [order, cart, other] = [1, 2, 3].map(Uuid::from_u128);
         let bound = |payer, has_paid| Money::of(Some(payer), false, has_paid);
-        let row = Act::Done([Some(order), Some(cart)]);
         let table: [(Money, [Ruling; 3]); 8] = [
             (Money::of(None, false, false), [Bind, Spend, Spend]),
             (bound(order, false), [Stay, Spend, Spend]),
             (bound(order, true), [Stay, Spend, Refuse]),
             (bound(cart, true), [Refuse, Spend, Refuse]),
             (bound(other, false), [Refuse, Spend, Spend]),
-            (bound(other, true), [Refuse, Spend, Stay]),
+            (bound(other, true), [Refuse, Spend, Refuse]),
             (Money::of(Some(order), true, true), [Refuse, Stay, Refuse]),
             (Money::of(None, true, false), [Refuse, Stay, Refuse]),
         ];
         for (money, rulings) in table {
-            let acts = [Act::Pay(order), Act::Return, row];
+            let acts = [Act::Pay(order), Act::Return, Act::Done];
             assert_eq!(acts.map(|act| money.after(act)), rulings, "{money:?}");
         }
     }

@@ -136,10 +136,9 @@ impl Listing for SqliteLedger {
             ") \
                AND (action <> 'unmatched_payment' OR ( \
                      NOT EXISTS (SELECT 1 FROM journal AS done WHERE done.item = journal.item AND done.once = 'payment_refunded ' || journal.id) \
-                 AND NOT EXISTS (SELECT 1 FROM payments AS paid WHERE paid.id = journal.after ->> 'payment' AND (paid.returned_at IS NOT NULL \
-                       OR (lower(hex(paid.order_id)) IN (replace(journal.before ->> 'order', '-', ''), replace(journal.before ->> 'cart', '-', '')) \
-                         AND (paid.is_settled OR EXISTS (SELECT 1 FROM orders WHERE orders.id = paid.order_id AND orders.payment = paid.id) \
-                           OR EXISTS (SELECT 1 FROM carts WHERE carts.id = paid.order_id AND carts.payment = paid.id))))))) \
+                 AND NOT EXISTS (SELECT 1 FROM payments AS paid WHERE paid.id = journal.after ->> 'payment' AND (paid.returned_at IS NOT NULL OR paid.is_settled \
+                       OR EXISTS (SELECT 1 FROM orders WHERE orders.id = paid.order_id AND orders.payment = paid.id) \
+                       OR EXISTS (SELECT 1 FROM carts WHERE carts.id = paid.order_id AND carts.payment = paid.id))))) \
              ORDER BY id LIMIT ?",
         ));
         let rows = rows

@@ -82,12 +82,6 @@ impl PaymentHistory {
         notes.any(|note| note.row.is_none() && note.is_noted == Some(true))
     }
 
-    /// Whether an acknowledged note is about this order.
-    pub fn is_returned_for(&self, order: Uuid) -> bool {
-        let mut notes = self.notes.iter();
-        notes.any(|note| note.order == order && note.is_noted == Some(true))
-    }
-
     /// The orders that it was reported for.
     pub fn orders(&self) -> Vec<Uuid> {
         let mut orders: Vec<_> = self.reports.iter().map(|report| report.order).collect();

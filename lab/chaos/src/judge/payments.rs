@@ -94,17 +94,17 @@ impl Told {
     }
 }
 
-/// Money that was returned confirms nothing, and a payment pays one order. What the provider has returned
-/// confirms none, also an order that was placed afterwards and whose report had no answer.
+/// Money that was returned confirms nothing, and a payment pays one order. What was returned confirms none,
+/// whatever the note of it names, also an order that was placed afterwards and whose report had no answer.
 fn judge_orders(history: &PaymentHistory, told: &Told) -> Vec<String> {
     let mut findings = Vec::new();
     let paid = told.all_paid(history);
+    let is_returned = history.is_returned();
     if paid.len() > 1 {
         findings.push(format!("it has paid {paid:?}"));
     }
     for order in paid {
         let is_confirmed = told.paid(history, order) == Some(OrderState::Confirmed);
-        let is_returned = history.is_returned_for(order) || history.is_returned_by_provider();
         if is_confirmed && is_returned {
             findings.push(format!(
                 "its money was returned, and order {order} is confirmed"
@@ -149,15 +149,15 @@ fn judge_reports(history: &PaymentHistory, told: &Told) -> Vec<String> {
     findings
 }
 
-/// No list asks for money that was returned, or that has paid the order of its row.
+/// No list asks for money that was returned, or that has paid an order, whatever its row names.
 fn judge_rows(history: &PaymentHistory, told: &Told) -> Vec<String> {
     let is_noted = |row: &RefundDue| {
         let mut notes = history.notes.iter();
         notes.any(|note| note.row.as_ref() == Some(&row.id) && note.is_noted == Some(true))
     };
+    let has_paid = !told.all_paid(history).is_empty();
     let is_wrong = |row: &&RefundDue| {
-        let is_of_paid =
-            row.reason == RefundReason::UnmatchedPayment && told.paid(history, row.order).is_some();
+        let is_of_paid = row.reason == RefundReason::UnmatchedPayment && has_paid;
         is_of_paid || history.is_returned_by_provider() || is_noted(row)
     };
     let rows = told.rows(history).into_iter().filter(is_wrong);
@@ -276,6 +276,38 @@ mod tests {
             let findings = judge(&history, &told);
             assert_eq!(findings.len(), wrong, "{history:?}: {findings:?}");
         }
+    }
+
+    #[test]
+    fn a_row_and_a_note_of_another_order_are_about_the_same_money() {
+        let paid = Uuid::from_u128(2);
+        let mut history = PaymentHistory::new("p".into());
+        history.reports = vec![
+            Report {
+                order: paid,
+                answer: Answer::Paid(OrderState::Confirmed),
+            },
+            Report {
+                order: ORDER,
+                answer: Answer::Refused("payment_already_used".into()),
+            },
+        ];
+        let told = |due| Told {
+            orders: HashMap::from([
+                (paid, order(OrderState::Confirmed, Some("p"))),
+                (ORDER, order(OrderState::Held, None)),
+            ]),
+            due,
+        };
+        assert!(judge(&history, &told(Vec::new())).is_empty());
+        assert_eq!(judge(&history, &told(vec![row()])).len(), 1);
+        history.notes.push(Note {
+            row: Some("journal-1".into()),
+            payment: "p".into(),
+            order: ORDER,
+            is_noted: Some(true),
+        });
+        assert_eq!(judge(&history, &told(Vec::new())).len(), 1);
     }
 
     #[test]

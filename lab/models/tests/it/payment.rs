@@ -8,8 +8,8 @@
 //! and are cancelled, and a late payment takes units again or finds none.
 //!
 //! The rules are in [`money::Rules`]. Each is left out alone, and the checker must find money that was
-//! returned and confirms something, a payment that pays twice, money that is due twice, or money that the
-//! buyer is owed and no list shows.
+//! returned and confirms something, a payment that pays twice, money that is due twice or has paid something
+//! and is due as well, or money that the buyer is owed and no list shows.
 //!
 //! The order and the cart follow the same rules, so two of them stand for any number. One step differs:
 //! an order that takes units again is held before it is confirmed, and a cart is confirmed when all of
@@ -90,6 +90,11 @@ fn with_an_admin_who_returns_and_spends_nothing_the_checker_finds_money_due_twic
 #[test]
 fn with_a_list_that_shows_returned_payments_the_checker_finds_money_due_twice() {
     without(|rules| rules.list_hides_returned = false, ASKED_ONCE);
+}
+
+#[test]
+fn with_a_list_that_shows_what_has_paid_another_the_checker_finds_it_due_while_that_is_confirmed() {
+    without(|rules| rules.list_hides_another = false, KEPT);
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub struct Rules {
     pub done_looks_again: bool,
     /// An admin's note spends the payment.
     pub done_spends: bool,
-    /// An admin's note about one payer leaves a payment alone that has paid the other.
+    /// An admin's note about one payer is refused if the payment has paid the other.
     pub done_spares_another: bool,
     /// A return of a payment of which nothing is known is remembered.
     pub first_return_is_kept: bool,
@@ -34,6 +34,8 @@ pub struct Rules {
     pub refund_spends: bool,
     /// The list shows no payment that was returned.
     pub list_hides_returned: bool,
+    /// The list shows no payment that has paid another payer than that of its row.
+    pub list_hides_another: bool,
     /// A report that is refused is noted before it is acknowledged.
     pub refused_is_noted: bool,
     /// A report of a payment that was returned before anything was known of it claims the return, and the
@@ -55,6 +57,7 @@ impl Rules {
         refunds_before_answer: true,
         refund_spends: true,
         list_hides_returned: true,
+        list_hides_another: true,
         refused_is_noted: true,
         report_claims_return: true,
     };
@@ -239,7 +242,9 @@ impl Payment {
     /// Whether the list has the row of the payer.
     pub fn is_listed(&self, state: &State, payer: usize) -> bool {
         let is_hidden = self.rules.list_hides_returned && state.is_returned();
-        state.entries[payer] == Entry::Noted && !is_hidden && !state.has_paid(payer)
+        let hides = |of: usize| of == payer || self.rules.list_hides_another;
+        let has_paid = (0..PAYERS).any(|of| state.has_paid(of) && hides(of));
+        state.entries[payer] == Entry::Noted && !is_hidden && !has_paid
     }
 
     /// Binds the payment by the rule. `false`: it is refused.
@@ -371,15 +376,15 @@ impl Payment {
     }
 
     fn done(&self, state: &mut State, payer: usize) {
-        let another = state.bound_to().filter(|of| *of != payer);
-        let another_has_paid = another.is_some_and(|of| state.has_paid(of));
-        if state.is_returned() || (self.rules.done_looks_again && state.has_paid(payer)) {
+        let is_looked_at = |of: usize| match of == payer {
+            true => self.rules.done_looks_again,
+            false => self.rules.done_spares_another,
+        };
+        let has_paid = (0..PAYERS).any(|of| state.has_paid(of) && is_looked_at(of));
+        if state.is_returned() || has_paid {
             return;
         }
         state.entries[payer] = Entry::Done;
-        if another_has_paid && self.rules.done_spares_another {
-            return;
-        }
         if self.rules.done_spends {
             state.spend(Some(payer));
         }

@@ -8,8 +8,9 @@ use super::money::{Entry, Failure, PAYERS, Payer, Payment, Report, State};
 pub const RETURNED: &str = "money that was returned confirms nothing";
 /// A payment is one sum.
 pub const ONCE: &str = "a payment pays one order or cart";
-/// A report that was acknowledged is never forgotten.
-pub const KEPT: &str = "money that was kept has paid something, or is due";
+/// A report that was acknowledged is never forgotten, and no list makes an admin return what has paid
+/// something.
+pub const KEPT: &str = "money that was kept has paid something or is due, and not both";
 /// No list makes an admin return the money twice.
 pub const ASKED_ONCE: &str = "money that was returned is not due";
 /// A refund that has failed is never forgotten.
@@ -25,7 +26,7 @@ pub fn all() -> Vec<Property<Payment>> {
             let paid = state.payers.iter().filter(|payer| payer.is_paid());
             paid.count() <= 1
         }),
-        Property::always(KEPT, kept_money_has_paid_or_is_due),
+        Property::always(KEPT, kept_money_has_paid_or_is_due_and_not_both),
         Property::always(ASKED_ONCE, |payment: &Payment, state: &State| {
             let is_over = state.returned && state.with_buyer;
             let is_listed = (0..PAYERS).any(|payer| payment.is_listed(state, payer));
@@ -79,9 +80,11 @@ fn is_busy(state: &State) -> bool {
 }
 
 /// Of a report that was acknowledged. A refund that has failed is another property.
-fn kept_money_has_paid_or_is_due(payment: &Payment, state: &State) -> bool {
-    let has_paid = state.payers.iter().any(|payer| payer.has_money());
-    if state.with_buyer || state.failure != Failure::None || has_paid {
+fn kept_money_has_paid_or_is_due_and_not_both(payment: &Payment, state: &State) -> bool {
+    if state.payers.iter().any(|payer| payer.has_money()) {
+        return !(0..PAYERS).any(|payer| payment.is_listed(state, payer));
+    }
+    if state.with_buyer || state.failure != Failure::None {
         return true;
     }
     (0..PAYERS).all(|payer| !state.reported[payer] || payment.is_listed(state, payer))

@@ -253,19 +253,13 @@ async fn count(
     Ok(())
 }
 
-/// A journal entry for a refund: an operator finds it there and returns the money manually.
+/// A journal entry for a refund: an operator finds it there and returns the money manually. Only a late
+/// payment that found no units leads to it.
 fn refund_due_entry(step: &Transition) -> NewJournalEntry {
     let order = stepped_to(step);
     NewJournalEntry {
         item: order.item,
-        // Either a payment found no units, or an order that was held again for a payment was never
-        // confirmed and its hold has expired.
-        actor: if step.payment.is_some() {
-            "payment"
-        } else {
-            "reconciler"
-        }
-        .into(),
+        actor: "payment".into(),
         action: order.state.to_string(),
         token: None,
         before: json!({ "order": order.id, "state": step.order.state }),

@@ -348,6 +348,31 @@ mod tests {
         }
     }
 
+    #[tokio::test(flavor = "multi_thread")]
+    async fn every_pool_has_the_limits_that_were_set() {
+        let limits = StatementLimits {
+            statement: Duration::from_millis(31_001),
+            long_statement: Duration::from_millis(601_002),
+            lock: Duration::from_millis(5_003),
+        };
+        let (_, ledger) = limited(limits).await;
+        for (name, pool, statement) in [
+            ("steps", &ledger.pool, "31001ms"),
+            ("look-ups", &ledger.reads, "31001ms"),
+            ("lists", &ledger.lists, "601002ms"),
+            ("audits", &ledger.audits, "601002ms"),
+        ] {
+            let mut connection = pool.acquire().await.unwrap();
+            for (setting, expected) in
+                [("statement_timeout", statement), ("lock_timeout", "5003ms")]
+            {
+                let show = sqlx::AssertSqlSafe(format!("SHOW {setting}"));
+                let shown = sqlx::query_scalar::<_, String>(show).fetch_one(&mut *connection);
+                assert_eq!(shown.await.unwrap(), expected, "{name}: {setting}");
+            }
+        }
+    }
+
     /// A list may take longer than a step of an order.
     #[tokio::test(flavor = "multi_thread")]
     async fn only_lists_exports_and_audits_have_the_long_limit() {

@@ -79,6 +79,8 @@ pub struct EngineSettings {
     pub order_timeout: Duration,
     /// How long an archived item keeps its orders at least.
     pub drop_retention: Duration,
+    /// Whether a folder for the exports of drops is set. Without one no reconciler drops anything.
+    pub has_drop_exports: bool,
 }
 
 impl Default for EngineSettings {
@@ -86,6 +88,7 @@ impl Default for EngineSettings {
         Self {
             order_timeout: Duration::from_secs(5),
             drop_retention: Duration::from_secs(30 * 24 * 3600),
+            has_drop_exports: true,
         }
     }
 }

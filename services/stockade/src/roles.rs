@@ -175,6 +175,7 @@ impl Running {
             EngineSettings {
                 order_timeout: settings.order_timeout,
                 drop_retention: settings.drop_retention,
+                has_drop_exports: settings.drop_exports.is_some(),
             },
         );
         let mut running = Self {

@@ -56,7 +56,8 @@ codes! {
     /// The item is not closed, or something of it is still open: `detail` says what. Nothing was
     /// changed.
     ItemNotArchivable = "item_not_archivable": Decision,
-    /// The item is not archived, or not for long enough: `detail` says which. Nothing was changed.
+    /// The item is not archived, or not for long enough, or no folder for exports is set: `detail`
+    /// says which. Nothing was changed.
     ItemNotDroppable = "item_not_droppable": Decision,
     /// No item has this id.
     ItemNotFound = "item_not_found": Nothing,

@@ -192,8 +192,8 @@ codes! {
     ItemNotDroppable {
         code: "item_not_droppable",
         status: CONFLICT,
-        meaning: "The item is not archived, or not for long enough: `detail` says which. Nothing was changed.",
-        remedy: "Archive the item, or repeat the request after the time in `detail`.",
+        meaning: "The item is not archived, or not for long enough, or no folder for exports is set: `detail` says which. Nothing was changed.",
+        remedy: "Archive the item, repeat the request after the time in `detail`, or set `STOCKADE_DROP_EXPORTS`.",
         lost: Decision "the item still exists",
     }
     ItemArchived {

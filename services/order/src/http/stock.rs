@@ -277,7 +277,7 @@ pub(crate) async fn archive(
         (status = 202, description = "the request is recorded, and a reconciler will drop the item", body = ItemBody),
         (status = 400, description = "`invalid_request`", body = Problem),
         (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `items:write`", body = Problem),
-        (status = 404, description = "`item_not_found`", body = Problem), (status = 409, description = "`item_not_droppable`: the item is not archived, or not for long enough", body = Problem)),
+        (status = 404, description = "`item_not_found`", body = Problem), (status = 409, description = "`item_not_droppable`: the item is not archived, or not for long enough, or no folder for exports is set", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn drop_item(
     State(app): State<App>,
@@ -292,6 +292,9 @@ pub(crate) async fn drop_item(
         DropRequested::TooEarly(until) => Err(Problem::item_not_droppable(&format!(
             "it keeps its orders until {until}"
         ))),
+        DropRequested::NoFolder => Err(Problem::item_not_droppable(
+            "no folder for exports is set (STOCKADE_DROP_EXPORTS, at order services and reconcilers), and nothing is dropped without an export",
+        )),
         DropRequested::NoItem => Err(Problem::item_not_found()),
     }
 }

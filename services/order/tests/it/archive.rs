@@ -359,3 +359,31 @@ async fn an_archived_item_keeps_its_orders_for_the_retention() {
     })
     .await;
 }
+
+/// A drop that no reconciler makes is refused, and not accepted for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_is_not_droppable_without_a_folder_for_its_export() {
+    let mut options = dropping(Duration::ZERO, Path::new(""));
+    if let Some(settings) = &mut options.reconciler {
+        settings.drop_exports = None;
+    }
+    open_each(options, async |env| {
+        let item = env.create(json!({ "stock": 6, "segments": 2 })).await;
+        let drop = async |item: &str| {
+            let path = format!("/v1/items/{item}");
+            Answer::of(env.admin(Method::DELETE, &path)).await
+        };
+        let is_refused = async |reason: &str| {
+            let refused = drop(&item).await;
+            let detail = refused.is(409, "item_not_droppable").body["detail"].clone();
+            assert!(detail.as_str().unwrap().contains(reason), "{detail}");
+        };
+        is_refused("it is not archived").await;
+        env.becomes_state(&item, "closed").await.is_now("closed");
+        env.archives(&item).await.is_now("archived");
+        is_refused("STOCKADE_DROP_EXPORTS").await;
+        assert!(env.journal(&item, "drop_request").await.is_empty());
+        drop("no-such-item").await.is(404, "item_not_found");
+    })
+    .await;
+}

@@ -256,6 +256,10 @@ impl TestEnv {
             EngineSettings {
                 order_timeout: options.order_timeout,
                 drop_retention: options.drop_retention,
+                has_drop_exports: options
+                    .reconciler
+                    .as_ref()
+                    .is_none_or(|settings| settings.drop_exports.is_some()),
             },
         );
         let credentials = Credentials::new(&BuyerKey::Secret(SECRET.into()), ADMIN).unwrap();

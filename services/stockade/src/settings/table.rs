@@ -412,7 +412,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     unset(
         "drop_exports",
         "STOCKADE_DROP_EXPORTS",
-        "folder for the exports of items that are dropped, on a disk that lasts. Unset: the reconcilers of `serve` drop nothing; `up` and `items drop` write into the folder `exports` of --dir",
+        "folder for the exports of items that are dropped, on a disk that lasts. Order services refuse drops unless it is set for them, too. Unset: the reconcilers of `serve` drop nothing; `up` and `items drop` write into the folder `exports` of --dir",
     ),
     unset(
         "cors_origins",

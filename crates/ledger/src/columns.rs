@@ -17,7 +17,7 @@ use crate::{
     drops::DropState,
     events::order_ids,
     life::transition::BoundPayment,
-    refunds::{Due, KnownRefund, PaymentRow},
+    refunds::{Dropped, Due, KnownRefund, PaymentRow},
     repair::memory::RememberedOrder,
     statements::{ReacquiredOrder, Shape, Shapes},
     terms::{Limit, NO_LIMIT, OLD_LIMIT_GRACE_MS, Terms},
@@ -771,6 +771,8 @@ pub(crate) struct PaymentColumns {
     pub due_refund: Option<String>,
     pub due_amount: Option<i64>,
     pub is_settled: bool,
+    pub dropped_order: Option<Uuid>,
+    pub dropped_item: Option<String>,
 }
 
 impl TryFrom<PaymentColumns> for PaymentRow {
@@ -782,11 +784,19 @@ impl TryFrom<PaymentColumns> for PaymentRow {
         let due = due.map(|(refund, amount)| {
             unsigned("due_amount", amount).map(|amount| Due { refund, amount })
         });
+        let dropped = row.dropped_order.zip(row.dropped_item);
+        let dropped = dropped.map(|(order, item)| {
+            parsed("dropped_item", &item).map(|item| Dropped {
+                order: order.into(),
+                item,
+            })
+        });
         Ok(Self {
             payer: Some(row.order_id).filter(|payer| !payer.is_nil()),
             returned_at: returned_at.transpose()?,
             due: due.transpose()?,
             is_settled: row.is_settled,
+            dropped: dropped.transpose()?,
         })
     }
 }
@@ -1050,7 +1060,9 @@ from_row!(PaymentColumns {
     returned_ms,
     due_refund,
     due_amount,
-    is_settled
+    is_settled,
+    dropped_order,
+    dropped_item
 });
 from_row!(PayerColumns {
     order_id,

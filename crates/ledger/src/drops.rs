@@ -6,9 +6,9 @@
 //! A row that has changed since stays, and goes into the next export. The last part writes the figures.
 //!
 //! What a batch deletes it also counts, in the same transaction: a crash between two batches loses
-//! neither a row nor the figures. The payments stay: each says which order it has paid, and so pays no
-//! other one. The journal entries of money stay too, those that tell of the end of the item, and those that
-//! name an admin, except about the holds of single orders.
+//! neither a row nor the figures. The payments stay, with their refunds: each says which order it
+//! has paid, and so pays no other one. The journal entries of money stay too, those that tell of
+//! the end of the item, and those that name an admin, except about the holds of single orders.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -45,7 +45,8 @@ pub enum DropRequest {
 /// What of a sale goes, in the order in which it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SaleTable {
-    /// The orders, each with its checkout sessions, its refunds and its cart.
+    /// The orders, each with its checkout sessions and its cart. Their refunds are exported, and
+    /// stay.
     Orders,
     /// The transfers between the segments.
     Transfers,
@@ -185,9 +186,10 @@ pub(crate) trait Statements: item::Statements {
         keys: &[u128],
     ) -> Result<Vec<ExportedRow>, LedgerError>;
 
-    /// Deletes these rows, which are locked. With the orders go their checkout sessions, their refunds, and
-    /// the settled carts of which no other order is left. The payments of what is deleted are marked as
-    /// settled: a journal entry of such a payment tells of no money that is due.
+    /// Deletes these rows, which are locked. With the orders go their checkout sessions, and the
+    /// settled carts of which no other order is left. The payments of what is deleted are marked as
+    /// settled, with the item: an entry that no order could take such a payment tells of no money
+    /// that is due, but a refund that fails later does. So its refunds stay, too.
     async fn delete_rows(&mut self, table: SaleTable, keys: &[u128]) -> Result<u64, LedgerError>;
 
     /// Number of the item's rows that are left. Events do not count: the rest goes by its age.

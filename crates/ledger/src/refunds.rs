@@ -124,6 +124,35 @@ pub(crate) struct PaymentRow {
     pub due: Option<Due>,
     /// A drop has deleted the order or cart that the payment has paid.
     pub is_settled: bool,
+    /// What that was. `None` for a drop by a release that did not note it.
+    pub dropped: Option<Dropped>,
+}
+
+impl PaymentRow {
+    /// What the payment had paid, if a drop has deleted that. Money that was not returned by then
+    /// has kept it paid.
+    fn dropped_payer(&self) -> Option<Payer> {
+        let (payer, dropped) = (self.payer?, self.dropped.clone()?);
+        let cart = Some(payer).filter(|payer| *payer != dropped.order.as_uuid());
+        Some(Payer {
+            order: dropped.order,
+            cart: cart.map(CartId::from),
+            is_cart: cart.is_some(),
+            item: dropped.item,
+            state: match self.returned_at {
+                Some(_) => OrderState::Refunded,
+                None => OrderState::Confirmed,
+            },
+            is_paid: true,
+        })
+    }
+}
+
+/// An order that a drop has deleted, of a cart the first of its lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Dropped {
+    pub order: OrderId,
+    pub item: ItemId,
 }
 
 /// Money that is due because refunds of a payment have failed.
@@ -224,7 +253,7 @@ async fn apply_return(
     // The row comes before the look at the payer: a step that binds the payment has ended by then.
     let bound = transaction.mark_returned(payment, named, at).await?;
     let payer = match bound {
-        Some(bound) => payer_of(transaction, bound, payment).await?,
+        Some(bound) => payer_of(transaction, bound, payment, row.as_ref()).await?,
         None => {
             let before = Timestamp::now() - UNCLAIMED_FOR;
             transaction.mark_return_unclaimed(payment, before).await?;
@@ -245,6 +274,7 @@ async fn apply_return(
         payer: bound,
         returned_at: row.as_ref().and_then(|row| row.returned_at).max(Some(at)),
         is_settled: row.as_ref().is_some_and(|row| row.is_settled),
+        dropped: row.as_ref().and_then(|row| row.dropped.clone()),
         due: row.and_then(|row| row.due),
     };
     update_due(transaction, payment, &row, &payer, None).await?;
@@ -283,7 +313,7 @@ async fn apply_refund(
     let row = transaction.lock_payment(payment).await?;
     let named = find_payer(transaction, payment, row.as_ref(), report.payer).await?;
     let payer = match named {
-        Some(id) => payer_of(transaction, id, payment).await?,
+        Some(id) => payer_of(transaction, id, payment, row.as_ref()).await?,
         None => None,
     };
     let refunds = transaction.refunds(payment).await?;
@@ -356,14 +386,19 @@ async fn find_payer(
     }
 }
 
-/// The order or the cart with this id. A drop deletes it, but not the journal: a payment that it could
-/// not take can still be returned, and is known by its entry then.
+/// The order or the cart with this id. A drop deletes it, but neither the payment's row, which
+/// tells what it has paid, nor the journal: a payment that it could not take can still be returned,
+/// and is known by its entry then.
 async fn payer_of(
     transaction: &mut impl Statements,
     id: Uuid,
     payment: &PaymentId,
+    row: Option<&PaymentRow>,
 ) -> Result<Option<Payer>, LedgerError> {
     if let Some(payer) = transaction.payer(id, payment).await? {
+        return Ok(Some(payer));
+    }
+    if let Some(payer) = row.and_then(PaymentRow::dropped_payer) {
         return Ok(Some(payer));
     }
     let unmatched = transaction.unmatched(payment).await?;

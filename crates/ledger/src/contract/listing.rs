@@ -48,9 +48,10 @@ pub trait Listing: Send + Sync + 'static {
     ) -> Result<Page<Order, OrderId>, LedgerError>;
 
     /// The journal entries of payments whose money must be returned, oldest first: those that no
-    /// order could take, and those whose refund has failed. Not those whose money was returned since,
-    /// or that have paid something, whether it is what their entry names or not. A failed refund of an order that is still paid
-    /// for is not due either, nor one of an order that is `refund_due`, which is listed itself.
+    /// order could take, and those whose refund has failed. Not those whose money was returned
+    /// since, or that have paid something, whether it is what their entry names or not. A failed
+    /// refund of an order that is still paid for is not due either, nor one of an order that is
+    /// `refund_due`, which is listed itself.
     async fn list_payments_due(
         &self,
         after: Option<u64>,

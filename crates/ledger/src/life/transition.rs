@@ -253,8 +253,8 @@ async fn count(
     Ok(())
 }
 
-/// A journal entry for a refund: an operator finds it there and returns the money manually. Only a late
-/// payment that found no units leads to it.
+/// A journal entry for a refund: an operator finds it there and returns the money manually. Only a
+/// late payment that found no units leads to it.
 fn refund_due_entry(step: &Transition) -> NewJournalEntry {
     let order = stepped_to(step);
     NewJournalEntry {

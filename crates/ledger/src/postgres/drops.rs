@@ -527,27 +527,18 @@ async fn lock_events(
         .collect()
 }
 
-/// The payment of a cart is that of each of its lines, and its refunds too: both go with the cart.
+/// The payment of a cart is that of each of its lines: it is settled with the cart. Its refunds
+/// stay with it, as those of an order: one of them may fail later, and is known then.
 async fn delete_orders(transaction: &mut Transaction, ids: &[Uuid]) -> Result<u64, LedgerError> {
-    for statement in [
-        concat!(
-            "UPDATE payments SET is_settled = true WHERE id = ANY(ARRAY(SELECT payment FROM orders WHERE id = ANY($1) AND payment IS NOT NULL \
+    let settled = sqlx::query(concat!(
+        "UPDATE payments SET is_settled = true, dropped_order = order_id, \
+             dropped_item = (SELECT orders.item FROM orders WHERE orders.id = payments.order_id) \
+         WHERE id = ANY(ARRAY(SELECT payment FROM orders WHERE id = ANY($1) AND payment IS NOT NULL \
              AND NOT EXISTS (SELECT FROM cart_lines WHERE order_id = orders.id) AND NOT ",
-            money_is_due!(),
-            "))",
-        ),
-        concat!(
-            "DELETE FROM refunds WHERE payment = ANY(ARRAY(SELECT payment FROM orders WHERE id = ANY($1) AND payment IS NOT NULL \
-             AND NOT EXISTS (SELECT FROM cart_lines WHERE order_id = orders.id) AND NOT ",
-            money_is_due!(),
-            "))",
-        ),
-    ] {
-        sqlx::query(statement)
-            .bind(ids)
-            .execute(&mut **transaction)
-            .await?;
-    }
+        money_is_due!(),
+        "))",
+    ));
+    settled.bind(ids).execute(&mut **transaction).await?;
     let deleted = sqlx::query(concat!(
         "DELETE FROM orders WHERE id = ANY($1) AND NOT ",
         money_is_due!(),
@@ -574,8 +565,9 @@ async fn delete_carts(transaction: &mut Transaction, orders: &[Uuid]) -> Result<
         return Ok(());
     }
     for statement in [
-        "UPDATE payments SET is_settled = true WHERE id = ANY(ARRAY(SELECT payment FROM carts WHERE id = ANY($1) AND payment IS NOT NULL))",
-        "DELETE FROM refunds WHERE payment = ANY(ARRAY(SELECT payment FROM carts WHERE id = ANY($1) AND payment IS NOT NULL))",
+        "UPDATE payments SET is_settled = true, (dropped_order, dropped_item) = ( \
+             SELECT order_id, item FROM cart_lines WHERE cart = payments.order_id ORDER BY place LIMIT 1) \
+         WHERE id = ANY(ARRAY(SELECT payment FROM carts WHERE id = ANY($1) AND payment IS NOT NULL))",
         "DELETE FROM cart_lines WHERE cart = ANY($1)",
         "DELETE FROM carts WHERE id = ANY($1)",
         "DELETE FROM checkout_sessions WHERE target = ANY($1)",

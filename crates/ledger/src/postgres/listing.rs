@@ -49,12 +49,13 @@ const REFUNDS_DUE: &str = concat!(
     " FROM orders WHERE state = 'refund_due' AND id > $1 ORDER BY id LIMIT $2"
 );
 
-/// Whether the entry of a failed refund tells of money that is due. While its order or cart is still
-/// paid for, nothing is; while that is `refund_due`, it is listed itself. The limits keep PostgreSQL
-/// from hashing whole tables.
+/// Whether the entry of a failed refund tells of money that is due. While its order or cart is
+/// still paid for, or was when a drop deleted it, nothing is; while that is `refund_due`, it is
+/// listed itself. The limits keep PostgreSQL from hashing whole tables.
 macro_rules! refund_failed_is_due {
     () => {
         "(SELECT owed.id FROM payments AS owed WHERE owed.id = journal.after ->> 'payment' AND owed.due_refund = journal.after ->> 'refund' \
+            AND NOT (owed.is_settled AND owed.returned_at IS NULL) \
             AND (SELECT orders.id FROM orders WHERE orders.id = owed.order_id AND orders.payment = owed.id AND orders.state <> 'refunded' LIMIT 1) IS NULL \
             AND (SELECT carts.id FROM carts WHERE carts.id = owed.order_id AND carts.payment = owed.id AND carts.state <> 'refunded' LIMIT 1) IS NULL \
           LIMIT 1) IS NOT NULL"
@@ -77,7 +78,8 @@ macro_rules! entry_columns {
     };
 }
 
-/// A payment that has paid something, whatever its entry names, is not due: its money is returned with that.
+/// A payment that has paid something, whatever its entry names, is not due: its money is returned
+/// with that.
 const PAYMENTS_DUE: &str = concat!(
     "SELECT ",
     entry_columns!(),

@@ -78,7 +78,7 @@ impl Statements for Transaction {
             .execute(&mut **self)
             .await?;
         let row = sqlx::query_as::<_, PaymentColumns>(
-            "SELECT order_id, (extract(epoch FROM returned_at) * 1000)::bigint AS returned_ms, due_refund, due_amount, is_settled \
+            "SELECT order_id, (extract(epoch FROM returned_at) * 1000)::bigint AS returned_ms, due_refund, due_amount, is_settled, dropped_order, dropped_item \
              FROM payments WHERE id = $1 FOR UPDATE",
         );
         row.bind(payment.as_str())

@@ -72,8 +72,8 @@ async fn apply_refund_done(
 enum Settled {
     /// It was due until now.
     Now,
-    /// It is not due, or not any more: something has taken the payment, it was returned otherwise, or
-    /// another refund has failed or succeeded since.
+    /// It is not due, or not any more: something has taken the payment, it was returned otherwise,
+    /// or another refund has failed or succeeded since.
     No,
 }
 
@@ -145,6 +145,10 @@ async fn settle_failed(
         return Ok(Settled::No);
     };
     if row.due.is_none_or(|due| due.refund != refund) {
+        return Ok(Settled::No);
+    }
+    // A drop has deleted what the payment pays for.
+    if row.is_settled && row.returned_at.is_none() {
         return Ok(Settled::No);
     }
     // While the payment pays for something, the entry is not listed.
@@ -247,7 +251,7 @@ pub(crate) async fn spend(
     };
     settle_failures(transaction, payment).await?;
     if let (Some(due), Some(payer)) = (&row.due, row.payer)
-        && let Some(payer) = payer_of(transaction, payer, payment).await?
+        && let Some(payer) = payer_of(transaction, payer, payment, Some(&row)).await?
     {
         note_closed(transaction, payment, &payer, due).await?;
     }

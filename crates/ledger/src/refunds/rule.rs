@@ -6,8 +6,8 @@
 //! | returned at the provider, or with what it has paid | spent | spent | spent | stays |
 //! | noted as returned: a row of the list (`done`) | spent | spent, or refused if it has paid this | spent, or refused if it has paid the other | refused |
 //!
-//! A payment that has paid something is no row of the list, whatever it was reported for besides: its
-//! money is returned with what it has paid.
+//! A payment that has paid something is no row of the list, whatever it was reported for besides:
+//! its money is returned with what it has paid.
 //!
 //! Every transaction that acts on a payment holds the lock of its row while it decides, so acts have an
 //! order, and the later one sees what the earlier one has left. A spent payment is never bound again:

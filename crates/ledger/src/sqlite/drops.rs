@@ -520,25 +520,15 @@ async fn read_events(
 
 /// The payment of a cart is that of each of its lines, and its refunds too: both go with the cart.
 async fn delete_orders(transaction: &mut Transaction, ids: &str) -> Result<u64, LedgerError> {
-    for statement in [
-        concat!(
-            "UPDATE payments SET is_settled = 1 WHERE id IN (SELECT payment FROM orders WHERE id IN (SELECT unhex(value) FROM json_each(?)) \
+    let settled = sqlx::query(concat!(
+        "UPDATE payments SET is_settled = 1, dropped_order = order_id, \
+             dropped_item = (SELECT orders.item FROM orders WHERE orders.id = payments.order_id) \
+         WHERE id IN (SELECT payment FROM orders WHERE id IN (SELECT unhex(value) FROM json_each(?)) \
              AND NOT EXISTS (SELECT 1 FROM cart_lines WHERE order_id = orders.id) AND NOT ",
-            money_is_due!(),
-            ")",
-        ),
-        concat!(
-            "DELETE FROM refunds WHERE payment IN (SELECT payment FROM orders WHERE id IN (SELECT unhex(value) FROM json_each(?)) \
-             AND NOT EXISTS (SELECT 1 FROM cart_lines WHERE order_id = orders.id) AND NOT ",
-            money_is_due!(),
-            ")",
-        ),
-    ] {
-        sqlx::query(statement)
-            .bind(ids)
-            .execute(&mut **transaction)
-            .await?;
-    }
+        money_is_due!(),
+        ")",
+    ));
+    settled.bind(ids).execute(&mut **transaction).await?;
     let deleted = sqlx::query(concat!(
         "DELETE FROM orders WHERE id IN (SELECT unhex(value) FROM json_each(?)) AND NOT ",
         money_is_due!(),
@@ -568,8 +558,9 @@ async fn delete_carts(transaction: &mut Transaction, orders: &str) -> Result<(),
     }
     let carts = json(&column(&carts, |id| hex(*id)))?;
     for statement in [
-        "UPDATE payments SET is_settled = 1 WHERE id IN (SELECT payment FROM carts WHERE id IN (SELECT unhex(value) FROM json_each(?)))",
-        "DELETE FROM refunds WHERE payment IN (SELECT payment FROM carts WHERE id IN (SELECT unhex(value) FROM json_each(?)))",
+        "UPDATE payments SET is_settled = 1, (dropped_order, dropped_item) = ( \
+             SELECT order_id, item FROM cart_lines WHERE cart = payments.order_id ORDER BY place LIMIT 1) \
+         WHERE id IN (SELECT payment FROM carts WHERE id IN (SELECT unhex(value) FROM json_each(?)))",
         "DELETE FROM cart_lines WHERE cart IN (SELECT unhex(value) FROM json_each(?))",
         "DELETE FROM carts WHERE id IN (SELECT unhex(value) FROM json_each(?))",
         "DELETE FROM checkout_sessions WHERE target IN (SELECT unhex(value) FROM json_each(?))",

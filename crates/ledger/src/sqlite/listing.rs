@@ -22,11 +22,13 @@ pub(super) const BUYER_ORDERS: &str = concat!(
     " FROM orders INDEXED BY orders_of_buyer WHERE buyer = ? AND id > ? ORDER BY id LIMIT ?"
 );
 
-/// Whether the entry of a failed refund tells of money that is due. While its order or cart is still
-/// paid for, nothing is; while that is `refund_due`, it is listed itself.
+/// Whether the entry of a failed refund tells of money that is due. While its order or cart is
+/// still paid for, or was when a drop deleted it, nothing is; while that is `refund_due`, it is
+/// listed itself.
 macro_rules! refund_failed_is_due {
     () => {
         "EXISTS (SELECT 1 FROM payments AS owed WHERE owed.id = journal.after ->> 'payment' AND owed.due_refund = journal.after ->> 'refund' \
+           AND NOT (owed.is_settled AND owed.returned_at IS NULL) \
            AND NOT EXISTS (SELECT 1 FROM orders WHERE orders.id = owed.order_id AND orders.payment = owed.id AND orders.state <> 'refunded') \
            AND NOT EXISTS (SELECT 1 FROM carts WHERE carts.id = owed.order_id AND carts.payment = owed.id AND carts.state <> 'refunded'))"
     };

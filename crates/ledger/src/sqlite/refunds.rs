@@ -73,7 +73,8 @@ impl Statements for Transaction {
         payment: &PaymentId,
     ) -> Result<Option<PaymentRow>, LedgerError> {
         let row = sqlx::query_as::<_, PaymentColumns>(
-            "SELECT order_id, returned_at AS returned_ms, due_refund, due_amount, is_settled FROM payments WHERE id = ?",
+            "SELECT order_id, returned_at AS returned_ms, due_refund, due_amount, is_settled, dropped_order, dropped_item \
+             FROM payments WHERE id = ?",
         );
         row.bind(payment.as_str())
             .fetch_optional(&mut **self)

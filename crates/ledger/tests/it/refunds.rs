@@ -32,7 +32,10 @@ on_both_databases!(crate::env::run:
     a_return_that_comes_before_all_else_is_remembered,
     a_payment_whose_id_is_a_number_hides_no_row,
     a_payment_that_paid_a_dropped_order_is_not_due,
+    a_cart_that_is_refunded_beside_the_drop_of_an_item_is_refunded,
     a_cart_keeps_its_refunds_until_the_last_of_its_orders_is_dropped,
+    a_refund_that_fails_after_its_order_was_dropped_is_due,
+    a_failed_refund_of_an_order_that_was_dropped_as_paid_is_not_due,
     a_cart_is_refunded_although_one_of_its_orders_was_dropped,
     an_order_that_is_refunded_beside_its_drop_is_refunded_or_gone,
     a_cart_that_lacks_an_order_without_a_drop_is_left_alone,
@@ -717,10 +720,14 @@ async fn a_payment_that_paid_a_dropped_order_is_not_due(env: &TestEnv) {
     assert!(ledger.note_refund_done(rows[1].id, "eve").await.unwrap());
 }
 
-/// A paid cart of these held orders. Its payment is that of each of its lines.
+/// A paid cart of the first of these held orders. Its payment is that of each of its lines.
 pub async fn paid_cart(ledger: &dyn Ledger, items: &[&Item], of: &str) -> Cart {
+    paid_cart_of(ledger, items, 0, of).await
+}
+
+async fn paid_cart_of(ledger: &dyn Ledger, items: &[&Item], n: usize, of: &str) -> Cart {
     let lines = items.iter().map(|item| {
-        let order = order(item, 0, 1);
+        let order = order(item, n, 1);
         CartLine {
             order: order.id,
             item: item.id.clone(),
@@ -729,8 +736,8 @@ pub async fn paid_cart(ledger: &dyn Ledger, items: &[&Item], of: &str) -> Cart {
     });
     let until = Timestamp::from_second(4_000_000_000).unwrap();
     let cart = Cart {
-        id: CartId::from(Uuid::from_u128(7)),
-        buyer: order(items[0], 0, 1).buyer,
+        id: CartId::from(Uuid::from_u128(7 + n as u128)),
+        buyer: order(items[0], n, 1).buyer,
         state: CartState::Placing,
         lines: lines.collect(),
         amount: 10,
@@ -810,6 +817,47 @@ async fn an_order_that_is_refunded_beside_its_drop_is_refunded_or_gone(env: &Tes
         .unwrap();
 }
 
+/// Both lock the cart, then its payment, then its orders.
+async fn a_cart_that_is_refunded_beside_the_drop_of_an_item_is_refunded(env: &TestEnv) {
+    const ROUNDS: usize = 20;
+    let ledger = env.ledger().await;
+    let vase = held(env, &*ledger, ROUNDS).await;
+    let lamp = env.create_unlimited(&*ledger, "lamp", 100, 1).await;
+    let orders = (0..ROUNDS).map(|n| order(&lamp, n, 1));
+    happen(&*ledger, &segment(&lamp, 0), [take(orders)])
+        .await
+        .unwrap();
+    let mut carts = Vec::new();
+    for n in 0..ROUNDS {
+        carts.push(paid_cart_of(&*ledger, &[&vase, &lamp], n, &format!("pi_{n}")).await);
+    }
+    let rows = to_drop(env, &*ledger, &vase).await;
+    assert_eq!(rows.len(), ROUNDS);
+    for (n, cart) in carts.iter().enumerate() {
+        let key = order_id(&vase, n).as_uuid().as_u128();
+        let row = rows.iter().filter(|row| row.key == key).cloned();
+        let row: Vec<_> = row.collect();
+        let refund = CartStep {
+            actor: Some("eve".into()),
+            returns_money: true,
+            ..CartStep::to(cart, CartState::Refunded)
+        };
+        let (dropped, refunded) = tokio::join!(
+            ledger.drop_rows(&vase.id, SaleTable::Orders, &row),
+            ledger.step_cart(&refund)
+        );
+        assert!(refunded.unwrap().is_some(), "{n}");
+        let dropped = dropped.unwrap().unwrap();
+        assert_eq!(dropped.deleted + dropped.changed, 1, "{dropped:?}");
+        let left = ledger.order(order_id(&lamp, n)).await.unwrap().unwrap();
+        assert_eq!(left.state, OrderState::Refunded);
+    }
+    // The units of the orders that are gone were sold, and no order tells so any more.
+    env.sql("UPDATE segments SET available = available + confirmed, confirmed = 0")
+        .await
+        .unwrap();
+}
+
 /// The report of a refund that has failed is delivered again after one of the cart's items was dropped:
 /// its money was returned long ago.
 async fn a_cart_keeps_its_refunds_until_the_last_of_its_orders_is_dropped(env: &TestEnv) {
@@ -843,7 +891,94 @@ async fn a_cart_keeps_its_refunds_until_the_last_of_its_orders_is_dropped(env: &
     assert_eq!(drop_orders(env, &*ledger, &lamp).await, one);
     assert_eq!(ledger.cart(paid.id).await.unwrap(), None);
     let late = ledger.note_refund(&fails).await.unwrap();
-    assert_eq!(late, NotedRefund::Unknown);
+    assert!(
+        matches!(late, NotedRefund::Of { is_due: false, .. }),
+        "{late:?}"
+    );
+    assert_eq!(due(&*ledger).await, []);
+}
+
+/// The provider tells of it long after it has reported that the money was returned.
+async fn a_refund_that_fails_after_its_order_was_dropped_is_due(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = held(env, &*ledger, 2).await;
+    let lamp = env.create_unlimited(&*ledger, "lamp", 100, 1).await;
+    happen(&*ledger, &segment(&lamp, 0), [take([order(&lamp, 0, 1)])])
+        .await
+        .unwrap();
+    // An admin, and the provider.
+    let paid = pay(&*ledger, &item, 0, "pi_0").await.unwrap();
+    let eve = "eve".into();
+    ledger.return_order(&paid, &eve).await.unwrap().unwrap();
+    pay(&*ledger, &item, 1, "pi_1").await.unwrap();
+    ledger.note_return(&returned("pi_1", 10)).await.unwrap();
+    step(&*ledger, order_id(&item, 1), OrderState::Refunded).await;
+    let cart = paid_cart(&*ledger, &[&lamp], "pi_2").await;
+    ledger.note_return(&returned("pi_2", 10)).await.unwrap();
+    let refunded = CartStep::to(&cart, CartState::Refunded);
+    ledger.step_cart(&refunded).await.unwrap().unwrap();
+    let payments = ["pi_0", "pi_1", "pi_2"];
+    let report = async |of: &str, id: &str, state, second| {
+        let report = refund(&format!("{id}_{of}"), of, state, 5, [second, second]);
+        ledger.note_refund(&report).await.unwrap()
+    };
+    for of in payments {
+        report(of, "re", RefundState::Succeeded, 10).await;
+    }
+    for (item, orders) in [(&item, 2), (&lamp, 1)] {
+        assert_eq!(drop_orders(env, &*ledger, item).await.deleted, orders);
+    }
+    assert_eq!(ledger.cart(cart.id).await.unwrap(), None);
+
+    let expected: Vec<_> = payments
+        .iter()
+        .map(|of| failed(of, &format!("re_{of}"), 5))
+        .collect();
+    for _ in 0..2 {
+        for of in payments {
+            let fails = refund(&format!("re_{of}"), of, RefundState::Failed, 5, [10, 50]);
+            let noted = ledger.note_refund(&fails).await.unwrap();
+            let NotedRefund::Of { payer, is_due } = noted else {
+                panic!("{of}: {noted:?}");
+            };
+            assert!(is_due && payer.is_paid, "{payer:?}");
+            assert_eq!(payer.is_cart, of == "pi_2", "{payer:?}");
+            assert_eq!(payer.cart, Some(cart.id).filter(|_| payer.is_cart));
+        }
+        assert_eq!(due(&*ledger).await, expected);
+    }
+    let mut by_item = ledger.failed_refunds_by_item().await.unwrap();
+    by_item.sort_unstable();
+    assert_eq!(by_item, [(lamp.id.clone(), 1), (item.id.clone(), 2)]);
+    // An admin notes the first, and a later refund returns the second, the return of all the third.
+    let row = ledger.list_payments_due(None, 1).await.unwrap().rows[0].id;
+    assert!(ledger.note_refund_done(row, "eve").await.unwrap());
+    report("pi_1", "again", RefundState::Succeeded, 60).await;
+    assert_eq!(due(&*ledger).await, expected[2..]);
+    ledger.note_return(&returned("pi_2", 60)).await.unwrap();
+    assert_eq!(due(&*ledger).await, []);
+}
+
+/// A part was to be given back, and the order was kept.
+async fn a_failed_refund_of_an_order_that_was_dropped_as_paid_is_not_due(env: &TestEnv) {
+    let ledger = env.ledger().await;
+    let item = held(env, &*ledger, 1).await;
+    pay(&*ledger, &item, 0, "pi_1").await.unwrap();
+    let fails = refund("re_1", "pi_1", RefundState::Failed, 5, [10, 20]);
+    ledger.note_refund(&fails).await.unwrap();
+    assert_eq!(drop_orders(env, &*ledger, &item).await.deleted, 1);
+    let later = refund("re_2", "pi_1", RefundState::Failed, 5, [30, 40]);
+    ledger.note_refund(&later).await.unwrap();
+    assert_eq!(due(&*ledger).await, []);
+    let journal = ledger.journal(&item.id, 9).await.unwrap();
+    let failed = journal.iter();
+    let failed = failed.filter(|row| row.entry.action == "refund_failed");
+    for row in failed {
+        assert!(!ledger.note_refund_done(row.id, "eve").await.unwrap());
+    }
+    env.sql("UPDATE segments SET confirmed = 0, available = available + 1 WHERE item = 'vase'")
+        .await
+        .unwrap();
 }
 
 async fn a_cart_is_refunded_although_one_of_its_orders_was_dropped(env: &TestEnv) {

@@ -120,8 +120,8 @@ impl SessionDialect for sqlx::Postgres {
         "NOT pg_is_in_recovery() AND current_setting('default_transaction_read_only') = 'off'";
     const SESSION_ID: Option<&'static str> = Some("SELECT pg_backend_pid()::bigint");
 
-    /// No limit of a statement, also if the role or the database has one: the wait for a lock is the point
-    /// of the statement, and the client bounds it.
+    /// No limit of a statement, also if the role or the database has one: the wait for a lock is
+    /// the point of the statement, and the client bounds it.
     fn settings(lease: Duration) -> String {
         let ms = lease.as_millis();
         format!(

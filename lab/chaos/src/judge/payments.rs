@@ -94,8 +94,9 @@ impl Told {
     }
 }
 
-/// Money that was returned confirms nothing, and a payment pays one order. What was returned confirms none,
-/// whatever the note of it names, also an order that was placed afterwards and whose report had no answer.
+/// Money that was returned confirms nothing, and a payment pays one order. What was returned
+/// confirms none, whatever the note of it names, also an order that was placed afterwards and whose
+/// report had no answer.
 fn judge_orders(history: &PaymentHistory, told: &Told) -> Vec<String> {
     let mut findings = Vec::new();
     let paid = told.all_paid(history);

@@ -7,9 +7,9 @@
 //! that is due as returned, long after they were read, and returns the money of what was paid. Holds end
 //! and are cancelled, and a late payment takes units again or finds none.
 //!
-//! The rules are in [`money::Rules`]. Each is left out alone, and the checker must find money that was
-//! returned and confirms something, a payment that pays twice, money that is due twice or has paid something
-//! and is due as well, or money that the buyer is owed and no list shows.
+//! The rules are in [`money::Rules`]. Each is left out alone, and the checker must find money that
+//! was returned and confirms something, a payment that pays twice, money that is due twice or has
+//! paid something and is due as well, or money that the buyer is owed and no list shows.
 //!
 //! The order and the cart follow the same rules, so two of them stand for any number. One step differs:
 //! an order that takes units again is held before it is confirmed, and a cart is confirmed when all of

@@ -59,12 +59,12 @@ struct StripeData {
 /// What became of an event.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct StripeResult {
-    /// `confirmed`, `refund_due`, `cancelled`, `refunded`, `ignored`; or why the money must be returned:
-    /// `order_not_payable`, `cart_not_payable`, `order_in_cart`, `already_paid`,
-    /// `amount_mismatch`, `currency_mismatch`; or `payment_already_used`: it was reported for something else
-    /// before, and is due only if it has not paid that. Of refunds: `payment_refunded`, a payment that has paid nothing was
-    /// returned; `payment_returned`, its report came after that; `refund_failed`, money is due again;
-    /// `noted`.
+    /// `confirmed`, `refund_due`, `cancelled`, `refunded`, `ignored`; or why the money must be
+    /// returned: `order_not_payable`, `cart_not_payable`, `order_in_cart`, `already_paid`,
+    /// `amount_mismatch`, `currency_mismatch`; or `payment_already_used`: it was reported for
+    /// something else before, and is due only if it has not paid that. Of refunds:
+    /// `payment_refunded`, a payment that has paid nothing was returned; `payment_returned`, its
+    /// report came after that; `refund_failed`, money is due again; `noted`.
     #[schema(example = "confirmed")]
     result: String,
     /// The order, if the event names one.

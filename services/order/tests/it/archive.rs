@@ -2,6 +2,10 @@
 
 use std::{path::Path, time::Duration};
 
+use domain::PaymentId;
+use jiff::Timestamp;
+use ledger::{RefundReport, RefundState};
+use order::engine::{MoneyReturned, Payable};
 use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::{eventually, eventually_some};
@@ -26,6 +30,37 @@ impl TestEnv {
                 .json(&json!({ "state": state })),
         )
         .await
+    }
+
+    /// The provider returns the money of the dropped order, and its refund fails.
+    async fn fails_to_return_after_the_drop(&self, payment: &str, order: &str) {
+        let (engine, now) = (&self.engines[0], Timestamp::now());
+        let payment = PaymentId::new(payment).unwrap();
+        let returned = engine.money_returned(&payment, None, Some(now)).await;
+        let of = Payable::Order(order.parse().unwrap());
+        assert_eq!(returned.unwrap(), MoneyReturned::Unmatched(of));
+        let report = RefundReport {
+            id: format!("re-{payment}"),
+            payment: payment.clone(),
+            payer: None,
+            state: RefundState::Failed,
+            amount: 5,
+            currency: None,
+            created_at: Some(now),
+            at: Some(now + Duration::from_secs(1)),
+        };
+        engine.refund_reported(&report).await.unwrap();
+        let listed = Answer::of(self.admin(Method::GET, "/v1/refunds-due?limit=1000")).await;
+        let rows = listed.body["data"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["payment"] == payment.as_str());
+        let row = row.unwrap_or_else(|| panic!("{listed:?}"));
+        assert_eq!(
+            [&row["reason"], &row["order"], &row["amount"]],
+            [&json!("refund_failed"), &json!(order), &json!(5)]
+        );
+        let path = format!("/v1/refunds-due/{}/done", row["id"].as_str().unwrap());
+        let done = Answer::of(self.admin(Method::POST, &path)).await;
+        assert_eq!(done.status, 200, "{done:?}");
     }
 
     async fn audited(&self, item: &str) -> Value {
@@ -334,6 +369,8 @@ async fn the_orders_of_an_archived_item_are_dropped_after_their_retention() {
             (&json!("admin"), &json!(2))
         );
         drop("no-such-item").await.is(404, "item_not_found");
+        env.fails_to_return_after_the_drop(&format!("pay-{item}"), &paid)
+            .await;
     })
     .await;
 }

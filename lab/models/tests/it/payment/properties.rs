@@ -8,8 +8,8 @@ use super::money::{Entry, Failure, PAYERS, Payer, Payment, Report, State};
 pub const RETURNED: &str = "money that was returned confirms nothing";
 /// A payment is one sum.
 pub const ONCE: &str = "a payment pays one order or cart";
-/// A report that was acknowledged is never forgotten, and no list makes an admin return what has paid
-/// something.
+/// A report that was acknowledged is never forgotten, and no list makes an admin return what has
+/// paid something.
 pub const KEPT: &str = "money that was kept has paid something or is due, and not both";
 /// No list makes an admin return the money twice.
 pub const ASKED_ONCE: &str = "money that was returned is not due";

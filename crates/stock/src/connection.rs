@@ -3,6 +3,7 @@
 mod address;
 mod claim;
 mod cluster;
+mod link;
 mod operators;
 mod pace;
 mod pool;

@@ -102,7 +102,7 @@ impl StockError {
 
     /// Whether a server has answered, and refused to run the request.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Redis(error) if !error.is_io_error() && refusal::proves_unchanged(error))
+        matches!(self, Self::Redis(error) if refusal::is_by_server(error))
     }
 
     /// Whether a retry in a few milliseconds may help.

@@ -4,6 +4,12 @@
 //! scripts that write begin with `#!lua`, so Redis checks memory, replicas, role and rights before
 //! the first line runs (`scriptPrepareForRun` in its `script.c`). A right that one command *inside*
 //! of a script lacks is different: it ends the script halfway, begins with `ERR`, and is no proof.
+//!
+//! An attempt to connect that failed proves as much, whatever its error is: the request was never
+//! sent. The same error after the request was sent proves nothing, so the attempt marks its own
+//! ([`never_sent`]).
+
+use std::{error::Error, io, sync::Arc};
 
 use redis::{ErrorKind, RedisError, Value};
 
@@ -30,8 +36,8 @@ const fn refusal(code: &'static str, connection: Worth) -> Refusal {
     Refusal { code, connection }
 }
 
-/// Every refusal that proves that nothing ran. `tests/it/refusals.rs` provokes each row that one
-/// server can be brought to answer.
+/// Every refusal that proves that nothing ran. `tests/it/refusals.rs` provokes each row at a real
+/// server, and NOSCRIPT meets every script once.
 pub(crate) const REFUSALS: [Refusal; 16] = [
     // The server is at `maxmemory`.
     refusal("OOM", Worth::Good),
@@ -76,9 +82,45 @@ pub(crate) fn proves_unchanged(error: &RedisError) -> bool {
         | ErrorKind::MasterNameNotFoundBySentinel
         | ErrorKind::EmptySentinelList
         | ErrorKind::ClusterConnectionNotFound => true,
-        ErrorKind::Io => error.is_connection_refusal(),
+        ErrorKind::Io => error.is_connection_refusal() || cause(error).is_some(),
         _ => false,
     }
+}
+
+/// The error of an attempt to connect: what was to be sent on the connection was never sent.
+#[derive(Debug, thiserror::Error)]
+#[error("no connection to send it on: {0}")]
+struct NeverSent(RedisError);
+
+/// Marks the error of an attempt to connect, so that it proves that nothing ran.
+pub(crate) fn never_sent(error: RedisError) -> RedisError {
+    if proves_unchanged(&error) {
+        return error;
+    }
+    io::Error::other(NeverSent(error)).into()
+}
+
+/// Why there was no connection, if the error is marked so.
+fn cause(error: &RedisError) -> Option<&RedisError> {
+    // The library shares the errors that it wraps.
+    type Shared = Arc<dyn Error + Send + Sync>;
+    let wrapped = error.source()?.downcast_ref::<Shared>()?;
+    let wrapped = wrapped.downcast_ref::<io::Error>()?.get_ref()?;
+    wrapped.downcast_ref().map(|NeverSent(cause)| cause)
+}
+
+/// Whether a server has answered, and refused to run the request. At its `maxclients`, Redis accepts
+/// a connection and closes it.
+pub(crate) fn is_by_server(error: &RedisError) -> bool {
+    match cause(error) {
+        Some(cause) if cause.is_io_error() => is_closed_by_server(cause),
+        Some(_) => true,
+        None => !error.is_io_error() && proves_unchanged(error),
+    }
+}
+
+fn is_closed_by_server(error: &RedisError) -> bool {
+    error.is_connection_dropped() && !error.is_connection_refusal()
 }
 
 /// What a reply tells of the connection that brought it.
@@ -95,7 +137,7 @@ mod tests {
 
     use redis::{ErrorKind, RedisError, Value};
 
-    use super::{REFUSALS, Worth, proves_unchanged, worth_of_reply};
+    use super::{REFUSALS, Worth, is_by_server, never_sent, proves_unchanged, worth_of_reply};
 
     /// The error as the library reads it from a server.
     fn error(line: &str) -> (Value, RedisError) {
@@ -146,5 +188,29 @@ mod tests {
         assert!(proves_unchanged(&refused.into()));
         let login = RedisError::from((ErrorKind::AuthenticationFailed, "wrong password"));
         assert!(proves_unchanged(&login));
+    }
+
+    #[test]
+    fn an_attempt_to_connect_proves_that_nothing_ran_whatever_its_error_is() {
+        let io = |kind: io::ErrorKind| RedisError::from(io::Error::from(kind));
+        for (error, is_refusal) in [
+            (io(io::ErrorKind::ConnectionReset), true),
+            (io(io::ErrorKind::BrokenPipe), true),
+            (io(io::ErrorKind::UnexpectedEof), true),
+            (error("ERR max number of clients reached").1, true),
+            ((ErrorKind::Client, "no certificate").into(), true),
+            (io(io::ErrorKind::TimedOut), false),
+            (io(io::ErrorKind::ConnectionRefused), false),
+            (io(io::ErrorKind::HostUnreachable), false),
+            (io::Error::other("failed to lookup address").into(), false),
+        ] {
+            let marked = never_sent(error.clone());
+            assert!(proves_unchanged(&marked), "{error}");
+            assert_eq!(is_by_server(&marked), is_refusal, "{error}");
+            assert!(marked.to_string().contains(&error.to_string()), "{marked}");
+            assert!(proves_unchanged(&never_sent(marked)), "marked twice");
+        }
+        let login = RedisError::from((ErrorKind::AuthenticationFailed, "wrong password"));
+        assert_eq!(never_sent(login).kind(), ErrorKind::AuthenticationFailed);
     }
 }

@@ -15,7 +15,7 @@ use redis::AsyncConnectionConfig;
 use tokio_util::sync::CancellationToken;
 
 use super::{pace::REPLACE_PAUSE, reconnecting::Target};
-use crate::StockError;
+use crate::{StockError, refusal::never_sent};
 
 /// A pool of connections. They are opened as they are needed.
 #[derive(Clone)]
@@ -119,7 +119,7 @@ fn unavailable(error: PoolError) -> StockError {
     let text = error.to_string();
     match error {
         PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => {
-            let error = StockError::Redis(error);
+            let error = StockError::Redis(never_sent(error));
             if error.is_refusal() {
                 error
             } else {
@@ -150,11 +150,14 @@ mod tests {
             refused.is_refusal() && refused.proves_unchanged(),
             "{refused}"
         );
-        for kind in [io::ErrorKind::TimedOut, io::ErrorKind::ConnectionReset] {
-            let lost = unavailable(PoolError::Backend(io::Error::from(kind).into()));
+        let failed = |kind: io::ErrorKind| PoolError::Backend(io::Error::from(kind).into());
+        for kind in [io::ErrorKind::TimedOut, io::ErrorKind::ConnectionRefused] {
+            let lost = unavailable(failed(kind));
             assert!(matches!(lost, StockError::Pool(_)), "{lost:?}");
             assert!(lost.proves_unchanged() && !lost.is_refusal());
         }
+        let full = unavailable(failed(io::ErrorKind::ConnectionReset));
+        assert!(full.proves_unchanged() && full.is_refusal(), "{full:?}");
         let hook = RedisError::from((ErrorKind::Client, "the server is a replica"));
         assert!(unavailable(PoolError::Backend(hook)).proves_unchanged());
     }

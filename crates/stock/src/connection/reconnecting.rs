@@ -1,11 +1,11 @@
 //! A connection to one address that many callers share, and that no failure breaks for good.
 //!
-//! The library's manager opens a connection anew when it breaks. There are states that it does not
-//! leave by itself (redis 1.8.1):
+//! A [`Link`] opens its connection anew when it breaks. There are states that it does not leave by
+//! itself:
 //!
-//! * The server refused the login, or what follows it, while the manager reconnected. The manager
-//!   keeps the failed attempt, and every later command gets its error, also when the server accepts
-//!   the login again (redis-rs issue #984).
+//! * The server refused the login, or what follows it, while the link reconnected. The link keeps the
+//!   failed attempt, and every later command gets its error, also when the server accepts the login
+//!   again.
 //! * The address leads to another server now, and the old one stays up as a replica. It replies, so
 //!   nothing breaks, and it refuses every write.
 //! * The address leads to another server, and the old one hangs. Nothing breaks either.
@@ -17,8 +17,10 @@
 //! When one connection has found a new server, all others to the same address follow it, also those
 //! that only read: a replica would answer them with old data. What counts is which server replies
 //! (its `run_id`), and not why the connection was replaced: an old master that hangs may resume as a
-//! master. If the library reconnects by itself, this looks which server it has reached. A server that
+//! master. If the link reconnects by itself, this looks which server it has reached. A server that
 //! was restarted has another `run_id` too; to open the others anew is harmless then.
+//!
+//! A command that found no connection was never sent, and its error says so ([`never_sent`]).
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicBool},
@@ -27,19 +29,19 @@ use std::{
 
 use arc_swap::ArcSwap;
 use redis::{
-    Client, Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value,
-    aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig},
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value,
 };
 use tokio::{runtime::Handle, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     claim::Claim,
+    link::{Link, Ready},
     pace::{Pace, REPLACE_PAUSE},
     server,
     timeouts::TimeoutRun,
 };
-use crate::refusal::{Worth, worth_of_reply};
+use crate::refusal::{Worth, never_sent, worth_of_reply};
 
 /// Time limit for an attempt to replace a connection. The next one resolves the name again, and may
 /// reach a server that responds.
@@ -93,7 +95,7 @@ pub struct Reconnecting(Arc<Inner>);
 
 struct Inner {
     target: Arc<Target>,
-    config: ConnectionManagerConfig,
+    config: AsyncConnectionConfig,
     /// A connection is driven by the runtime that opened it.
     runtime: Handle,
     open: ArcSwap<Open>,
@@ -108,8 +110,8 @@ struct Inner {
 /// A connection, the server that it led to when it was opened, and the stay of the address that it
 /// belongs to.
 struct Open {
-    manager: ConnectionManager,
-    run_id: String,
+    link: Link,
+    run_id: Arc<str>,
     stay: CancellationToken,
 }
 
@@ -130,26 +132,19 @@ enum Reason {
 impl Reconnecting {
     /// Connects to the server that the client's address leads to. The calling runtime drives the
     /// connection.
-    pub async fn open(client: Client, config: ConnectionManagerConfig) -> RedisResult<Self> {
+    pub async fn open(client: Client, config: AsyncConnectionConfig) -> RedisResult<Self> {
         Self::open_at(&Target::new(client), config).await
     }
 
     pub(super) async fn open_at(
         target: &Arc<Target>,
-        config: ConnectionManagerConfig,
+        config: AsyncConnectionConfig,
     ) -> RedisResult<Self> {
         let stay = target.stay();
-        let connecting = target
-            .client
-            .get_connection_manager_with_config(config.clone());
-        let manager = connecting.await?;
-        let run_id = server::run_id(&mut manager.clone()).await?;
+        let link = Link::open(target.client.clone(), config.clone()).await?;
+        let run_id = link.ready().await?.run_id;
         let dropped = CancellationToken::new();
-        let open = Open {
-            manager,
-            run_id,
-            stay,
-        };
+        let open = Open { link, run_id, stay };
         let connection = Self(Arc::new(Inner {
             target: Arc::clone(target),
             config,
@@ -168,7 +163,9 @@ impl Reconnecting {
 
     pub(super) async fn command(&self, cmd: &Cmd) -> RedisResult<Value> {
         let open = self.0.open.load_full();
-        let result = open.manager.clone().req_packed_command(cmd).await;
+        let mut ready = self.ready(&open).await?;
+        let result = ready.connection.send_packed_command(cmd).await;
+        open.link.note(&ready, &result);
         self.note(&open, &result, worth_of_reply);
         result
     }
@@ -180,8 +177,12 @@ impl Reconnecting {
         count: usize,
     ) -> RedisResult<Vec<Value>> {
         let open = self.0.open.load_full();
-        let mut manager = open.manager.clone();
-        let result = manager.req_packed_commands(pipeline, offset, count).await;
+        let mut ready = self.ready(&open).await?;
+        let sending = ready
+            .connection
+            .send_packed_commands(pipeline, offset, count);
+        let result = sending.await;
+        open.link.note(&ready, &result);
         self.note(&open, &result, |replies| {
             let mut worths = replies.iter().map(worth_of_reply);
             worths
@@ -191,8 +192,20 @@ impl Reconnecting {
         result
     }
 
+    /// The connection to send a command on. If it leads to another server now, it is replaced
+    /// meanwhile.
+    async fn ready(&self, open: &Arc<Open>) -> RedisResult<Ready> {
+        let ready = open.link.ready().await;
+        match &ready {
+            Ok(ready) if ready.run_id == open.run_id => {}
+            Ok(_) => self.replace(Reason::Reconnected),
+            Err(_) => self.note(open, &ready, |_| Worth::Good),
+        }
+        ready.map_err(never_sent)
+    }
+
     pub(super) fn db(&self) -> i64 {
-        self.0.open.load().manager.get_db()
+        self.0.open.load().link.db()
     }
 
     /// Notes how a request on `open` ended. If that has been replaced meanwhile, the result says
@@ -210,7 +223,7 @@ impl Reconnecting {
             Ok(Worth::WrongServer) => self.replace(Reason::WrongServer),
             Ok(Worth::LogInAnew) => self.replace(Reason::Refused),
             // The refusal of a command is a reply. An error of another kind than I/O, after which the
-            // manager reconnects by itself, is that of the attempt to connect.
+            // link reconnects by itself, is that of the attempt to connect.
             Err(error) if error.kind() != ErrorKind::Io => self.replace(Reason::Refused),
             Err(_) if timed_out => {}
             Err(_) => self.look(),
@@ -236,7 +249,7 @@ impl Reconnecting {
         });
     }
 
-    /// Begins to look which server a connection leads to that has broken: the manager resolves the
+    /// Begins to look which server a connection leads to that has broken: the link resolves the
     /// name when it reconnects. It looks until a server has replied.
     fn look(&self) {
         let Some(claim) = Claim::of(&self.0.looking) else {
@@ -283,17 +296,18 @@ impl Inner {
     async fn connect_anew(&self, reason: Reason) -> RedisResult<()> {
         // Before the name is resolved: if the address moves meanwhile, the connection is replaced again.
         let stay = self.target.stay();
-        let manager = self
-            .target
-            .client
-            .get_connection_manager_with_config(self.config.clone())
-            .await?;
-        let run_id = server::expect_master(&mut manager.clone()).await?;
+        let link = Link::open(self.target.client.clone(), self.config.clone()).await?;
+        let Ready {
+            mut connection,
+            run_id,
+            ..
+        } = link.ready().await?;
+        server::expect_master(&mut connection).await?;
         let old = self.open.load_full();
         let has_moved = run_id != old.run_id || reason == Reason::WrongServer;
         let led = has_moved.then(|| self.target.leave(&old.stay)).flatten();
         self.open.store(Arc::new(Open {
-            manager,
+            link,
             run_id,
             stay: led.unwrap_or(stay),
         }));
@@ -314,8 +328,11 @@ impl Inner {
     /// replied, or the connection has been replaced meanwhile.
     async fn leads_elsewhere(&self) -> Option<bool> {
         let open = self.open.load_full();
-        let asked = timeout(ATTEMPT_MAX, server::run_id(&mut open.manager.clone())).await;
-        let found = asked.ok()?.ok()?;
-        Arc::ptr_eq(&open, &self.open.load()).then(|| found != open.run_id)
+        let mut ready = timeout(ATTEMPT_MAX, open.link.ready()).await.ok()?.ok()?;
+        let asked = timeout(ATTEMPT_MAX, server::run_id(&mut ready.connection)).await;
+        let asked = asked.unwrap_or_else(|_| Err(server::no_reply()));
+        open.link.note(&ready, &asked);
+        let found = asked.ok()?;
+        Arc::ptr_eq(&open, &self.open.load()).then(|| found != *open.run_id)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use redis::{Client, Cmd, FromRedisValue, RedisResult, Value, aio::ConnectionManagerConfig};
+use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisResult, Value};
 
 use super::{
     Bulk, Connection, Connections, Nodes, Operators, Reconnecting, Replicated, Target, info,
@@ -49,12 +49,9 @@ async fn open_at(
     target: &Arc<Target>,
     response_timeout: Duration,
 ) -> Result<Reconnecting, StockError> {
-    let config = ConnectionManagerConfig::new()
+    let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(settings.connect_timeout))
-        .set_response_timeout(Some(response_timeout))
-        .set_number_of_retries(3)
-        .set_min_delay(Duration::from_millis(20))
-        .set_max_delay(Duration::from_millis(500));
+        .set_response_timeout(Some(response_timeout));
     Ok(Reconnecting::open_at(target, config).await?)
 }
 

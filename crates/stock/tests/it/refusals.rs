@@ -1,16 +1,18 @@
 //! Answers of a server that prove that an order has not run, provoked one by one. The order hears so
 //! soon, the segments have not changed, and the same order succeeds when the server is right again.
 //!
-//! `reconnecting.rs` has the refused login.
+//! An order that found no connection was never sent, and ends the same. `reconnecting.rs` has the
+//! refused login that heals.
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use redis::cmd;
+use redis::{RedisResult, Value, aio::MultiplexedConnection, cmd};
 use stock::{Reservation, StockError};
-use testbed::{Redis, RedisCluster, RedisUser, timeout};
+use testbed::{Proxy, Redis, RedisCluster, RedisUser, Traffic, timeout};
+use tokio::time::sleep;
 
 use crate::{
     sale::{self, Sale, Terms, buyer, eventually, is_held},
@@ -84,7 +86,19 @@ async fn eventually_held(sale: &Sale) {
 /// Provokes a refusal, and ends it. The audit of the sale follows.
 async fn refused(provoke: impl AsyncFnOnce(&mut Refusing)) {
     let server = Redis::builder().user(&SHOP).start().await.unwrap();
-    let site = Arc::new(Site::at(SHOP.at(&server.url()), vec![server.url()]).await);
+    let url = SHOP.at(&server.url());
+    refused_at(server, url, provoke).await;
+}
+
+/// [`refused`] without a login.
+async fn refused_without_login(provoke: impl AsyncFnOnce(&mut Refusing)) {
+    let server = Redis::start().await.unwrap();
+    let url = server.url();
+    refused_at(server, url, provoke).await;
+}
+
+async fn refused_at(server: Redis, url: String, provoke: impl AsyncFnOnce(&mut Refusing)) {
+    let site = Arc::new(Site::at(url, vec![server.url()]).await);
     let sale = sale::open(&site, Terms::new(4, 2)).await;
     let first = sale.order(&buyer(0), "k", 1).await.unwrap();
     assert!(is_held(&first));
@@ -208,6 +222,203 @@ async fn follow_a_missing_master(at: &Refusing) {
     let port = master.port();
     master.stop().await.unwrap();
     at.run(cmd("REPLICAOF").arg("127.0.0.1").arg(port)).await;
+}
+
+/// How long a connection must have been idle to be examined before use, and more.
+const IDLE: Duration = Duration::from_millis(500);
+
+/// Uses up `maxclients`, and cuts every connection but this one, which must exist before.
+async fn reach_maxclients(operator: &mut MultiplexedConnection) {
+    let mut set = cmd("CONFIG");
+    set.arg("SET").arg("maxclients").arg(1);
+    set.exec_async(operator).await.unwrap();
+    for kind in ["normal", "pubsub"] {
+        let mut kill = cmd("CLIENT");
+        kill.arg("KILL").arg("TYPE").arg(kind);
+        kill.exec_async(operator).await.unwrap();
+    }
+}
+
+/// Redis accepts each connection and closes it. What the client reads depends on which is faster.
+async fn meets_maxclients(at: &mut Refusing) {
+    let mut operator = site::raw(&at.server.url()).await;
+    sleep(IDLE).await;
+    reach_maxclients(&mut operator).await;
+    for _ in 0..3 {
+        let error = refusal(&at.sale).await;
+        assert!(error.is_refusal(), "{error}");
+    }
+    let mut set = cmd("CONFIG");
+    set.arg("SET").arg("maxclients").arg(10_000);
+    set.exec_async(&mut operator).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_at_its_maxclients() {
+    refused_without_login(meets_maxclients).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_at_its_maxclients_that_asks_for_a_password() {
+    refused(meets_maxclients).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_asks_for_a_password_now() {
+    refused_without_login(async |at| {
+        let mut operator = site::raw(&at.server.url()).await;
+        let mut set = cmd("CONFIG");
+        set.arg("SET").arg("requirepass").arg("secret");
+        sleep(IDLE).await;
+        set.exec_async(&mut operator).await.unwrap();
+        let mut kill = cmd("CLIENT");
+        kill.arg("KILL").arg("TYPE").arg("normal");
+        kill.exec_async(&mut operator).await.unwrap();
+        at.refuses("NOAUTH").await;
+        let mut set = cmd("CONFIG");
+        set.arg("SET").arg("requirepass").arg("");
+        set.exec_async(&mut operator).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_that_is_wrong_now() {
+    refused(async |at| {
+        sleep(IDLE).await;
+        at.server.change_password(&SHOP, "other").await.unwrap();
+        at.refuses("AuthenticationFailed").await;
+        at.server.create_user(&SHOP).await.unwrap();
+    })
+    .await;
+}
+
+/// It may be back in a moment, so the order waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_to_a_server_that_is_gone_was_never_sent() {
+    refused_without_login(async |at| {
+        sleep(IDLE).await;
+        at.server.kill().await.unwrap();
+        let error = order_within(&at.sale, Duration::from_secs(3)).await;
+        let error = error.unwrap_err();
+        assert!(error.proves_unchanged() && !error.is_refusal(), "{error}");
+        at.server.restart().await.unwrap();
+    })
+    .await;
+}
+
+/// An address whose traffic a test controls, before a server without a login.
+async fn behind_a_proxy() -> (Redis, Proxy, Arc<Site>) {
+    let server = Redis::start().await.unwrap();
+    let proxy = Proxy::start(server.port()).await.unwrap();
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
+    let site = Site::at(url, vec![server.url()]).await;
+    (server, proxy, Arc::new(site))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_that_closes_each_connection() {
+    let (_server, proxy, site) = behind_a_proxy().await;
+    let sale = sale::open(&site, Terms::new(4, 2)).await;
+    let before = sale.dumps().await;
+    sleep(IDLE).await;
+    proxy.set(Traffic::Reset);
+    assert!(refusal(&sale).await.is_refusal());
+    assert_eq!(sale.dumps().await, before, "nothing ran");
+    proxy.set(Traffic::Pass);
+    eventually_held(&sale).await;
+    site::close(&site).await;
+}
+
+/// The script has run and its reply is lost. That every later attempt finds no connection proves
+/// nothing of the first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_that_was_sent_before_its_connection_broke_proves_nothing() {
+    let (_server, proxy, site) = behind_a_proxy().await;
+    let sale = sale::open(&site, Terms::new(4, 2)).await;
+    // The server knows the script from now on.
+    assert!(is_held(&sale.order(&buyer(0), "k", 1).await.unwrap()));
+    let before = sale.dumps().await;
+    proxy.set(Traffic::HoldAnswers);
+    let lost = async {
+        eventually("the script has run", async || sale.dumps().await != before).await;
+        proxy.set(Traffic::Reset);
+    };
+    let (outcome, ()) = tokio::join!(order_within(&sale, Duration::from_secs(5)), lost);
+    let error = outcome.unwrap_err();
+    assert!(!error.proves_unchanged(), "{error}");
+    proxy.set(Traffic::Pass);
+    eventually_held(&sale).await;
+    site::close(&site).await;
+}
+
+/// A script as ours are, which writes its first key.
+const WRITES: &str = "#!lua\nreturn redis.call('SET', KEYS[1], 'written')";
+
+/// What the server at this URL replies to a script that writes the first of these keys.
+async fn reply_to_script(url: &str, keys: &[&str]) -> RedisResult<Value> {
+    let mut script = cmd("EVAL");
+    script.arg(WRITES).arg(keys.len()).arg(keys);
+    script.query_async(&mut site::raw(url).await).await
+}
+
+/// Not our client, which follows these answers: the answer itself.
+async fn proves_that_the_script_did_not_run(url: &str, keys: &[&str], code: &str) {
+    let error = reply_to_script(url, keys).await.unwrap_err();
+    assert_eq!(error.code(), Some(code), "{error}");
+    assert!(StockError::from(error).proves_unchanged(), "{code}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_wrong_node_of_a_cluster_answers_proves_that_nothing_ran() {
+    let mut cluster = RedisCluster::start(3).await.unwrap();
+    let (present, missing) = ("{tea}present", "{tea}missing");
+    let slot = cluster.slot_of(present.as_bytes()).await.unwrap();
+    let owner = cluster.owner_of(slot).await.unwrap();
+    let other = (owner + 1) % 3;
+    let (home, away) = (cluster.nodes()[owner].url(), cluster.nodes()[other].url());
+    let mut set = cmd("SET");
+    run_at(&home, set.arg(present).arg("before")).await;
+
+    let refuses = proves_that_the_script_did_not_run;
+    refuses(&away, &[missing], "MOVED").await;
+    refuses(&home, &[present, "{coffee}"], "CROSSSLOT").await;
+    let migration = cluster.begin_migration(slot, other).await.unwrap();
+    refuses(&home, &[missing], "ASK").await;
+    refuses(&home, &[missing, present], "TRYAGAIN").await;
+    cluster.end_migration(migration).await.unwrap();
+
+    for (key, expected) in [(present, Some("before")), (missing, None)] {
+        let mut get = cmd("GET");
+        let mut raw = site::raw(&away).await;
+        let found: Option<String> = get.arg(key).query_async(&mut raw).await.unwrap();
+        assert_eq!(found.as_deref(), expected, "{key}");
+    }
+    cluster.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_login_that_is_missing_or_wrong_proves_that_nothing_ran() {
+    let server = Redis::start().await.unwrap();
+    let mut early = site::raw(&server.url()).await;
+    let mut set = cmd("CONFIG");
+    run_at(
+        &server.url(),
+        set.arg("SET").arg("requirepass").arg("secret"),
+    )
+    .await;
+    let error = reply_to_script(&server.url(), &["key"]).await.unwrap_err();
+    assert_eq!(error.code(), Some("NOAUTH"), "{error}");
+    assert!(StockError::from(error).proves_unchanged());
+
+    let mut login = cmd("AUTH");
+    let error = login.arg("wrong").exec_async(&mut early).await.unwrap_err();
+    assert_eq!(error.code(), Some("WRONGPASS"), "{error}");
+    assert!(StockError::from(error).proves_unchanged());
+
+    let mut exists = cmd("EXISTS");
+    let found: i64 = exists.arg("key").query_async(&mut early).await.unwrap();
+    assert_eq!(found, 0);
 }
 
 /// Each master gives up its slots, and takes them again.

@@ -177,7 +177,7 @@ pub async fn raw(url: &str) -> MultiplexedConnection {
 async fn connect(masters: &[String]) -> Connection {
     if let [url] = masters {
         let client = redis::Client::open(url.as_str()).unwrap();
-        let config = redis::aio::ConnectionManagerConfig::new()
+        let config = redis::AsyncConnectionConfig::new()
             .set_connection_timeout(Some(timeout()))
             .set_response_timeout(Some(timeout()));
         let connection = stock::connection::Reconnecting::open(client, config).await;

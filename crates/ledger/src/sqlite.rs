@@ -38,6 +38,7 @@ use self::probe::Probe;
 use crate::{
     DatabaseReport, Ledger, LedgerError, PoolSettings,
     convert::{column, timestamp},
+    error::answers::nothing_sent,
     migrations,
     postgres::reading_connections,
     transaction::Transact,
@@ -137,7 +138,8 @@ impl SqliteLedger {
     }
 
     async fn write(&self) -> Result<Transaction, LedgerError> {
-        Ok(self.writer.begin_with("BEGIN IMMEDIATE").await?)
+        let begun = self.writer.begin_with("BEGIN IMMEDIATE").await;
+        begun.map_err(nothing_sent)
     }
 }
 

@@ -2,11 +2,15 @@
 //! connection leads to the wrong server.
 //!
 //! The table is about statements and about connecting. The failure of a commit proves nothing,
-//! whatever its code: the server may have committed before it failed.
+//! whatever its code: the server may have committed before it failed. The failure to get a
+//! connection, or to begin a transaction on it, proves everything, whatever its code: nothing else
+//! was sent ([`nothing_sent`]).
+
+use std::io;
 
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
-use super::TimeLimit;
+use super::{LedgerError, TimeLimit};
 use crate::postgres::{doubt_connections, remember_full_disk};
 
 /// What a code of a database means.
@@ -89,9 +93,32 @@ pub(crate) fn proves_unchanged(error: &sqlx::Error) -> bool {
         | sqlx::Error::Configuration(_)
         | sqlx::Error::Tls(_) => true,
         // Only an attempt to connect is refused.
-        sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::ConnectionRefused,
+        sqlx::Error::Io(error) => {
+            error.kind() == io::ErrorKind::ConnectionRefused || is_nothing_sent(error)
+        }
         _ => !is_panic(error) && answer(error).is_some_and(|answer| answer.proves_unchanged),
     }
+}
+
+/// The error of getting a connection, or of beginning a transaction on it.
+#[derive(Debug, thiserror::Error)]
+#[error("nothing was sent: {0}")]
+struct NothingSent(#[source] sqlx::Error);
+
+/// Marks the error of getting a connection, or of beginning a transaction on it, so that it proves that
+/// nothing was changed. An error that says what to do stays as it is.
+pub(crate) fn nothing_sent(error: sqlx::Error) -> LedgerError {
+    if proves_unchanged(&error) || is_of_pooler(&error) || time_limit(&error).is_some() {
+        return error.into();
+    }
+    note(&error);
+    sqlx::Error::Io(io::Error::other(NothingSent(error))).into()
+}
+
+fn is_nothing_sent(error: &io::Error) -> bool {
+    error
+        .get_ref()
+        .is_some_and(|error| error.is::<NothingSent>())
 }
 
 /// Whether the whole server has crashed. A disk that is full may do that in the middle of a commit
@@ -143,7 +170,7 @@ pub(super) fn note(error: &sqlx::Error) {
 mod tests {
     use std::io::{Error, ErrorKind};
 
-    use super::{POSTGRES, SQLITE, find, is_of_wrong_server, proves_unchanged};
+    use super::{POSTGRES, SQLITE, find, is_of_wrong_server, nothing_sent, proves_unchanged};
 
     /// Real servers give these codes in `tests/it/refusals.rs`, but for 57P02, which PostgreSQL sends as
     /// a notice.
@@ -191,6 +218,8 @@ mod tests {
             sqlx::Error::RowNotFound,
         ] {
             assert!(!proves_unchanged(&error), "{error:?}");
+            let marked = nothing_sent(error);
+            assert!(marked.proves_unchanged(), "{marked:?}");
         }
     }
 }

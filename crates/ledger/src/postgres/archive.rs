@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::{BuyerId, CartId, Item, ItemId};
 use jiff::Timestamp;
 
-use super::{PostgresLedger, Transaction, segment_columns};
+use super::{PostgresLedger, Transaction, connections, segment_columns};
 use crate::{
     Archival, Archives, Changed, Erased, FinalAudit, LedgerError, SegmentRow,
     archive::{self, Statements},
@@ -34,11 +34,11 @@ impl Archives for PostgresLedger {
         expected: Option<u64>,
         actor: &str,
     ) -> Result<Changed, LedgerError> {
-        archive::request(self.pool.begin().await?, id, expected, actor).await
+        archive::request(connections::begin(&self.pool).await?, id, expected, actor).await
     }
 
     async fn archive(&self, archival: &Archival) -> Result<bool, LedgerError> {
-        archive::archive(self.pool.begin().await?, archival).await
+        archive::archive(connections::begin(&self.pool).await?, archival).await
     }
 
     async fn note_keys_removed(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {
@@ -50,7 +50,7 @@ impl Archives for PostgresLedger {
             .bind(id.as_str())
             .bind(signed(token))
             .bind(Timestamp::now().as_millisecond())
-            .execute(&self.pool)
+            .execute(&mut *connections::lend(&self.pool).await?)
             .await?;
         if noted.rows_affected() == 1 {
             return Ok(());
@@ -75,7 +75,7 @@ impl Archives for PostgresLedger {
 
     async fn erase_buyer(&self, buyer: &BuyerId, actor: &str) -> Result<Erased, LedgerError> {
         // A buyer can have very many orders, so it has the limits of audits.
-        erasure::erase(self.audits.begin().await?, buyer, actor).await
+        erasure::erase(connections::begin(&self.audits).await?, buyer, actor).await
     }
 }
 

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use super::{PostgresLedger, Transaction, cart_columns, order_columns};
+use super::{PostgresLedger, Transaction, cart_columns, connections, order_columns};
 use crate::{
     CartStep, Carts, CreatedCart, LedgerError, Page, ReturnedLine, SteppedCart,
     carts::{self, Statements},
@@ -54,7 +54,7 @@ impl Carts for PostgresLedger {
             .bind(column(&cart.lines, |line| line.item.to_string()))
             .bind(column(&cart.lines, |line| i64::from(line.quantity.get())))
             .bind(cart.is_checked)
-            .execute(&self.pool)
+            .execute(&mut *connections::lend(&self.pool).await?)
             .await?;
         if created.rows_affected() > 0 {
             return Ok(CreatedCart::New(cart.clone()));
@@ -104,12 +104,15 @@ impl Carts for PostgresLedger {
         let taken = sqlx::query(
             "UPDATE carts SET version = version + 1 WHERE id = $1 AND state = 'placing'",
         );
-        let taken = taken.bind(id.as_uuid()).execute(&self.pool).await?;
+        let taken = taken
+            .bind(id.as_uuid())
+            .execute(&mut *connections::lend(&self.pool).await?)
+            .await?;
         Ok(taken.rows_affected() == 1)
     }
 
     async fn step_cart(&self, step: &CartStep) -> Result<Option<SteppedCart>, LedgerError> {
-        carts::step(self.pool.begin().await?, step).await
+        carts::step(connections::begin(&self.pool).await?, step).await
     }
 
     async fn return_cart_line(
@@ -128,7 +131,14 @@ impl Carts for PostgresLedger {
         session: Option<&SessionId>,
         actor: Option<&str>,
     ) -> Result<Option<Cart>, LedgerError> {
-        carts::extension::extend(self.pool.begin().await?, cart, hold, session, actor).await
+        carts::extension::extend(
+            connections::begin(&self.pool).await?,
+            cart,
+            hold,
+            session,
+            actor,
+        )
+        .await
     }
 
     async fn due_carts(&self, now: Timestamp, at_most: usize) -> Result<Vec<Cart>, LedgerError> {

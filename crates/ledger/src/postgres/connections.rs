@@ -5,15 +5,22 @@
 
 use std::time::Duration;
 
-use sqlx::{PgConnection, pool::PoolConnectionMetadata, postgres::PgPoolOptions};
+use sqlx::{
+    PgConnection, PgPool, Postgres,
+    pool::{PoolConnection, PoolConnectionMetadata},
+    postgres::PgPoolOptions,
+};
 use tokio::time::timeout;
 use tracing::{Instrument, Span, debug_span};
 
 use super::{
-    doubt,
+    Transaction, doubt,
     session::{self, Limits, Plans},
 };
-use crate::error::{NotWritable, answers};
+use crate::{
+    LedgerError,
+    error::{NotWritable, answers},
+};
 
 /// Connections that were idle for longer are asked before use. A restart of the server kills all
 /// pooled connections, and a failover may leave them at a server that is read only now. Asking each
@@ -30,7 +37,7 @@ pub(super) fn pool(connections: u32, plans: Plans, limits: Limits) -> PgPoolOpti
         .max_connections(connections)
         .test_before_acquire(false)
         .after_connect(move |connection, _| {
-            Box::pin(begin(connection, plans, limits).instrument(upkeep()))
+            Box::pin(prepare(connection, plans, limits).instrument(upkeep()))
         })
         .before_acquire(|connection, meta| {
             Box::pin(async move { Ok(is_usable(connection, meta).await) })
@@ -39,7 +46,7 @@ pub(super) fn pool(connections: u32, plans: Plans, limits: Limits) -> PgPoolOpti
 
 /// Refuses a server that cannot write. The pool then connects again, after a pause that grows to a
 /// fifth of the time for an acquisition.
-async fn begin(
+async fn prepare(
     connection: &mut PgConnection,
     plans: Plans,
     limits: Limits,
@@ -71,6 +78,16 @@ async fn is_usable(connection: &mut PgConnection, meta: PoolConnectionMetadata) 
         doubt::raise();
     }
     false
+}
+
+/// A connection of the pool. If there is none, nothing was sent.
+pub(super) async fn lend(pool: &PgPool) -> Result<PoolConnection<Postgres>, LedgerError> {
+    pool.acquire().await.map_err(answers::nothing_sent)
+}
+
+/// A transaction on a connection of the pool. If it is not begun, nothing else was sent.
+pub(super) async fn begin(pool: &PgPool) -> Result<Transaction, LedgerError> {
+    pool.begin().await.map_err(answers::nothing_sent)
 }
 
 /// Tells the statements of the connections from those of the work, in traces and where statements are

@@ -8,7 +8,9 @@ use domain::ItemId;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::{PostgresLedger, Transaction, listing::refund_failed_is_due, webhooks::milliseconds};
+use super::{
+    PostgresLedger, Transaction, connections, listing::refund_failed_is_due, webhooks::milliseconds,
+};
 use crate::{
     Audits, DropEnd, DropRequest, DroppedRows, Drops, ExportPage, ExportedRow, GoodAudit,
     LedgerError, SaleTable, VerifiedExport,
@@ -88,7 +90,13 @@ impl Drops for PostgresLedger {
         archived_before: Timestamp,
         actor: &str,
     ) -> Result<DropRequest, LedgerError> {
-        drops::request(self.lists.begin().await?, id, archived_before, actor).await
+        drops::request(
+            connections::begin(&self.lists).await?,
+            id,
+            archived_before,
+            actor,
+        )
+        .await
     }
 
     async fn items_to_drop(&self) -> Result<Vec<ItemId>, LedgerError> {
@@ -146,7 +154,7 @@ impl Drops for PostgresLedger {
     }
 
     async fn note_export(&self, id: &ItemId, export: &VerifiedExport) -> Result<(), LedgerError> {
-        drops::note_export(self.lists.begin().await?, id, export).await
+        drops::note_export(connections::begin(&self.lists).await?, id, export).await
     }
 
     async fn drop_rows(
@@ -155,11 +163,11 @@ impl Drops for PostgresLedger {
         table: SaleTable,
         rows: &[ExportedRow],
     ) -> Result<Option<DroppedRows>, LedgerError> {
-        drops::delete(self.lists.begin().await?, id, table, rows).await
+        drops::delete(connections::begin(&self.lists).await?, id, table, rows).await
     }
 
     async fn finish_drop(&self, id: &ItemId) -> Result<DropEnd, LedgerError> {
-        drops::finish(self.lists.begin().await?, id).await
+        drops::finish(connections::begin(&self.lists).await?, id).await
     }
 }
 
@@ -297,7 +305,7 @@ impl Audits for PostgresLedger {
             .bind(id.as_str())
             .bind(audit.at.as_millisecond())
             .bind(audit.revision.cast_signed())
-            .execute(&self.audits)
+            .execute(&mut *connections::lend(&self.audits).await?)
             .await?;
         Ok(())
     }

@@ -5,7 +5,7 @@ use domain::{Item, ItemId};
 use sqlx::{PgExecutor, PgPool};
 
 use super::{
-    Transaction, acts,
+    Transaction, acts, connections,
     events::{bind_events, insert_events},
     item_columns,
 };
@@ -25,7 +25,7 @@ pub(super) async fn create(
     item: &Item,
     actor: Option<&str>,
 ) -> Result<Created, LedgerError> {
-    let mut transaction = pool.begin().await?;
+    let mut transaction = connections::begin(pool).await?;
     let new = insert(&mut transaction, item).await?;
     if let Some(actor) = actor.filter(|_| new) {
         Statements::note(&mut transaction, &created_entry(item, actor)).await?;

@@ -10,7 +10,7 @@ use sqlx::PgPool;
 use uuid::Uuid;
 
 use super::{
-    PostgresLedger, Transaction,
+    PostgresLedger, Transaction, connections,
     events::{bind_events, insert_events},
     order_columns,
 };
@@ -62,7 +62,7 @@ impl OrderLife for PostgresLedger {
         transitions: &[Transition],
         actors: &Actors,
     ) -> Result<Vec<Option<Order>>, LedgerError> {
-        transition::transition(self.pool.begin().await?, transitions, actors).await
+        transition::transition(connections::begin(&self.pool).await?, transitions, actors).await
     }
 
     async fn extend_by(
@@ -72,7 +72,14 @@ impl OrderLife for PostgresLedger {
         session: Option<&SessionId>,
         actor: Option<&str>,
     ) -> Result<Option<Order>, LedgerError> {
-        extension::extend(self.pool.begin().await?, order, expires_at, session, actor).await
+        extension::extend(
+            connections::begin(&self.pool).await?,
+            order,
+            expires_at,
+            session,
+            actor,
+        )
+        .await
     }
 
     async fn set_amount(&self, order: &Order, amount: u64) -> Result<Option<Order>, LedgerError> {
@@ -83,7 +90,9 @@ impl OrderLife for PostgresLedger {
             .bind(order.id.as_uuid())
             .bind(signed(order.version))
             .bind(signed(amount));
-        let set = set.execute(&self.pool).await?;
+        let set = set
+            .execute(&mut *connections::lend(&self.pool).await?)
+            .await?;
         Ok((set.rows_affected() == 1).then(|| extension::priced(order, amount)))
     }
 

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use domain::ItemId;
 use uuid::Uuid;
 
-use super::{PostgresLedger, Transaction, webhooks::milliseconds};
+use super::{PostgresLedger, Transaction, connections, webhooks::milliseconds};
 use crate::{
     LedgerError, ProcessReport, Processes, RequestCounts, SeenProcess,
     convert::column,
@@ -43,7 +43,7 @@ impl Processes for PostgresLedger {
         report: &ProcessReport,
         first: bool,
     ) -> Result<bool, LedgerError> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = connections::begin(&self.pool).await?;
         let query = sqlx::query(if first { INSERT } else { UPDATE })
             .bind(report.id)
             .bind(report.locks_text()?)
@@ -68,7 +68,7 @@ impl Processes for PostgresLedger {
     }
 
     async fn end_process(&self, process: Uuid) -> Result<(), LedgerError> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = connections::begin(&self.pool).await?;
         end(&mut transaction, process).await?;
         Transact::commit(transaction).await
     }

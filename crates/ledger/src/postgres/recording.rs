@@ -9,7 +9,7 @@ use sqlx::{PgPool, error::DatabaseError};
 use uuid::Uuid;
 
 use super::{
-    PostgresLedger, Transaction,
+    PostgresLedger, Transaction, connections,
     events::{bind_events, insert_events},
     item_columns, items, segment_columns, transfer_columns,
 };
@@ -133,7 +133,7 @@ impl Recording for PostgresLedger {
     }
 
     async fn rehearse(&self, item: &Item, entries: Vec<Entry>) -> Result<Recorded, LedgerError> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = connections::begin(&self.pool).await?;
         items::insert(&mut transaction, item).await?;
         let key = SegmentKey {
             item: item.id.clone(),
@@ -198,7 +198,7 @@ async fn open(
     wanted: &[SegmentKey],
     at_most: usize,
 ) -> Result<Option<PostgresClaim>, LedgerError> {
-    let mut transaction = pool.begin().await?;
+    let mut transaction = connections::begin(pool).await?;
     let found = sqlx::query_as::<_, ClaimedColumns>(CLAIM)
         .bind(column(wanted, |key| key.item.as_str()))
         .bind(column(wanted, |key| i32::from(key.segment)))

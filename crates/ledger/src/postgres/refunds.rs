@@ -7,7 +7,7 @@ use domain::{ItemId, Order, PaymentId};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::{PostgresLedger, Transaction, items};
+use super::{PostgresLedger, Transaction, connections, items};
 use crate::{
     JournalEntry, LedgerError, NewJournalEntry, NotedRefund, Payer, PaymentReturn, RefundReport,
     Refunds, ReturnedPayment,
@@ -19,15 +19,15 @@ use crate::{
 #[async_trait]
 impl Refunds for PostgresLedger {
     async fn note_return(&self, returned: &PaymentReturn) -> Result<ReturnedPayment, LedgerError> {
-        refunds::note_return(self.pool.begin().await?, returned).await
+        refunds::note_return(connections::begin(&self.pool).await?, returned).await
     }
 
     async fn note_refund(&self, report: &RefundReport) -> Result<NotedRefund, LedgerError> {
-        refunds::note_refund(self.pool.begin().await?, report).await
+        refunds::note_refund(connections::begin(&self.pool).await?, report).await
     }
 
     async fn note_refund_done(&self, entry: u64, actor: &str) -> Result<bool, LedgerError> {
-        refunds::note_refund_done(self.pool.begin().await?, entry, actor).await
+        refunds::note_refund_done(connections::begin(&self.pool).await?, entry, actor).await
     }
 
     async fn return_order(
@@ -35,7 +35,7 @@ impl Refunds for PostgresLedger {
         order: &Order,
         actor: &Arc<str>,
     ) -> Result<Option<Order>, LedgerError> {
-        refunds::return_order(self.pool.begin().await?, order, actor).await
+        refunds::return_order(connections::begin(&self.pool).await?, order, actor).await
     }
 
     async fn note_order_done(
@@ -43,7 +43,7 @@ impl Refunds for PostgresLedger {
         order: &Order,
         actor: &Arc<str>,
     ) -> Result<Option<Order>, LedgerError> {
-        refunds::note_order_done(self.pool.begin().await?, order, actor).await
+        refunds::note_order_done(connections::begin(&self.pool).await?, order, actor).await
     }
 
     async fn is_order_done(&self, order: &Order) -> Result<bool, LedgerError> {

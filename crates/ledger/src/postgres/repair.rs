@@ -5,7 +5,7 @@ use domain::{ItemId, Memory, OrderId, SegmentKey, TransferId};
 use sqlx::{PgExecutor, PgPool};
 use uuid::Uuid;
 
-use super::{Transaction, item_columns, recording::lock_rows, transfer_columns};
+use super::{Transaction, connections, item_columns, recording::lock_rows, transfer_columns};
 use crate::{
     LedgerError, Page, PendingReturn, Repair, Transfer,
     columns::{FencedColumns, RememberedColumns, ReturnColumns, TransferColumns},
@@ -44,7 +44,7 @@ pub(super) async fn claim(
     sorted.sort_unstable();
     sorted.dedup();
     let item = sorted.first().ok_or(sqlx::Error::RowNotFound)?.item.clone();
-    let mut transaction = pool.begin().await?;
+    let mut transaction = connections::begin(pool).await?;
     sqlx::query(REPAIR_IDLE_TIMEOUT)
         .execute(&mut *transaction)
         .await?;

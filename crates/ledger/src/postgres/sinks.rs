@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use super::{PostgresLedger, webhooks::milliseconds};
+use super::{PostgresLedger, connections, webhooks::milliseconds};
 use crate::{
     EventCursor, KnownSink, LedgerError, Sinks, columns,
     convert::{signed, timestamp},
@@ -43,7 +43,7 @@ impl Sinks for PostgresLedger {
         )
         .bind(name)
         .bind(publisher)
-        .execute(&self.pool)
+        .execute(&mut *connections::lend(&self.pool).await?)
         .await?;
         Ok(())
     }
@@ -62,7 +62,7 @@ impl Sinks for PostgresLedger {
         .bind(publisher)
         .bind(to.xid.to_string())
         .bind(signed(to.seq))
-        .execute(&self.pool)
+        .execute(&mut *connections::lend(&self.pool).await?)
         .await?;
         Ok(advanced.rows_affected() == 1)
     }

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::{Item, ItemId, Memory, OrderId, SegmentKey, TransferId, Wave};
 use sqlx::PgPool;
 
-use super::{PostgresLedger, Transaction, items, repair, transfer_columns};
+use super::{PostgresLedger, Transaction, connections, items, repair, transfer_columns};
 use crate::{
     Changed, Created, ItemChange, LedgerError, NewJournalEntry, Page, Reading, Repair, StockChange,
     StockOperations, Transfer, TransferPlan,
@@ -34,7 +34,14 @@ impl StockOperations for PostgresLedger {
         expected: Option<u64>,
         actor: &str,
     ) -> Result<Changed, LedgerError> {
-        item::change_item(self.pool.begin().await?, id, change, expected, actor).await
+        item::change_item(
+            connections::begin(&self.pool).await?,
+            id,
+            change,
+            expected,
+            actor,
+        )
+        .await
     }
 
     async fn change_stock_by(
@@ -49,7 +56,7 @@ impl StockOperations for PostgresLedger {
             return Ok(Changed::NoItem);
         }
         stock::change_stock(
-            self.pool.begin().await?,
+            connections::begin(&self.pool).await?,
             id,
             change,
             requested,
@@ -65,7 +72,7 @@ impl StockOperations for PostgresLedger {
         wave: &Wave,
         actor: &str,
     ) -> Result<Changed, LedgerError> {
-        wave::add(self.pool.begin().await?, item, wave, actor).await
+        wave::add(connections::begin(&self.pool).await?, item, wave, actor).await
     }
 
     async fn claim_item(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {
@@ -78,7 +85,7 @@ impl StockOperations for PostgresLedger {
         token: u64,
         plans: &[TransferPlan],
     ) -> Result<(), LedgerError> {
-        stock::plan(self.pool.begin().await?, id, token, plans).await
+        stock::plan(connections::begin(&self.pool).await?, id, token, plans).await
     }
 
     async fn open_transfers(&self, item: Option<&ItemId>) -> Result<Vec<Transfer>, LedgerError> {
@@ -95,7 +102,13 @@ impl StockOperations for PostgresLedger {
         token: u64,
         actor: &str,
     ) -> Result<(), LedgerError> {
-        stock::finish_withdrawal(self.pool.begin().await?, transfer, token, actor).await
+        stock::finish_withdrawal(
+            connections::begin(&self.pool).await?,
+            transfer,
+            token,
+            actor,
+        )
+        .await
     }
 
     async fn memories(

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use sqlx::postgres::PgQueryResult;
 use uuid::Uuid;
 
-use super::{PostgresLedger, Transaction, acts};
+use super::{PostgresLedger, Transaction, acts, connections};
 use crate::{
     EventCursor, FailedAttempt, LedgerError, NewAct, NewWebhook, Webhook, Webhooks,
     columns::WebhookColumns,
@@ -36,7 +36,7 @@ impl Webhooks for PostgresLedger {
         at_most: u32,
         actor: &str,
     ) -> Result<bool, LedgerError> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = connections::begin(&self.pool).await?;
         sqlx::query("LOCK TABLE webhooks IN SHARE UPDATE EXCLUSIVE MODE")
             .execute(&mut *transaction)
             .await?;
@@ -64,14 +64,14 @@ impl Webhooks for PostgresLedger {
     }
 
     async fn remove_webhook(&self, id: Uuid, actor: &str) -> Result<bool, LedgerError> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = connections::begin(&self.pool).await?;
         let removed = sqlx::query("DELETE FROM webhooks WHERE id = $1").bind(id);
         let removed = removed.execute(&mut *transaction).await;
         noted(transaction, removed, &act_on(id, "remove_webhook", actor)).await
     }
 
     async fn enable_webhook(&self, id: Uuid, actor: &str) -> Result<bool, LedgerError> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = connections::begin(&self.pool).await?;
         let enabled = sqlx::query(
             "UPDATE webhooks SET disabled_at = NULL, failures = 0, failing_since = NULL, next_attempt_at = NULL WHERE id = $1",
         );
@@ -100,7 +100,7 @@ impl Webhooks for PostgresLedger {
             "UPDATE webhooks SET publisher = NULL, leased_until = NULL WHERE publisher = $1",
         )
         .bind(publisher)
-        .execute(&self.pool)
+        .execute(&mut *connections::lend(&self.pool).await?)
         .await?;
         Ok(())
     }
@@ -119,7 +119,7 @@ impl Webhooks for PostgresLedger {
         .bind(publisher)
         .bind(to.xid.to_string())
         .bind(signed(to.seq))
-        .execute(&self.pool)
+        .execute(&mut *connections::lend(&self.pool).await?)
         .await?;
         Ok(advanced.rows_affected() == 1)
     }
@@ -142,7 +142,7 @@ impl Webhooks for PostgresLedger {
         .bind(publisher)
         .bind(&failed.error)
         .bind(failed.next_attempt_at.map(Timestamp::as_millisecond))
-        .execute(&self.pool)
+        .execute(&mut *connections::lend(&self.pool).await?)
         .await?;
         Ok(noted.rows_affected() == 1)
     }

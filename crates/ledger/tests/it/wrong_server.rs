@@ -162,6 +162,37 @@ async fn one_refusal_drops_all_connections_to_a_server_that_became_read_only() {
     env.create("bowl").await.unwrap();
 }
 
+/// The address accepts connections and closes them, as a balancer does whose server is away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_gets_no_connection_has_changed_nothing() {
+    let env = Moving::start().await;
+    env.fill_pool().await;
+    env.address.set(Traffic::Reset);
+    let cart = domain::CartId::from(uuid::Uuid::from_u128(7));
+    // In a transaction, and as a single statement. The latter may have been sent on a connection that
+    // was cut, once for each.
+    for _ in 0..3 {
+        let error = env.create("vase").await.unwrap_err();
+        assert!(
+            error.proves_unchanged() && error.is_retryable(),
+            "{error:?}"
+        );
+    }
+    let proven = eventually_some("a statement without a connection", async || {
+        let error = env.ledger.take_over_cart(cart).await.unwrap_err();
+        error.proves_unchanged().then_some(error)
+    })
+    .await;
+    assert!(proven.is_retryable(), "{proven:?}");
+    for _ in 0..3 {
+        let error = env.ledger.take_over_cart(cart).await.unwrap_err();
+        assert!(error.proves_unchanged(), "{error:?}");
+    }
+    env.address.set(Traffic::Pass);
+    let created = eventually_some("the first order", async || env.create("vase").await.ok()).await;
+    assert!(matches!(created, Created::New(_)), "nothing was created");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ledger_is_not_opened_on_a_server_that_cannot_write() {
     let primary = Postgres::start().await.unwrap();

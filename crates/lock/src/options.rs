@@ -8,6 +8,9 @@ use crate::{
     validate::expect_duration,
 };
 
+/// Longest pause after a request that failed: no release tells that the servers are well again.
+const FAILED_RETRY_MAX: Duration = Duration::from_secs(1);
+
 /// The shared options as the caller set them.
 #[derive(Debug, Clone)]
 pub(crate) struct LockOptions {
@@ -25,8 +28,15 @@ pub(crate) struct Timing {
     /// Time after a lease that ended without a release, in which the lock stays closed.
     #[cfg(any(feature = "_redis_server", feature = "_sql", feature = "consul"))]
     pub lock_delay: Duration,
-    /// Longest pause between two attempts.
+    /// Longest pause between two attempts, while another client holds the lock.
     pub retry: Duration,
+}
+
+impl Timing {
+    /// Pause before a request is repeated that failed, or whose success no server reports.
+    pub(crate) fn failed_retry(&self) -> Duration {
+        self.retry.min(FAILED_RETRY_MAX)
+    }
 }
 
 impl Default for LockOptions {

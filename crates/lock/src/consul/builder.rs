@@ -93,8 +93,8 @@ impl ConsulBuilder {
         /// How long Consul may take for each answer. Default: a quarter of the lease, at most 2
         /// seconds.
         timeout;
-        /// Pause after a failure, and between two attempts during a lock-delay. Default: 100 ms,
-        /// with jitter.
+        /// Pause after a failure, and between two attempts during a lock-delay, a second at most.
+        /// Default: 100 ms, with jitter.
         retry;
     }
 

@@ -161,7 +161,7 @@ impl Acquire for Contender {
     async fn wait_for_retry(&mut self, _: &LockError) {
         let settings = &self.lock.settings;
         let Some(state) = &mut self.holder else {
-            return sleep(jittered(settings.timing.retry)).await;
+            return sleep(jittered(settings.timing.failed_retry())).await;
         };
         while state.session.is_some() {
             match self
@@ -171,7 +171,7 @@ impl Acquire for Contender {
                 .await
             {
                 Ok(now) => *state = now,
-                Err(_) => return sleep(jittered(settings.timing.retry)).await,
+                Err(_) => return sleep(jittered(settings.timing.failed_retry())).await,
             }
         }
     }

@@ -76,7 +76,7 @@ async fn lost_key(lock: &ConsulLock, key: &str, ours: KeyState) {
         {
             Ok(now) if now.session != ours.session || now.lock_index != ours.lock_index => return,
             Ok(now) => index = now.index,
-            Err(_) => sleep(lock.settings.timing.retry).await,
+            Err(_) => sleep(lock.settings.timing.failed_retry()).await,
         }
     }
 }

@@ -142,7 +142,7 @@ impl<S: Service> Acquire for Contender<S> {
     }
 
     async fn wait_for_retry(&mut self, _: &LockError) {
-        let retry = self.service.timing().retry;
+        let retry = self.service.timing().failed_retry();
         let (Some(node), Some(predecessor)) = (&mut self.node, &self.predecessor) else {
             return sleep(jittered(retry)).await;
         };

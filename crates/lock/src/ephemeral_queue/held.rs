@@ -35,7 +35,7 @@ impl<S: Service> Held<S> {
         watch: <S::Node as Node>::Watch,
     ) -> (Self, CancellationToken) {
         let lost = CancellationToken::new();
-        let removed = node.removed(watch, service.timing().retry);
+        let removed = node.removed(watch, service.timing().failed_retry());
         let cancelled = lost.clone();
         tokio::spawn(async move {
             tokio::select! {

@@ -155,13 +155,11 @@ impl Acquire for Contender {
     /// Until the lock may be free on a quorum, but not too long: it may be released earlier, and
     /// the message may be lost.
     async fn wait_for_retry(&mut self, refusal: &LockError) {
-        let (retry, quorum) = (
-            self.redlock.settings().timing.retry,
-            self.redlock.nodes().quorum,
-        );
+        let timing = &self.redlock.settings().timing;
         let LockError::Held { votes } = refusal else {
-            return sleep(jittered(retry)).await;
+            return sleep(jittered(timing.failed_retry())).await;
         };
+        let (retry, quorum) = (timing.retry, self.redlock.nodes().quorum);
         let Some(listener) = &mut self.listener else {
             self.listener = Some(self.redlock.listen(&self.keys));
             return sleep(jittered(FIRST_PAUSE)).await;

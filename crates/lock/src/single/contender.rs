@@ -82,10 +82,11 @@ impl Acquire for Contender {
     }
 
     async fn wait_for_retry(&mut self, refusal: &LockError) {
-        let retry = self.lock.inner.timing.retry;
+        let timing = &self.lock.inner.timing;
         let LockError::Held { votes } = refusal else {
-            return sleep(jittered(retry)).await;
+            return sleep(jittered(timing.failed_retry())).await;
         };
+        let retry = timing.retry;
         let remaining = match votes[0].answer {
             Answer::Held {
                 remaining: Some(remaining),

@@ -154,7 +154,8 @@ impl<DB: Dialect> Acquire for Contender<DB> {
                     remaining: Some(remaining),
                     ..
                 } => remaining.clamp(RETRY_MIN.min(retry), retry),
-                _ => retry,
+                Answer::Held { .. } => retry,
+                _ => self.rows.timing.failed_retry(),
             },
             _ => retry,
         };

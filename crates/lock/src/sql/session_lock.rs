@@ -176,7 +176,7 @@ impl<DB: SessionDialect> Acquire for Contender<DB> {
         let Progress::Connected(mut session) =
             std::mem::replace(&mut self.progress, Progress::NotConnected)
         else {
-            return sleep(jittered(self.server.timing.retry)).await;
+            return sleep(jittered(self.server.timing.failed_retry())).await;
         };
         let locked = tokio::select! {
             locked = session.lock() => locked,

@@ -55,7 +55,8 @@ impl ZooKeeperBuilder {
         /// How long the servers may take for each answer. Default: a quarter of the lease, at most
         /// 2 seconds.
         timeout;
-        /// How long after a failure a request is repeated. Default: 100 ms, with jitter.
+        /// How long after a failure a request is repeated, a second at most. Default: 100 ms, with
+        /// jitter.
         retry;
     }
 

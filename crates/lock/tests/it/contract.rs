@@ -72,6 +72,9 @@ pub trait TestEnv: Sized + Send + Sync + 'static {
     /// A new client with this lease, and with [`answer_timeout`].
     async fn client_with_lease(&self, lease: Duration) -> Arc<dyn Lock>;
 
+    /// A new client that asks again once in an hour, unless something tells it to.
+    async fn seldom_client(&self) -> Arc<dyn Lock>;
+
     /// A client with a lock-delay, if the backend has that.
     async fn client_with_delay(&self, _delay: Duration) -> Arc<dyn Lock> {
         panic!("only backends with a lock-delay implement this")
@@ -115,6 +118,7 @@ macro_rules! contract {
             dropping_a_guard_frees_the_lock
             renewal_continues_until_the_last_handle_is_released
             unavailable_servers_are_an_error_until_they_return
+            a_waiter_that_met_an_error_does_not_wait_for_its_next_retry
             several_locks_are_held_as_one
             a_body_runs_under_the_lock_for_longer_than_a_lease
             a_cancelled_wait_leaves_nothing_behind
@@ -598,6 +602,27 @@ pub async fn unavailable_servers_are_an_error_until_they_return<S: TestEnv>() {
     env.make_available().await;
     let guard = lock.acquire_within(&name, timeout()).await.unwrap();
     assert!(guard.token() > token, "{} after {token}", guard.token());
+    guard.release().await.unwrap();
+}
+
+/// Nothing tells a waiter that the servers are well again. Its pause between two attempts is meant for
+/// a lock that is held, and may be long.
+pub async fn a_waiter_that_met_an_error_does_not_wait_for_its_next_retry<S: TestEnv>() {
+    let mut env = S::own().await;
+    let (lock, name) = (env.seldom_client().await, name("away for a moment"));
+    env.make_unavailable().await;
+    let waiting = tokio::spawn({
+        let (lock, name) = (Arc::clone(&lock), name.clone());
+        async move { lock.acquire_within(&name, HOUR).await }
+    });
+    // It takes as long as the first attempt of the waiter, which began before.
+    let error = in_time("an error", lock.try_acquire(&name)).await;
+    assert!(
+        matches!(refused(error), LockError::NoQuorum { .. }),
+        "no server replies"
+    );
+    env.make_available().await;
+    let guard = in_time("the lock", waiting).await.unwrap().unwrap();
     guard.release().await.unwrap();
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use super::{TestEnv, answer_timeout, consul_double::Consul, contract};
-use crate::support::ms;
+use crate::support::{HOUR, ms};
 
 static SHARED: OnceCell<ConsulEnv> = OnceCell::const_new();
 
@@ -66,6 +66,10 @@ impl TestEnv for ConsulEnv {
 
     async fn client_with_lease(&self, lease: Duration) -> Arc<dyn Lock> {
         Arc::new(self.builder(lease).build().await.unwrap())
+    }
+
+    async fn seldom_client(&self) -> Arc<dyn Lock> {
+        Arc::new(self.builder(Self::LEASE).retry(HOUR).build().await.unwrap())
     }
 
     async fn client_with_delay(&self, delay: Duration) -> Arc<dyn Lock> {

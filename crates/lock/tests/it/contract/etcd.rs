@@ -9,7 +9,7 @@ use testbed::Etcd;
 use tokio::sync::OnceCell;
 
 use super::{TestEnv, answer_timeout, contract};
-use crate::support::ms;
+use crate::support::{HOUR, ms};
 
 static SHARED: OnceCell<EtcdEnv> = OnceCell::const_new();
 
@@ -72,6 +72,10 @@ impl TestEnv for EtcdEnv {
 
     async fn client_with_lease(&self, lease: Duration) -> Arc<dyn Lock> {
         Arc::new(self.builder(lease).build().await.unwrap())
+    }
+
+    async fn seldom_client(&self) -> Arc<dyn Lock> {
+        Arc::new(self.builder(Self::LEASE).retry(HOUR).build().await.unwrap())
     }
 
     async fn queued(&self, name: &str) -> usize {

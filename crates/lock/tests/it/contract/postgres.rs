@@ -7,7 +7,10 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::{sync::OnceCell, time::sleep};
 
 use super::{TestEnv, answer_timeout, contract};
-use crate::{store::env::shared_postgres, support::ms};
+use crate::{
+    store::env::shared_postgres,
+    support::{HOUR, ms},
+};
 
 pub const ROW: u8 = 0;
 pub const ADVISORY: u8 = 1;
@@ -20,7 +23,10 @@ pub struct Postgres<const KIND: u8> {
 
 /// A lock of that kind.
 pub fn lock(kind: u8, builder: SqlLockBuilder<sqlx::Postgres>) -> Arc<dyn Lock> {
-    let builder = builder.retry(ms(50));
+    lock_of(kind, builder.retry(ms(50)))
+}
+
+fn lock_of(kind: u8, builder: SqlLockBuilder<sqlx::Postgres>) -> Arc<dyn Lock> {
     match kind {
         ROW => Arc::new(builder.build().unwrap()),
         ADVISORY => Arc::new(builder.build_advisory().unwrap()),
@@ -119,6 +125,10 @@ impl<const KIND: u8> TestEnv for Postgres<KIND> {
 
     async fn client_with_lease(&self, lease: Duration) -> Arc<dyn Lock> {
         lock(KIND, self.builder(lease))
+    }
+
+    async fn seldom_client(&self) -> Arc<dyn Lock> {
+        lock_of(KIND, self.builder(Self::LEASE).retry(HOUR))
     }
 
     async fn client_with_delay(&self, delay: Duration) -> Arc<dyn Lock> {

@@ -7,7 +7,7 @@ use testbed::{AppendFsync, Redis};
 use tokio::sync::OnceCell;
 
 use super::{TestEnv, answer_timeout, contract};
-use crate::support::raw;
+use crate::support::{HOUR, raw};
 
 struct Single<const REENTRANT: bool>(Redis);
 
@@ -15,13 +15,10 @@ static PLAIN: OnceCell<Single<false>> = OnceCell::const_new();
 static REENTRANT: OnceCell<Single<true>> = OnceCell::const_new();
 
 impl<const AGAIN: bool> Single<AGAIN> {
-    fn lock(&self, lease: Duration, delay: Duration) -> RedisLock {
+    fn builder(&self, lease: Duration) -> RedisLockBuilder {
         RedisLockBuilder::new(self.0.url())
             .lease(lease)
             .server_timeout(answer_timeout(lease))
-            .lock_delay(delay)
-            .build()
-            .unwrap()
     }
 }
 
@@ -43,11 +40,17 @@ macro_rules! env {
             }
 
             async fn client_with_lease(&self, lease: Duration) -> Arc<dyn Lock> {
-                Arc::new($client(self.lock(lease, Duration::ZERO)))
+                Arc::new($client(self.builder(lease).build().unwrap()))
+            }
+
+            async fn seldom_client(&self) -> Arc<dyn Lock> {
+                let builder = self.builder(Self::LEASE).retry(HOUR);
+                Arc::new($client(builder.build().unwrap()))
             }
 
             async fn client_with_delay(&self, delay: Duration) -> Arc<dyn Lock> {
-                Arc::new($client(self.lock(Self::LEASE, delay)))
+                let builder = self.builder(Self::LEASE).lock_delay(delay);
+                Arc::new($client(builder.build().unwrap()))
             }
 
             async fn make_unavailable(&mut self) {

@@ -71,6 +71,11 @@ impl<const FAIR: bool> TestEnv for Nodes<FAIR> {
         Arc::new(self.builder(lease).build().await.unwrap())
     }
 
+    async fn seldom_client(&self) -> Arc<dyn Lock> {
+        let builder = self.builder(Self::LEASE).retry(HOUR);
+        Arc::new(builder.waiter_timeout(4 * HOUR).build().await.unwrap())
+    }
+
     async fn client_with_delay(&self, delay: Duration) -> Arc<dyn Lock> {
         let builder = self.builder(Self::LEASE).lock_delay(delay);
         Arc::new(builder.build().await.unwrap())

@@ -10,7 +10,7 @@ use tokio::sync::OnceCell;
 use testbed::timeout;
 
 use super::{TestEnv, answer_timeout, contract};
-use crate::support::ms;
+use crate::support::{HOUR, ms};
 
 pub struct File {
     pub url: String,
@@ -65,6 +65,10 @@ impl TestEnv for File {
 
     async fn client_with_lease(&self, lease: Duration) -> Arc<dyn Lock> {
         Arc::new(self.builder(lease).build().unwrap())
+    }
+
+    async fn seldom_client(&self) -> Arc<dyn Lock> {
+        Arc::new(self.builder(Self::LEASE).retry(HOUR).build().unwrap())
     }
 
     async fn client_with_delay(&self, delay: Duration) -> Arc<dyn Lock> {

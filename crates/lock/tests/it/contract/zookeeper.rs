@@ -73,6 +73,10 @@ impl TestEnv for ZooKeeperEnv {
         Arc::new(self.builder(lease).build().await.unwrap())
     }
 
+    async fn seldom_client(&self) -> Arc<dyn Lock> {
+        Arc::new(self.builder(Self::LEASE).retry(HOUR).build().await.unwrap())
+    }
+
     async fn queued(&self, name: &str) -> usize {
         // All but the holder.
         self.nodes(&self.raw().await, name).await.len() - 1

@@ -10,9 +10,9 @@ use sqlx::{FromRow, Row};
 use uuid::Uuid;
 
 use crate::{
-    Act, Event, EventCursor, GoodAudit, JournalEntry, LedgerError, ListedItem, NewAct,
-    NewJournalEntry, NewWebhook, Payer, PendingReturn, RefundState, Transfer, TransferState,
-    Webhook,
+    Act, Event, EventCursor, FailedAudit, GoodAudit, JournalEntry, LastAudits, LedgerError,
+    ListedItem, NewAct, NewJournalEntry, NewWebhook, Payer, PendingReturn, RefundState, Transfer,
+    TransferState, Webhook,
     convert::{json, parsed, quantity, timestamp, unreadable, unsigned, waves},
     drops::DropState,
     events::order_ids,
@@ -649,19 +649,36 @@ impl TryFrom<DropColumns> for DropState {
     }
 }
 
-/// A row of `good_audits`.
-pub(crate) struct GoodAuditColumns {
-    pub at_ms: i64,
-    pub revision: i64,
+/// The rows of an item in `good_audits` and `failed_audits`.
+pub(crate) struct LastAuditsColumns {
+    pub good_ms: Option<i64>,
+    pub revision: Option<i64>,
+    pub failed_ms: Option<i64>,
+    pub miscounted: Option<i64>,
+    pub oversold: Option<i64>,
 }
 
-impl TryFrom<GoodAuditColumns> for GoodAudit {
+impl TryFrom<LastAuditsColumns> for LastAudits {
     type Error = LedgerError;
 
-    fn try_from(row: GoodAuditColumns) -> Result<Self, LedgerError> {
+    fn try_from(row: LastAuditsColumns) -> Result<Self, LedgerError> {
+        let good = row.good_ms.zip(row.revision).map(|(at_ms, revision)| {
+            Ok::<_, LedgerError>(GoodAudit {
+                at: timestamp("good_audits.at", at_ms)?,
+                revision: revision.cast_unsigned(),
+            })
+        });
+        let units = |column, units: Option<i64>| unsigned(column, units.unwrap_or(0));
+        let failed = row.failed_ms.map(|at_ms| {
+            Ok::<_, LedgerError>(FailedAudit {
+                at: timestamp("failed_audits.at", at_ms)?,
+                miscounted: units("failed_audits.miscounted", row.miscounted)?,
+                oversold: units("failed_audits.oversold", row.oversold)?,
+            })
+        });
         Ok(Self {
-            at: timestamp("good_audits.at", row.at_ms)?,
-            revision: row.revision.cast_unsigned(),
+            good: good.transpose()?,
+            failed: failed.transpose()?,
         })
     }
 }
@@ -1020,7 +1037,13 @@ from_row!(DropColumns {
     dropped_transfers,
     dropped_ms
 });
-from_row!(GoodAuditColumns { at_ms, revision });
+from_row!(LastAuditsColumns {
+    good_ms,
+    revision,
+    failed_ms,
+    miscounted,
+    oversold
+});
 from_row!(TransferColumns {
     id,
     item,

@@ -24,7 +24,7 @@ pub struct PoolSettings {
 pub struct StatementLimits {
     /// For steps of orders, recording and look-ups. On PostgreSQL only.
     pub statement: Duration,
-    /// For lists, exports, drops and the sums of audits, which read all orders of an item. On PostgreSQL
+    /// For lists, exports, drops and each piece of a full audit. On PostgreSQL
     /// only.
     pub long_statement: Duration,
     /// How long a statement waits for a lock; on SQLite, how long a writer waits for the write of another

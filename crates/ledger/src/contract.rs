@@ -35,7 +35,7 @@ pub use {
     listing::{ListedItem, Listing, Page},
     order_life::OrderLife,
     processes::Processes,
-    reading::{ByOrders, ItemTotals, Reading},
+    reading::{ByOrders, ItemRows, ItemTotals, Pace, Reading, WalkProgress, WithoutPause},
     recording::{ChangedItem, Claim, LiveItem, Recorded, Recording, SegmentReplay, SegmentRow},
     refunds::Refunds,
     sinks::Sinks,

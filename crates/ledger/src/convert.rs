@@ -125,9 +125,15 @@ pub(crate) fn waves_column(waves: &[Wave]) -> String {
 /// The lowest and the highest order id with this tag: an item's orders are one range of the primary
 /// key. Another item may share the tag.
 pub(crate) fn id_range(tag: ItemTag) -> [OrderId; 2] {
-    [0x00, 0xff].map(|filling| {
+    id_block(tag, 0, u16::MAX)
+}
+
+/// The same of the orders whose 16 bits behind the tag are in this range.
+pub(crate) fn id_block(tag: ItemTag, first: u16, last: u16) -> [OrderId; 2] {
+    [(first, 0x00), (last, 0xff)].map(|(block, filling)| {
         let mut bytes = [filling; 16];
         bytes[..4].copy_from_slice(&tag.0.to_be_bytes());
+        bytes[4..6].copy_from_slice(&block.to_be_bytes());
         OrderId::from_bytes(bytes)
     })
 }

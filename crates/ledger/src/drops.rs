@@ -140,15 +140,6 @@ pub enum DropEnd {
     NotRequested,
 }
 
-/// A good audit: its time, and the revision of the rows that it has compared with the orders.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GoodAudit {
-    /// When the rows were read.
-    pub at: Timestamp,
-    /// A hash of the rows.
-    pub revision: u64,
-}
-
 /// What the item's row says of its drop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DropState {

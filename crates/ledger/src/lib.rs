@@ -6,6 +6,7 @@
 
 mod acts;
 mod archive;
+mod audited;
 mod carts;
 mod changes;
 mod clock;
@@ -23,6 +24,7 @@ mod limits;
 mod listing;
 mod live;
 mod migrations;
+mod pieces;
 mod postgres;
 mod processes;
 mod recording;
@@ -40,6 +42,7 @@ mod webhooks;
 
 pub use acts::{Act, NewAct};
 pub use archive::{Archival, FinalAudit};
+pub use audited::{AuditResult, FailedAudit, GoodAudit, LastAudits};
 pub use carts::{CartStep, CreatedCart, SteppedCart, line::ReturnedLine};
 pub use changes::{
     Changed, ItemChange, JournalEntry, NewJournalEntry, StockChange, StockPart, Transfer,
@@ -51,12 +54,12 @@ pub use connect::{
 };
 pub use contract::{
     Acts, Archives, Audits, ByOrders, Carts, ChangedItem, Claim, Created, Drops, EventLog,
-    ItemTotals, Ledger, ListedItem, Listing, LiveItem, OrderLife, Page, Processes, Reading,
-    Recorded, Recording, Refunds, SegmentReplay, SegmentRow, Sinks, StockOperations, Webhooks,
+    ItemRows, ItemTotals, Ledger, ListedItem, Listing, LiveItem, OrderLife, Pace, Page, Processes,
+    Reading, Recorded, Recording, Refunds, SegmentReplay, SegmentRow, Sinks, StockOperations,
+    WalkProgress, Webhooks, WithoutPause,
 };
 pub use drops::{
-    DropEnd, DropRequest, DroppedRows, ExportPage, ExportedRow, GoodAudit, SaleTable,
-    VerifiedExport,
+    DropEnd, DropRequest, DroppedRows, ExportPage, ExportedRow, SaleTable, VerifiedExport,
 };
 pub use erasure::Erased;
 pub use error::{LedgerError, NotWritable, ReadOnly, TimeLimit};

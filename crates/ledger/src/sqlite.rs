@@ -85,8 +85,11 @@ macro_rules! transfer_columns {
 }
 use {cart_columns, item_columns, order_columns, segment_columns, transfer_columns};
 
-/// Connections for lists and audits, opened when they are needed.
+/// Connections for lists, opened when they are needed.
 const LIST_CONNECTIONS: u32 = 2;
+/// Connections for the walks of audits, which read all orders of an item. Opened when they are
+/// needed. The reconciler has two at most, and the last is for those that are asked for.
+const AUDIT_CONNECTIONS: u32 = 3;
 /// Audits of many items wait for each other. None is in a hurry.
 const LIST_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -95,8 +98,10 @@ pub(crate) struct SqliteLedger {
     readers: SqlitePool,
     /// For looking up orders and carts: however many are looked up, steps keep their readers.
     reads: SqlitePool,
-    /// For lists and the sums of audits. However many are read, orders keep their readers.
+    /// For lists. However many are read, orders keep their readers.
     lists: SqlitePool,
+    /// For the walks of audits.
+    audits: SqlitePool,
     writer: SqlitePool,
     probe: Probe,
 }
@@ -121,17 +126,21 @@ impl SqliteLedger {
         let pool = |connections| pool(connections).acquire_timeout(acquire_timeout);
         let writer = open(pool(1), &options).await?;
         let probe = Probe::new(&options);
-        let lists = options.clone();
         let reads =
             pool(reading_connections(settings.connections)).connect_lazy_with(options.clone());
-        let readers = pool(settings.connections).connect_with(options).await?;
-        let lists = self::pool(LIST_CONNECTIONS)
-            .acquire_timeout(LIST_ACQUIRE_TIMEOUT)
-            .connect_lazy_with(lists);
+        let readers = pool(settings.connections)
+            .connect_with(options.clone())
+            .await?;
+        let [lists, audits] = [LIST_CONNECTIONS, AUDIT_CONNECTIONS].map(|connections| {
+            self::pool(connections)
+                .acquire_timeout(LIST_ACQUIRE_TIMEOUT)
+                .connect_lazy_with(options.clone())
+        });
         Ok(Self {
             readers,
             reads,
             lists,
+            audits,
             writer,
             probe,
         })
@@ -250,7 +259,7 @@ mod tests {
     use domain::{ItemId, OrderId};
     use sqlx::AssertSqlSafe;
 
-    use super::{LIST_CONNECTIONS, SqliteLedger, archive, listing};
+    use super::{AUDIT_CONNECTIONS, LIST_CONNECTIONS, SqliteLedger, archive, listing, totals};
     use crate::{Listing, OrderLife, PoolSettings, Reading, transaction::Transact};
 
     /// How SQLite executes the statement.
@@ -291,6 +300,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_audit_without_a_walk_reads_small_indexes() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}/ledger.db", folder.path().display());
+        let ledger = SqliteLedger::connect(&url, PoolSettings::patient(1))
+            .await
+            .unwrap();
+        crate::Ledger::migrate(&ledger).await.unwrap();
+        let plan = plan(&ledger, totals::COUNTS).await;
+        for index in ["orders_rejected", "orders_refund_due"] {
+            assert!(
+                plan.contains(&format!("INDEX {index} (id>? AND id<?)")),
+                "{plan}"
+            );
+        }
+        assert!(!plan.contains("SCAN orders"), "{plan}");
+    }
+
+    #[tokio::test]
     async fn orders_are_found_while_lists_and_audits_have_all_of_their_connections() {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}/ledger.db", folder.path().display());
@@ -301,6 +328,9 @@ mod tests {
         let mut busy = Vec::new();
         for _ in 0..LIST_CONNECTIONS {
             busy.push(ledger.lists.acquire().await.unwrap());
+        }
+        for _ in 0..AUDIT_CONNECTIONS {
+            busy.push(ledger.audits.acquire().await.unwrap());
         }
         let vase: ItemId = "vase".parse().unwrap();
         let brief = std::time::Duration::from_millis(500);

@@ -1,21 +1,57 @@
-//! Adds up the rows that [`crate::Reading::totals`] has read.
+//! Adds up the rows that [`crate::Reading::walk`] has read.
 
 use std::collections::BTreeMap;
 
 use domain::{Item, OrderState};
 
 use crate::{
-    ByOrders, ItemTotals, LedgerError, SegmentRow,
+    ByOrders, ItemRows, ItemTotals, LedgerError, SegmentRow,
     columns::{ItemColumns, SegmentColumns},
     convert::{parsed, unsigned},
 };
 
-/// Rows read from one snapshot.
+/// The rows of an item, read from one snapshot.
+pub(crate) struct ReadRows {
+    pub item: ItemColumns,
+    pub segments: Vec<SegmentColumns>,
+    pub in_transit: i64,
+    pub rejected_orders: i64,
+    pub refund_due_orders: i64,
+}
+
+impl TryFrom<ReadRows> for ItemRows {
+    type Error = LedgerError;
+
+    fn try_from(read: ReadRows) -> Result<Self, LedgerError> {
+        Ok(Self {
+            item: Item::try_from(read.item)?,
+            segments: rows(read.segments)?,
+            in_transit: unsigned("in_transit", read.in_transit)?,
+            rejected_orders: unsigned("rejected_orders", read.rejected_orders)?,
+            refund_due_orders: unsigned("refund_due_orders", read.refund_due_orders)?,
+        })
+    }
+}
+
+fn rows(read: Vec<SegmentColumns>) -> Result<Vec<SegmentRow>, LedgerError> {
+    read.into_iter().map(SegmentRow::try_from).collect()
+}
+
+/// Sums of one piece: by segment and state, the number of orders and their units.
+pub(crate) type PieceSums = Vec<(i64, String, i64, i64)>;
+
+/// Orders of a piece.
+pub(crate) fn orders_of(sums: &PieceSums) -> u64 {
+    let orders = sums.iter().map(|(_, _, orders, _)| orders);
+    orders.map(|orders| orders.unsigned_abs()).sum()
+}
+
+/// What a walk has read from one snapshot.
 pub(crate) struct Read {
     pub item: ItemColumns,
     pub segments: Vec<SegmentColumns>,
-    /// By segment and state: number of orders, and their units.
-    pub orders: Vec<(i64, String, i64, i64)>,
+    /// The sums of all pieces.
+    pub orders: PieceSums,
     /// By segment: units of pending returns.
     pub returning: Vec<(i64, i64)>,
     pub in_transit: i64,
@@ -25,11 +61,7 @@ impl TryFrom<Read> for ItemTotals {
     type Error = LedgerError;
 
     fn try_from(read: Read) -> Result<Self, LedgerError> {
-        let segments: Vec<_> = read
-            .segments
-            .into_iter()
-            .map(SegmentRow::try_from)
-            .collect::<Result<_, _>>()?;
+        let segments = rows(read.segments)?;
         let mut by_orders = vec![ByOrders::default(); segments.len()];
         let mut by_state: BTreeMap<String, u64> = BTreeMap::new();
         for (segment, state, orders, units) in read.orders {

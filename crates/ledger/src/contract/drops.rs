@@ -5,8 +5,8 @@ use domain::ItemId;
 use jiff::Timestamp;
 
 use crate::{
-    DropEnd, DropRequest, DroppedRows, ExportPage, ExportedRow, GoodAudit, LedgerError, SaleTable,
-    VerifiedExport,
+    AuditResult, DropEnd, DropRequest, DroppedRows, ExportPage, ExportedRow, FailedAudit,
+    GoodAudit, LastAudits, LedgerError, SaleTable, VerifiedExport,
 };
 
 /// What operators and the reconciler need to drop archived items.
@@ -60,11 +60,16 @@ pub trait Drops: Send + Sync + 'static {
     async fn finish_drop(&self, id: &ItemId) -> Result<DropEnd, LedgerError>;
 }
 
-/// What reconcilers remember of the audits that they have made.
+/// What is remembered of the audits that have walked all orders of an item.
 #[async_trait]
 pub trait Audits: Send + Sync + 'static {
+    /// The item's last good audit, and the last that has found a fault.
+    async fn last_audits(&self, id: &ItemId) -> Result<LastAudits, LedgerError>;
+
     /// The item's last good audit.
-    async fn good_audit(&self, id: &ItemId) -> Result<Option<GoodAudit>, LedgerError>;
+    async fn good_audit(&self, id: &ItemId) -> Result<Option<GoodAudit>, LedgerError> {
+        Ok(self.last_audits(id).await?.good)
+    }
 
     /// Number of orders whose money is to be returned, of each item that has some.
     async fn refunds_due_by_item(&self) -> Result<Vec<(ItemId, u64)>, LedgerError>;
@@ -74,4 +79,15 @@ pub trait Audits: Send + Sync + 'static {
 
     /// Stores the item's last good audit.
     async fn note_good_audit(&self, id: &ItemId, audit: GoodAudit) -> Result<(), LedgerError>;
+
+    /// Stores the last audit of the item that has found a fault.
+    async fn note_failed_audit(&self, id: &ItemId, audit: FailedAudit) -> Result<(), LedgerError>;
+
+    /// Stores what an audit of the item has found.
+    async fn note_audit(&self, id: &ItemId, result: AuditResult) -> Result<(), LedgerError> {
+        match result {
+            AuditResult::Good(good) => self.note_good_audit(id, good).await,
+            AuditResult::Failed(failed) => self.note_failed_audit(id, failed).await,
+        }
+    }
 }

@@ -12,9 +12,9 @@ use super::{
     PostgresLedger, Transaction, connections, listing::refund_failed_is_due, webhooks::milliseconds,
 };
 use crate::{
-    Audits, DropEnd, DropRequest, DroppedRows, Drops, ExportPage, ExportedRow, GoodAudit,
-    LedgerError, SaleTable, VerifiedExport,
-    columns::{DropColumns, GoodAuditColumns},
+    Audits, DropEnd, DropRequest, DroppedRows, Drops, ExportPage, ExportedRow, FailedAudit,
+    GoodAudit, LastAudits, LedgerError, SaleTable, VerifiedExport,
+    columns::{DropColumns, LastAuditsColumns},
     contract::SINK_UNUSED_AFTER,
     convert::{column, id_range, parsed, signed, unsigned},
     drops::{self, DropState, EVENTS_MIN_AGE, RowsLeft, Statements},
@@ -258,15 +258,17 @@ impl PostgresLedger {
 
 #[async_trait]
 impl Audits for PostgresLedger {
-    async fn good_audit(&self, id: &ItemId) -> Result<Option<GoodAudit>, LedgerError> {
-        let row = sqlx::query_as::<_, GoodAuditColumns>(
-            "SELECT (extract(epoch FROM at) * 1000)::bigint AS at_ms, revision FROM good_audits WHERE item = $1",
+    async fn last_audits(&self, id: &ItemId) -> Result<LastAudits, LedgerError> {
+        let row = sqlx::query_as::<_, LastAuditsColumns>(
+            "SELECT (extract(epoch FROM good.at) * 1000)::bigint AS good_ms, good.revision, \
+             (extract(epoch FROM failed.at) * 1000)::bigint AS failed_ms, failed.miscounted, failed.oversold \
+             FROM (SELECT $1::text AS item) AS asked LEFT JOIN good_audits AS good ON good.item = asked.item \
+             LEFT JOIN failed_audits AS failed ON failed.item = asked.item",
         );
         row.bind(id.as_str())
-            .fetch_optional(&self.audits)
+            .fetch_one(&self.reads)
             .await?
-            .map(GoodAudit::try_from)
-            .transpose()
+            .try_into()
     }
 
     async fn refunds_due_by_item(&self) -> Result<Vec<(ItemId, u64)>, LedgerError> {
@@ -306,6 +308,22 @@ impl Audits for PostgresLedger {
             .bind(audit.at.as_millisecond())
             .bind(audit.revision.cast_signed())
             .execute(&mut *connections::lend(&self.audits).await?)
+            .await?;
+        Ok(())
+    }
+
+    async fn note_failed_audit(&self, id: &ItemId, audit: FailedAudit) -> Result<(), LedgerError> {
+        let noted = sqlx::query(
+            "INSERT INTO failed_audits (item, at, miscounted, oversold) VALUES ($1, to_timestamp($2::double precision / 1000), $3, $4) \
+             ON CONFLICT (item) DO UPDATE SET at = excluded.at, miscounted = excluded.miscounted, oversold = excluded.oversold \
+             WHERE failed_audits.at <= excluded.at",
+        );
+        noted
+            .bind(id.as_str())
+            .bind(audit.at.as_millisecond())
+            .bind(signed(audit.miscounted))
+            .bind(signed(audit.oversold))
+            .execute(&self.audits)
             .await?;
         Ok(())
     }

@@ -9,9 +9,9 @@ use uuid::Uuid;
 
 use super::{SqliteLedger, Transaction, hex, json, listing::refund_failed_is_due};
 use crate::{
-    Audits, DropEnd, DropRequest, DroppedRows, Drops, ExportPage, ExportedRow, GoodAudit,
-    LedgerError, SaleTable, VerifiedExport,
-    columns::{DropColumns, GoodAuditColumns},
+    Audits, DropEnd, DropRequest, DroppedRows, Drops, ExportPage, ExportedRow, FailedAudit,
+    GoodAudit, LastAudits, LedgerError, SaleTable, VerifiedExport,
+    columns::{DropColumns, LastAuditsColumns},
     contract::SINK_UNUSED_AFTER,
     convert::{column, id_range, parsed, signed, unsigned},
     drops::{self, DropState, EVENTS_MIN_AGE, RowsLeft, Statements},
@@ -267,15 +267,16 @@ fn event_times() -> [i64; 2] {
 
 #[async_trait]
 impl Audits for SqliteLedger {
-    async fn good_audit(&self, id: &ItemId) -> Result<Option<GoodAudit>, LedgerError> {
-        let row = sqlx::query_as::<_, GoodAuditColumns>(
-            "SELECT at AS at_ms, revision FROM good_audits WHERE item = ?",
+    async fn last_audits(&self, id: &ItemId) -> Result<LastAudits, LedgerError> {
+        let row = sqlx::query_as::<_, LastAuditsColumns>(
+            "SELECT good.at AS good_ms, good.revision, failed.at AS failed_ms, failed.miscounted, failed.oversold \
+             FROM (SELECT ? AS item) AS asked LEFT JOIN good_audits AS good ON good.item = asked.item \
+             LEFT JOIN failed_audits AS failed ON failed.item = asked.item",
         );
         row.bind(id.as_str())
-            .fetch_optional(&self.lists)
+            .fetch_one(&self.reads)
             .await?
-            .map(GoodAudit::try_from)
-            .transpose()
+            .try_into()
     }
 
     async fn refunds_due_by_item(&self) -> Result<Vec<(ItemId, u64)>, LedgerError> {
@@ -315,6 +316,22 @@ impl Audits for SqliteLedger {
             .bind(id.as_str())
             .bind(audit.at.as_millisecond())
             .bind(audit.revision.cast_signed())
+            .execute(&self.writer)
+            .await?;
+        Ok(())
+    }
+
+    async fn note_failed_audit(&self, id: &ItemId, audit: FailedAudit) -> Result<(), LedgerError> {
+        let noted = sqlx::query(
+            "INSERT INTO failed_audits (item, at, miscounted, oversold) VALUES (?, ?, ?, ?) \
+             ON CONFLICT (item) DO UPDATE SET at = excluded.at, miscounted = excluded.miscounted, oversold = excluded.oversold \
+             WHERE failed_audits.at <= excluded.at",
+        );
+        noted
+            .bind(id.as_str())
+            .bind(audit.at.as_millisecond())
+            .bind(signed(audit.miscounted))
+            .bind(signed(audit.oversold))
             .execute(&self.writer)
             .await?;
         Ok(())

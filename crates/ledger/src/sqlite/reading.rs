@@ -5,7 +5,7 @@ use domain::{Item, ItemId, ItemTag};
 
 use super::{SqliteLedger, item_columns, items, segment_columns, totals};
 use crate::{
-    ItemTotals, JournalEntry, LedgerError, Reading, SegmentRow,
+    ItemRows, ItemTotals, JournalEntry, LedgerError, Pace, Reading, SegmentRow,
     columns::{ItemColumns, SegmentColumns},
 };
 
@@ -60,8 +60,16 @@ impl Reading for SqliteLedger {
             .collect()
     }
 
-    async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError> {
-        totals::totals(&self.lists, item).await
+    async fn item_rows(&self, item: &ItemId) -> Result<Option<ItemRows>, LedgerError> {
+        totals::item_rows(&self.reads, item).await
+    }
+
+    async fn walk(
+        &self,
+        item: &ItemId,
+        pace: &dyn Pace,
+    ) -> Result<Option<ItemTotals>, LedgerError> {
+        totals::walk(&self.audits, item, pace).await
     }
 
     async fn unaccounted(&self, item: &ItemId) -> Result<i64, LedgerError> {

@@ -1,51 +1,73 @@
 //! Sums of an item, on SQLite.
 
-use domain::ItemId;
-use sqlx::SqlitePool;
+use std::time::Instant;
+
+use domain::{ItemId, OrderId};
+use sqlx::{SqliteConnection, SqlitePool};
 
 use super::{item_columns, segment_columns};
 use crate::{
-    ItemTotals, LedgerError,
+    ItemRows, ItemTotals, LedgerError, Pace, WalkProgress,
     columns::{ItemColumns, SegmentColumns},
     convert::id_range,
-    totals::Read,
+    pieces::Pieces,
+    totals::{PieceSums, Read, ReadRows, orders_of},
 };
 
-pub(super) async fn totals(
+/// `out` implies not `done`. The second condition lets the planner use the index of open transfers.
+macro_rules! in_transit {
+    () => {
+        "SELECT coalesce(sum(moved), 0) FROM transfers WHERE item = ?1 AND state <> 'done' AND state = 'out'"
+    };
+}
+
+/// Each part reads a small index.
+pub(super) const COUNTS: &str = concat!(
+    "SELECT (",
+    in_transit!(),
+    "), \
+     (SELECT count(*) FROM orders INDEXED BY orders_rejected WHERE state = 'rejected' AND id BETWEEN ?2 AND ?3 AND item = ?1), \
+     (SELECT count(*) FROM orders INDEXED BY orders_refund_due WHERE state = 'refund_due' AND id BETWEEN ?2 AND ?3 AND item = ?1)",
+);
+
+pub(super) async fn item_rows(
     pool: &SqlitePool,
     id: &ItemId,
-) -> Result<Option<ItemTotals>, LedgerError> {
+) -> Result<Option<ItemRows>, LedgerError> {
     // A read transaction is a snapshot from its first read on.
     let mut snapshot = pool.begin().await?;
-    let item = sqlx::query_as::<_, ItemColumns>(concat!(
-        "SELECT ",
-        item_columns!(),
-        " FROM items WHERE id = ?1"
-    ));
-    let Some(item) = item
-        .bind(id.as_str())
-        .fetch_optional(&mut *snapshot)
-        .await?
-    else {
+    let Some((item, segments)) = rows(&mut snapshot, id).await? else {
         return Ok(None);
     };
-    let segments = sqlx::query_as::<_, SegmentColumns>(concat!(
-        "SELECT ",
-        segment_columns!(),
-        " FROM segments WHERE item = ?1 ORDER BY segment"
-    ));
-    let segments = segments.bind(id.as_str()).fetch_all(&mut *snapshot).await?;
-    let orders = sqlx::query_as::<_, (i64, String, i64, i64)>(
-        "SELECT segment, state, count(*), sum(quantity) FROM orders \
-         WHERE id BETWEEN ?2 AND ?3 AND item = ?1 GROUP BY segment, state",
-    );
     let [first, last] = id_range(id.tag()).map(|id| id.as_uuid());
-    let orders = orders
+    let counts = sqlx::query_as::<_, (i64, i64, i64)>(COUNTS);
+    let (in_transit, rejected_orders, refund_due_orders) = counts
         .bind(id.as_str())
         .bind(first)
         .bind(last)
-        .fetch_all(&mut *snapshot)
+        .fetch_one(&mut *snapshot)
         .await?;
+    ReadRows {
+        item,
+        segments,
+        in_transit,
+        rejected_orders,
+        refund_due_orders,
+    }
+    .try_into()
+    .map(Some)
+}
+
+pub(super) async fn walk(
+    pool: &SqlitePool,
+    id: &ItemId,
+    pace: &dyn Pace,
+) -> Result<Option<ItemTotals>, LedgerError> {
+    // A read transaction is a snapshot from its first read on.
+    let mut snapshot = pool.begin().await?;
+    let Some((item, segments)) = rows(&mut snapshot, id).await? else {
+        return Ok(None);
+    };
     let returning = sqlx::query_as::<_, (i64, i64)>(
         "SELECT segment, sum(quantity) FROM returns WHERE item = ?1 GROUP BY segment",
     );
@@ -53,15 +75,12 @@ pub(super) async fn totals(
         .bind(id.as_str())
         .fetch_all(&mut *snapshot)
         .await?;
-    // `out` implies not `done`. The second condition lets the planner use the index of open
-    // transfers.
-    let in_transit = sqlx::query_scalar::<_, i64>(
-        "SELECT coalesce(sum(moved), 0) FROM transfers WHERE item = ?1 AND state <> 'done' AND state = 'out'",
-    );
+    let in_transit = sqlx::query_scalar::<_, i64>(in_transit!());
     let in_transit = in_transit
         .bind(id.as_str())
         .fetch_one(&mut *snapshot)
         .await?;
+    let orders = orders(&mut snapshot, id, pace).await?;
     Read {
         item,
         segments,
@@ -71,6 +90,68 @@ pub(super) async fn totals(
     }
     .try_into()
     .map(Some)
+}
+
+async fn rows(
+    snapshot: &mut SqliteConnection,
+    id: &ItemId,
+) -> Result<Option<(ItemColumns, Vec<SegmentColumns>)>, LedgerError> {
+    let item = sqlx::query_as::<_, ItemColumns>(concat!(
+        "SELECT ",
+        item_columns!(),
+        " FROM items WHERE id = ?1"
+    ));
+    let item = item
+        .bind(id.as_str())
+        .fetch_optional(&mut *snapshot)
+        .await?;
+    let Some(item) = item else {
+        return Ok(None);
+    };
+    let segments = sqlx::query_as::<_, SegmentColumns>(concat!(
+        "SELECT ",
+        segment_columns!(),
+        " FROM segments WHERE item = ?1 ORDER BY segment"
+    ));
+    let segments = segments.bind(id.as_str()).fetch_all(snapshot).await?;
+    Ok(Some((item, segments)))
+}
+
+/// Reads the orders piece by piece.
+async fn orders(
+    snapshot: &mut SqliteConnection,
+    id: &ItemId,
+    pace: &dyn Pace,
+) -> Result<PieceSums, LedgerError> {
+    let mut pieces = Pieces::new(id.tag(), pace.piece_orders());
+    let mut sums = PieceSums::new();
+    while let Some(range) = pieces.range() {
+        let started = Instant::now();
+        let piece = sums_of(snapshot, id, range).await?;
+        pieces.read(orders_of(&piece));
+        sums.extend(piece);
+        let progress = WalkProgress {
+            orders: pieces.orders(),
+            share: pieces.share(),
+            took: started.elapsed(),
+        };
+        pace.piece_read(progress).await;
+    }
+    Ok(sums)
+}
+
+async fn sums_of(
+    snapshot: &mut SqliteConnection,
+    id: &ItemId,
+    range: [OrderId; 2],
+) -> Result<PieceSums, LedgerError> {
+    let sums = sqlx::query_as::<_, (i64, String, i64, i64)>(
+        "SELECT segment, state, count(*), sum(quantity) FROM orders \
+         WHERE id BETWEEN ?2 AND ?3 AND item = ?1 GROUP BY segment, state",
+    );
+    let [first, last] = range.map(|id| id.as_uuid());
+    let sums = sums.bind(id.as_str()).bind(first).bind(last);
+    Ok(sums.fetch_all(snapshot).await?)
 }
 
 /// A single statement reads a single snapshot.

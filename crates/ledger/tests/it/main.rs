@@ -30,5 +30,6 @@ mod returned_lines;
 mod schema;
 mod sinks;
 mod transfers;
+mod walks;
 mod webhooks;
 mod wrong_server;

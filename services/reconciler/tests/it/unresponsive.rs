@@ -18,13 +18,13 @@ use jiff::Timestamp;
 use ledger::{
     Act, Actors, Acts, Archival, Archives, Audits, CartStep, Carts, Changed, ChangedItem, Claim,
     Created, CreatedCart, DropEnd, DropRequest, DroppedRows, Drops, Erased, EventCursor, EventLog,
-    Events, ExportPage, ExportedRow, FailedAttempt, FinalAudit, GoodAudit, ItemChange, ItemTotals,
-    JournalEntry, KnownSink, Ledger, LedgerError, ListedItem, Listing, NewAct, NewJournalEntry,
-    NewWebhook, NotedRefund, OrderLife, Page, PaymentReturn, PendingReturn, ProcessReport,
-    Processes, Reading, Recorded, Recording, RefundReport, Refunds, Repair, RequestCounts,
-    ReturnedLine, ReturnedPayment, SaleTable, SeenProcess, SegmentRow, Sinks, SteppedCart,
-    StockChange, StockOperations, Transfer, TransferPlan, Transition, VerifiedExport, Webhook,
-    Webhooks,
+    Events, ExportPage, ExportedRow, FailedAttempt, FailedAudit, FinalAudit, GoodAudit, ItemChange,
+    ItemRows, ItemTotals, JournalEntry, KnownSink, LastAudits, Ledger, LedgerError, ListedItem,
+    Listing, NewAct, NewJournalEntry, NewWebhook, NotedRefund, OrderLife, Pace, Page,
+    PaymentReturn, PendingReturn, ProcessReport, Processes, Reading, Recorded, Recording,
+    RefundReport, Refunds, Repair, RequestCounts, ReturnedLine, ReturnedPayment, SaleTable,
+    SeenProcess, SegmentRow, Sinks, SteppedCart, StockChange, StockOperations, Transfer,
+    TransferPlan, Transition, VerifiedExport, Webhook, Webhooks,
 };
 use testkit::eventually;
 use tokio::sync::Semaphore;
@@ -45,6 +45,9 @@ pub struct UnresponsiveLedger {
     /// Pages of orders that may still be read.
     pages: Semaphore,
     waits_for_page: AtomicBool,
+    /// The item whose walks do not end, and their number.
+    endless_walk: Mutex<Option<ItemId>>,
+    endless_walks: AtomicUsize,
 }
 
 /// A pass that has looked up the holds that were due.
@@ -69,7 +72,22 @@ impl UnresponsiveLedger {
             calls: AtomicUsize::new(0),
             pages: Semaphore::new(ALL_PAGES),
             waits_for_page: AtomicBool::new(false),
+            endless_walk: Mutex::default(),
+            endless_walks: AtomicUsize::new(0),
         }
+    }
+
+    /// Answers every call, but no walk over the orders of this item ends.
+    pub fn with_an_endless_walk(ledger: Arc<dyn Ledger>, item: ItemId) -> Arc<Self> {
+        Arc::new(Self {
+            endless_walk: Mutex::new(Some(item)),
+            ..Self::new(ledger, 0, 0)
+        })
+    }
+
+    /// Walks so far that do not end.
+    pub fn endless_walks(&self) -> usize {
+        self.endless_walks.load(Ordering::SeqCst)
     }
 
     /// Answers every call, and counts.
@@ -491,8 +509,21 @@ impl Reading for UnresponsiveLedger {
         self.ledger().segments(item).await
     }
 
-    async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError> {
-        self.ledger().totals(item).await
+    async fn item_rows(&self, item: &ItemId) -> Result<Option<ItemRows>, LedgerError> {
+        self.ledger().item_rows(item).await
+    }
+
+    async fn walk(
+        &self,
+        item: &ItemId,
+        pace: &dyn Pace,
+    ) -> Result<Option<ItemTotals>, LedgerError> {
+        let is_endless = self.endless_walk.lock().unwrap().as_ref() == Some(item);
+        if is_endless {
+            self.endless_walks.fetch_add(1, Ordering::SeqCst);
+            std::future::pending::<()>().await;
+        }
+        self.ledger().walk(item, pace).await
     }
 
     async fn unaccounted(&self, item: &ItemId) -> Result<i64, LedgerError> {
@@ -801,8 +832,8 @@ impl Drops for UnresponsiveLedger {
 
 #[async_trait]
 impl Audits for UnresponsiveLedger {
-    async fn good_audit(&self, id: &ItemId) -> Result<Option<GoodAudit>, LedgerError> {
-        self.ledger().good_audit(id).await
+    async fn last_audits(&self, id: &ItemId) -> Result<LastAudits, LedgerError> {
+        self.ledger().last_audits(id).await
     }
 
     async fn refunds_due_by_item(&self) -> Result<Vec<(ItemId, u64)>, LedgerError> {
@@ -815,6 +846,10 @@ impl Audits for UnresponsiveLedger {
 
     async fn note_good_audit(&self, id: &ItemId, audit: GoodAudit) -> Result<(), LedgerError> {
         self.ledger().note_good_audit(id, audit).await
+    }
+
+    async fn note_failed_audit(&self, id: &ItemId, audit: FailedAudit) -> Result<(), LedgerError> {
+        self.ledger().note_failed_audit(id, audit).await
     }
 }
 

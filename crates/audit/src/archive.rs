@@ -1,6 +1,7 @@
 //! Whether an item can be archived, and the final audit that it is archived with.
 
 use domain::{ItemId, ItemState};
+use jiff::Timestamp;
 use ledger::{Archival, Ledger, SegmentRow};
 use stock::Stock;
 
@@ -41,10 +42,11 @@ pub async fn archivable(
     }
     let transfers = ledger.open_transfers(Some(id)).await?.len();
     let snapshots = crate::snapshots(stock, ledger, id).await?;
+    let began = Timestamp::now();
     let Some(totals) = ledger.totals(id).await? else {
         return Ok(None);
     };
-    let report = AuditReport::new(&totals, &snapshots);
+    let report = AuditReport::of_orders(&totals, &snapshots, None, [began, Timestamp::now()]);
     let rows: Vec<SegmentRow> = snapshots.iter().map(|found| found.row.clone()).collect();
     let config = (&item).into();
     let mut open = Vec::new();

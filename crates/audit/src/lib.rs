@@ -9,6 +9,12 @@
 //! For the item: stock = sum over segments of (available + held + confirmed + returning) + units in
 //! transit. Any difference is drift.
 //!
+//! All of this reads a handful of rows, however many orders there are ([`audit()`]). That the rows
+//! agree with the orders is what a full audit checks ([`full_audit`]): it reads every order of the
+//! item. Every change that the services make to an order changes its row in the same transaction.
+//! So orders that agreed with the rows once agree with them still, unless they were changed past
+//! the ledger's code.
+//!
 //! This crate only reads. It must not depend on HTTP, key names or table names, and never changes
 //! anything.
 
@@ -17,16 +23,22 @@ mod follow;
 mod report;
 mod snapshot;
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    time::Instant,
+};
 
 use domain::{ItemId, ItemState};
 use futures::future::try_join_all;
-use ledger::{Ledger, LedgerError, SegmentRow};
+use jiff::Timestamp;
+use ledger::{
+    AuditResult, FailedAudit, GoodAudit, Ledger, LedgerError, Pace, SegmentRow, WithoutPause,
+};
 use stock::{Stock, StockError};
 
 pub use archive::{Archivable, archivable};
 pub use follow::{Outboxes, Unrecorded};
-pub use report::{AuditReport, SegmentReport};
+pub use report::{AuditReport, OrdersChecked, OrdersFault, SegmentReport};
 pub use snapshot::Snapshot;
 
 /// Why an audit failed.
@@ -43,11 +55,13 @@ pub enum AuditError {
     FinalAudit(#[from] serde_json::Error),
 }
 
-/// Audits the item. `None`: the item does not exist. An archived item has its final audit.
+/// Audits the item without a walk over its orders. `None`: the item does not exist. An archived
+/// item has its final audit.
 ///
 /// Each segment has its own snapshot: its row and immediately afterwards its outbox. The snapshot
-/// is repeated if the recorder came in between. The rows are compared with the orders separately,
-/// in one snapshot of the ledger, which may take long.
+/// is repeated if the recorder came in between. What only the orders can tell comes from the last
+/// full audit: [`AuditReport::orders_checked`] says which, and whether the rows are still those
+/// that it has compared with the orders.
 pub async fn audit(
     stock: &Stock,
     ledger: &dyn Ledger,
@@ -56,31 +70,122 @@ pub async fn audit(
     if let Some(last) = ledger.final_audit(item).await? {
         return AuditReport::from_final(last).map(Some);
     }
-    if let Some((report, _)) = audit_at(stock, ledger, item).await? {
-        return Ok(Some(report));
+    // The results are read before the rows: a result that comes in between only makes the report
+    // say less than it could.
+    let last = ledger.last_audits(item).await?;
+    let snapshots = snapshots(stock, ledger, item).await?;
+    let rows = ledger.item_rows(item).await?;
+    // If it was archived in between, the snapshots may lack segments.
+    match rows.filter(|rows| rows.item.state != ItemState::Archived) {
+        Some(rows) => Ok(Some(AuditReport::of_rows(&rows, &last, &snapshots))),
+        None => final_report(ledger, item).await,
     }
-    // There is no item, or it was archived in between.
-    let last = ledger.final_audit(item).await?;
-    last.map(AuditReport::from_final).transpose()
 }
 
-/// Audits an item that is not archived. Also returns the [`revision`] of the rows that were compared
-/// with the orders. `None`: the item does not exist, or it is archived.
-pub async fn audit_at(
+/// A full audit: the report, and what the ledger is to remember of it.
+#[derive(Debug)]
+pub struct FullAudit {
+    /// The report.
+    pub report: AuditReport,
+    /// `None`: the item is archived, and this is its final audit.
+    pub result: Option<AuditResult>,
+}
+
+/// Audits the item like [`audit`], and compares its rows with all of its orders. `None`: the item
+/// does not exist. An archived item has its final audit. `at` is the time of its beginning.
+///
+/// The rows and the orders come from one snapshot of the ledger, which is read in pieces. It may
+/// take long; `pace` is told how far it is.
+pub async fn full_audit(
     stock: &Stock,
     ledger: &dyn Ledger,
     item: &ItemId,
-) -> Result<Option<(AuditReport, u64)>, AuditError> {
+    at: Timestamp,
+    pace: &dyn Pace,
+) -> Result<Option<FullAudit>, AuditError> {
+    if let Some(last) = ledger.final_audit(item).await? {
+        return AuditReport::from_final(last)
+            .map(FullAudit::archived)
+            .map(Some);
+    }
+    if let Some(audited) = live_audit(stock, ledger, item, at, pace).await? {
+        return Ok(Some(audited));
+    }
+    Ok(final_report(ledger, item).await?.map(FullAudit::archived))
+}
+
+/// The report of a full audit that does not pause, and of which the ledger remembers nothing.
+pub async fn full_report(
+    stock: &Stock,
+    ledger: &dyn Ledger,
+    item: &ItemId,
+) -> Result<Option<AuditReport>, AuditError> {
+    let audited = full_audit(stock, ledger, item, Timestamp::now(), &WithoutPause).await?;
+    Ok(audited.map(|audited| audited.report))
+}
+
+/// A full audit of an item that is not archived. `None`: the item does not exist, or it is
+/// archived.
+pub async fn live_audit(
+    stock: &Stock,
+    ledger: &dyn Ledger,
+    item: &ItemId,
+    at: Timestamp,
+    pace: &dyn Pace,
+) -> Result<Option<FullAudit>, AuditError> {
+    let started = Instant::now();
+    let last = ledger.last_audits(item).await?;
     let snapshots = snapshots(stock, ledger, item).await?;
-    let Some(totals) = ledger.totals(item).await? else {
+    let totals = ledger.walk(item, pace).await?;
+    // If it was archived in between, the snapshots may lack segments.
+    let Some(totals) = totals.filter(|totals| totals.item.state != ItemState::Archived) else {
         return Ok(None);
     };
-    // If it was archived in between, the snapshots may lack segments.
-    if totals.item.state == ItemState::Archived {
-        return Ok(None);
+    let ended = at.checked_add(started.elapsed()).unwrap_or(at);
+    let times = [at, ended].map(in_ms);
+    let report = AuditReport::of_orders(&totals, &snapshots, last.good, times);
+    let result = match report.orders_checked.fault {
+        Some(OrdersFault {
+            at,
+            miscounted,
+            oversold,
+        }) => AuditResult::Failed(FailedAudit {
+            at,
+            miscounted,
+            oversold,
+        }),
+        None => AuditResult::Good(GoodAudit {
+            at: times[0],
+            revision: revision(&totals.segments),
+        }),
+    };
+    Ok(Some(FullAudit {
+        report,
+        result: Some(result),
+    }))
+}
+
+/// Times as the ledger keeps them.
+fn in_ms(at: Timestamp) -> Timestamp {
+    Timestamp::from_millisecond(at.as_millisecond()).unwrap_or(at)
+}
+
+impl FullAudit {
+    fn archived(report: AuditReport) -> Self {
+        Self {
+            report,
+            result: None,
+        }
     }
-    let report = AuditReport::new(&totals, &snapshots);
-    Ok(Some((report, revision(&totals.segments))))
+}
+
+/// There is no item, or it was archived in between.
+async fn final_report(
+    ledger: &dyn Ledger,
+    item: &ItemId,
+) -> Result<Option<AuditReport>, AuditError> {
+    let last = ledger.final_audit(item).await?;
+    last.map(AuditReport::from_final).transpose()
 }
 
 /// A number that changes when a counter or the version of a row changes. It is meant for one release:

@@ -1,8 +1,9 @@
 //! The report of an audit.
 
-use domain::OrderState;
 use jiff::Timestamp;
-use ledger::{ByOrders, FinalAudit, ItemTotals, SegmentRow};
+use ledger::{
+    ByOrders, FailedAudit, FinalAudit, GoodAudit, ItemRows, ItemTotals, LastAudits, SegmentRow,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -33,9 +34,11 @@ pub struct AuditReport {
     /// Units that the invariant does not explain, summed over the segments without sign. Must be 0.
     pub drift: u64,
     /// Units by which the orders differ from the counters of their rows, summed over the segments
-    /// without sign; drift includes them. Must be 0.
+    /// without sign; drift includes them. Must be 0. By the full audit that `orders_checked` tells
+    /// of.
     pub miscounted: u64,
-    /// Units promised beyond the stock. Must be 0.
+    /// Units promised beyond the stock. Must be 0. By the counters of the segments, and by the
+    /// orders as of the full audit that `orders_checked` tells of.
     pub oversold: u64,
     /// Orders that the ledger refused to cover. Their buyers received `sold_out`.
     pub rejected_orders: u64,
@@ -43,6 +46,11 @@ pub struct AuditReport {
     pub refund_due_orders: u64,
     /// `true` if drift and oversold are 0.
     pub ok: bool,
+    /// What is known of the orders themselves: when a full audit has read all of them, and what it
+    /// found.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub orders_checked: OrdersChecked,
     /// When the item was archived: this is its final audit. Later refunds are not in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -53,6 +61,33 @@ pub struct AuditReport {
     pub dropped_at: Option<Timestamp>,
     /// The segments.
     pub segments: Vec<SegmentReport>,
+}
+
+/// What the last full audits have found when they compared all orders of the item with the
+/// counters.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct OrdersChecked {
+    /// When the last good one began: all orders agreed with the counters. Null: there was none yet.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub at: Option<Timestamp>,
+    /// `true` if the counters are still those of that audit and no later one has found a fault.
+    /// `false`: units were ordered, paid for or returned since.
+    pub current: bool,
+    /// The fault that the last full audit has found, until a later one finds none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<OrdersFault>,
+}
+
+/// What a full audit has found wrong with the orders of an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OrdersFault {
+    /// When it was found.
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
+    /// Units by which the orders differed from the counters.
+    pub miscounted: u64,
+    /// Units promised beyond the stock.
+    pub oversold: u64,
 }
 
 /// The conservation invariant of a segment.
@@ -85,43 +120,102 @@ pub struct SegmentReport {
     pub finding: Option<String>,
 }
 
+/// What is known of the orders besides the rows.
+struct Orders {
+    /// By segment; empty if they were not read.
+    miscounts: Vec<i64>,
+    /// Units by which they differed from the rows when they were read before.
+    miscounted_before: u64,
+    oversold: u64,
+    checked: OrdersChecked,
+}
+
 impl AuditReport {
-    pub(crate) fn new(totals: &ItemTotals, snapshots: &[Snapshot]) -> Self {
-        let miscounts: Vec<_> = totals
-            .segments
-            .iter()
-            .zip(&totals.by_orders)
-            .map(|(row, by_orders)| miscount(row, by_orders))
-            .collect();
+    /// By rows and snapshots that tell of no order, and what was found before.
+    pub(crate) fn of_rows(rows: &ItemRows, last: &LastAudits, snapshots: &[Snapshot]) -> Self {
+        let fault = last.fault().map(OrdersFault::from);
+        let revision = crate::revision(&rows.segments);
+        let is_current = last.good.is_some_and(|good| good.revision == revision);
+        let orders = Orders {
+            miscounts: Vec::new(),
+            miscounted_before: fault.map_or(0, |fault| fault.miscounted),
+            oversold: fault.map_or(0, |fault| fault.oversold),
+            checked: OrdersChecked {
+                at: last.good.map(|good| good.at),
+                current: is_current && fault.is_none(),
+                fault,
+            },
+        };
+        Self::new(rows, orders, snapshots)
+    }
+
+    /// By all orders, in an audit from `began` to `ended`. `good` is the last good one before it.
+    pub(crate) fn of_orders(
+        totals: &ItemTotals,
+        snapshots: &[Snapshot],
+        good: Option<GoodAudit>,
+        [began, ended]: [Timestamp; 2],
+    ) -> Self {
+        let rows = totals.segments.iter().zip(&totals.by_orders);
+        let oversold = oversold_by_orders(totals);
+        let orders = Orders {
+            miscounts: rows.map(|(row, orders)| miscount(row, orders)).collect(),
+            miscounted_before: 0,
+            oversold,
+            checked: OrdersChecked {
+                at: Some(began),
+                current: true,
+                fault: None,
+            },
+        };
+        let mut report = Self::new(&totals.rows(), orders, snapshots);
+        // The counters of the segments were read at different moments, so what they promise is no
+        // fault of the orders. Every audit shows it.
+        if report.miscounted + oversold > 0 {
+            report.orders_checked = OrdersChecked {
+                at: good.map(|good| good.at),
+                current: false,
+                fault: Some(OrdersFault {
+                    at: ended,
+                    miscounted: report.miscounted,
+                    oversold,
+                }),
+            };
+        }
+        report
+    }
+
+    fn new(rows: &ItemRows, orders: Orders, snapshots: &[Snapshot]) -> Self {
+        let miscounts = orders.miscounts.iter().copied();
         let segments: Vec<_> = snapshots
             .iter()
-            .zip(&miscounts)
-            .map(|(snapshot, miscount)| SegmentReport::new(snapshot, *miscount))
+            .zip(miscounts.clone().chain(std::iter::repeat(0)))
+            .map(|(snapshot, miscount)| SegmentReport::new(snapshot, miscount))
             .collect();
         let sum = |units: fn(&SegmentReport) -> u64| segments.iter().map(units).sum::<u64>();
-        let stock = totals.item.stock;
-        let allocated: u64 = totals.segments.iter().map(|row| row.allocated).sum();
+        let stock = rows.item.stock;
+        let allocated: u64 = rows.segments.iter().map(|row| row.allocated).sum();
         let drift = sum(|segment| segment.drift.unsigned_abs())
-            + stock.abs_diff(allocated + totals.in_transit);
-        let oversold = oversold(totals, &segments);
+            + stock.abs_diff(allocated + rows.in_transit)
+            + orders.miscounted_before;
+        let promised = sum(|segment| segment.held + segment.confirmed + segment.in_flight);
+        let oversold = orders.oversold.max(promised.saturating_sub(stock));
         Self {
-            item: totals.item.id.to_string(),
+            item: rows.item.id.to_string(),
             stock,
             available: sum(|segment| segment.available.unwrap_or(0)),
             held: sum(|segment| segment.held),
             confirmed: sum(|segment| segment.confirmed),
             returning: sum(|segment| segment.returning),
-            in_transit: totals.in_transit,
+            in_transit: rows.in_transit,
             in_flight: sum(|segment| segment.in_flight),
             drift,
-            miscounted: miscounts
-                .iter()
-                .map(|miscount| miscount.unsigned_abs())
-                .sum(),
+            miscounted: orders.miscounted_before + miscounts.map(i64::unsigned_abs).sum::<u64>(),
             oversold,
-            rejected_orders: orders_in(totals, OrderState::Rejected),
-            refund_due_orders: orders_in(totals, OrderState::RefundDue),
+            rejected_orders: rows.rejected_orders,
+            refund_due_orders: rows.refund_due_orders,
             ok: drift == 0 && oversold == 0,
+            orders_checked: orders.checked,
             archived_at: None,
             dropped_at: None,
             segments,
@@ -134,7 +228,15 @@ impl AuditReport {
     }
 
     pub(crate) fn from_final(audit: FinalAudit) -> Result<Self, AuditError> {
-        let report: Self = serde_json::from_value(audit.report)?;
+        let mut report: Self = serde_json::from_value(audit.report)?;
+        // Earlier releases have walked all orders as well, and did not write down when.
+        if report.orders_checked == OrdersChecked::default() {
+            report.orders_checked = OrdersChecked {
+                at: Some(audit.at),
+                current: true,
+                fault: None,
+            };
+        }
         Ok(Self {
             archived_at: Some(audit.at),
             dropped_at: audit.dropped_at,
@@ -143,23 +245,26 @@ impl AuditReport {
     }
 }
 
-fn orders_in(totals: &ItemTotals, wanted: OrderState) -> u64 {
-    let mut states = totals.orders_by_state.iter();
-    states
-        .find(|(state, _)| state == wanted.as_str())
-        .map_or(0, |(_, orders)| *orders)
+impl From<FailedAudit> for OrdersFault {
+    fn from(audit: FailedAudit) -> Self {
+        let FailedAudit {
+            at,
+            miscounted,
+            oversold,
+        } = audit;
+        Self {
+            at,
+            miscounted,
+            oversold,
+        }
+    }
 }
 
-/// Promised units beyond the stock, including those on their way to the ledger.
-fn oversold(totals: &ItemTotals, segments: &[SegmentReport]) -> u64 {
-    let promised = |segment: &SegmentReport| segment.held + segment.confirmed + segment.in_flight;
-    let by_counters: u64 = segments.iter().map(promised).sum();
-    let by_orders: u64 = totals
-        .by_orders
-        .iter()
-        .map(|units| units.held + units.confirmed)
-        .sum();
-    by_counters.max(by_orders).saturating_sub(totals.item.stock)
+/// Units of the orders beyond the stock.
+fn oversold_by_orders(totals: &ItemTotals) -> u64 {
+    let orders = totals.by_orders.iter();
+    let promised: u64 = orders.map(|units| units.held + units.confirmed).sum();
+    promised.saturating_sub(totals.item.stock)
 }
 
 /// Units of a segment's orders beyond its counters. Both come from one snapshot of the ledger.

@@ -213,7 +213,7 @@ fn api() -> Router<App> {
         .route("/v1/items/{item}/journal", get(lists::journal))
         .route("/v1/items/{item}/state", put(items::set_state))
         .route("/v1/items/{item}/archive", post(stock::archive))
-        .route("/v1/items/{item}/audit", get(items::audit))
+        .route("/v1/items/{item}/audit", get(items::audit::show))
         // Where buyers call, because the problems that they get refer to it.
         .route(problems::PATH, get(problems::page))
         .route("/v1/journal", get(lists::service_journal))

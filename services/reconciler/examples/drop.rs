@@ -249,7 +249,7 @@ impl Scene {
         self.recorder.await?;
         reconciler.await?;
         for item in items {
-            let report = audit::audit(&self.stock, &*self.ledger, &item.id)
+            let report = audit::full_report(&self.stock, &*self.ledger, &item.id)
                 .await?
                 .ok_or("the item is gone")?;
             if !report.ok {

@@ -1,12 +1,14 @@
-//! Audits: compares the orders of items with their rows, in a task of its own, so that no repair or
-//! transfer waits for the sums.
+//! Full audits: compares the orders of items with their rows, in a task of its own, so that no
+//! repair or transfer waits for the sums.
 //!
-//! An audit reads every order of an item. So an item is audited again only when one of its rows has
-//! changed since its last good audit, at most once per `audit_interval`, or when that audit is old
-//! (`full_audit_interval`). The ledger has the last good audits: a new process, and every other
-//! reconciler, goes on from there. Every transition and every recorded entry changes a row in the
-//! transaction that changes the orders. What this does not see, until the audit is old, is a change of
-//! orders that bypasses the ledger's code.
+//! Such an audit reads every order of an item, in pieces (`walks.rs`). So an item is audited again
+//! only when one of its rows has changed since its last good audit, at most once per
+//! `audit_interval`, or when that audit is old (`full_audit_interval`). The ledger has the last
+//! good audits: a new process, and every other reconciler, goes on from there. Every transition and
+//! every recorded entry changes a row in the transaction that changes the orders. What this does
+//! not see, until the audit is old, is a change of orders that bypasses the ledger's code.
+
+mod walks;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,12 +16,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use audit::FullAudit;
 use domain::ItemId;
 use jiff::{SignedDuration, Timestamp};
-use ledger::{GoodAudit, NewJournalEntry};
+use ledger::{AuditResult, GoodAudit, NewJournalEntry, Pace};
 use serde_json::json;
 use supervision::{ErrorLatch, spread};
 
+use self::walks::{BoundedPace, Progress, Walks};
 use crate::{
     ERRORS, Reconciler, ReconcilerError,
     item_gauges::{ItemGauge, ItemGauges},
@@ -27,10 +31,6 @@ use crate::{
 
 /// Longest time between two looks at which audits are due.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// After an audit, the pause is so many times as long as the audit was: however large the sales are,
-/// audits take a fifth of the time of one connection.
-const PAUSE_FACTOR: u32 = 4;
 
 /// The next audit of an item that changes all the time begins after so many times the time that the
 /// last one took.
@@ -42,6 +42,7 @@ pub(crate) struct Audits {
     items: Mutex<HashMap<ItemId, Audited>>,
     /// What operators see of the items.
     pub gauges: ItemGauges,
+    walks: Progress,
 }
 
 /// What is known of one item.
@@ -142,17 +143,25 @@ pub(crate) async fn run(reconciler: Arc<Reconciler>) {
     let error_latch = ErrorLatch::new("auditing items", ERRORS);
     let interval = reconciler.settings.audit_interval;
     let look_interval = (interval / 4).min(LOOK_INTERVAL);
-    let mut refunds = Instant::now();
+    let (mut refunds, mut look) = (Instant::now(), Instant::now() + look_interval);
     let mut shown = HashSet::new();
-    while !reconciler.pause(look_interval).await {
-        let mut audited = Ok(());
+    let mut walks = Walks::new(&reconciler);
+    let mut is_well = true;
+    while let Some(mut audited) = walks.next_until(look).await {
         if refunds <= Instant::now() {
             refunds = Instant::now() + interval;
-            audited = show_refunds_due(&reconciler, &mut shown).await;
+            audited = audited.and(show_refunds_due(&reconciler, &mut shown).await);
         }
-        match audited.and(audit_due(&reconciler).await) {
-            Ok(()) => error_latch.recovered(),
-            Err(error) => error_latch.failed(&error),
+        if let Err(error) = audited {
+            error_latch.failed(&error);
+            is_well = false;
+        }
+        if look <= Instant::now() {
+            look = Instant::now() + look_interval;
+            walks.look();
+            if std::mem::replace(&mut is_well, true) {
+                error_latch.recovered();
+            }
         }
     }
 }
@@ -193,30 +202,27 @@ async fn show_refunds_due(
     Ok(())
 }
 
-async fn audit_due(reconciler: &Reconciler) -> Result<(), ReconcilerError> {
+/// Audits the item, and pauses for as long as its work was worth.
+async fn audit_paced(reconciler: &Reconciler, id: &ItemId) -> Result<(), ReconcilerError> {
     let (settings, audits) = (&reconciler.settings, &reconciler.audits);
-    let time = (settings.clock)();
-    let mut failed = Ok(());
-    for id in audits.due(Instant::now(), time, settings.full_audit_interval) {
-        let started = Instant::now();
-        // One item whose audit fails must not keep the others from theirs.
-        let audited = audit(reconciler, &id).await;
-        let took = started.elapsed();
-        let pause = settings.audit_interval.max(took * REPEAT_FACTOR);
-        audits.update(&id, |audited| audited.next = Instant::now() + pause);
-        failed = failed.and(audited);
-        if reconciler.pause(took * PAUSE_FACTOR).await {
-            break;
-        }
-    }
-    failed
+    let pace = BoundedPace::new(reconciler, id);
+    let audited = audit(reconciler, id, &pace).await;
+    let pause = settings.audit_interval.max(pace.worked() * REPEAT_FACTOR);
+    audits.update(id, |audited| audited.next = Instant::now() + pause);
+    pace.rest().await;
+    audited
 }
 
-async fn audit(reconciler: &Reconciler, id: &ItemId) -> Result<(), ReconcilerError> {
+async fn audit(
+    reconciler: &Reconciler,
+    id: &ItemId,
+    pace: &dyn Pace,
+) -> Result<(), ReconcilerError> {
     let (settings, audits) = (&reconciler.settings, &reconciler.audits);
     let time = (settings.clock)();
     // Another reconciler, or an earlier process, may have audited the rows as they are.
-    let good = reconciler.ledger.good_audit(id).await?;
+    let last = reconciler.ledger.last_audits(id).await?;
+    let good = last.good.filter(|_| last.fault().is_none());
     let mut is_covered = false;
     audits.update(id, |audited| {
         audited.good = good;
@@ -225,9 +231,9 @@ async fn audit(reconciler: &Reconciler, id: &ItemId) -> Result<(), ReconcilerErr
     if is_covered {
         return Ok(());
     }
-    let Some((report, revision)) =
-        audit::audit_at(&reconciler.stock, &*reconciler.ledger, id).await?
-    else {
+    let (stock, ledger) = (&reconciler.stock, &*reconciler.ledger);
+    let audited = audit::live_audit(stock, ledger, id, time, pace).await?;
+    let Some(FullAudit { report, result }) = audited else {
         return Ok(());
     };
     metrics::counter!("stockade_audits_total").increment(1);
@@ -238,7 +244,7 @@ async fn audit(reconciler: &Reconciler, id: &ItemId) -> Result<(), ReconcilerErr
     audits.gauges.set(id, found);
     let miscounted = report.miscounted + report.oversold;
     if miscounted != 0 && miscounted != audits.miscounted(id) {
-        tracing::error!(item = %id, miscounted = report.miscounted, oversold = report.oversold, "audit failed, orders and segment rows differ or units are oversold: run `stockade audit {id}`");
+        tracing::error!(item = %id, miscounted = report.miscounted, oversold = report.oversold, "audit failed, orders and segment rows differ or units are oversold: run `stockade audit --full {id}`");
         let found = json!({ "miscounted": report.miscounted, "oversold": report.oversold });
         let entry = NewJournalEntry {
             item: id.clone(),
@@ -250,15 +256,19 @@ async fn audit(reconciler: &Reconciler, id: &ItemId) -> Result<(), ReconcilerErr
         };
         reconciler.ledger.note(&entry).await?;
     }
-    let good = (miscounted == 0).then_some(GoodAudit { at: time, revision });
+    let good = match result {
+        Some(AuditResult::Good(good)) => Some(good),
+        _ => None,
+    };
+    let noted = match result {
+        Some(result) => ledger.note_audit(id, result).await,
+        None => Ok(()),
+    };
     audits.update(id, |audited| {
         (audited.miscounted, audited.good) = (miscounted, good);
         audits.show_drift(id, audited);
     });
-    match good {
-        Some(good) => Ok(reconciler.ledger.note_good_audit(id, good).await?),
-        None => Ok(()),
-    }
+    Ok(noted?)
 }
 
 #[cfg(test)]

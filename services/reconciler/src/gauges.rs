@@ -150,6 +150,7 @@ fn available(snapshot: &Snapshot) -> u64 {
 /// Shows the gauges and counters without labels before their first event: an alert needs the 0.
 pub(crate) fn show_initial() {
     metrics::gauge!("stockade_pending_returns").set(0.0);
+    metrics::gauge!("stockade_audit_progress").set(1.0);
     metrics::counter!(crate::ERRORS).increment(0);
 }
 

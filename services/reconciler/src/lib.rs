@@ -44,7 +44,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use audit::AuditError;
 use domain::ItemId;
 use jiff::{SignedDuration, Timestamp};
-use ledger::{Ledger, LedgerError};
+use ledger::{Ledger, LedgerError, Pace as _, WithoutPause};
 use lock::{FencingToken, Lock, LockError};
 use stock::{ItemStock, Stock, StockError, WokenItems};
 use supervision::supervise;
@@ -76,6 +76,8 @@ pub struct ReconcilerSettings {
     pub audit_interval: Duration,
     /// How often they are summed up without a change, about.
     pub full_audit_interval: Duration,
+    /// About how many orders an audit reads at a time.
+    pub audit_piece: u64,
     /// How often to look up items that are to be dropped.
     pub drop_interval: Duration,
     /// How long the ledger may take to list expired holds, or to end a batch of them, before the
@@ -111,6 +113,7 @@ impl Default for ReconcilerSettings {
             confirmation_period: Duration::from_secs(1),
             audit_interval: Duration::from_secs(60),
             full_audit_interval: Duration::from_secs(24 * 3600),
+            audit_piece: WithoutPause.piece_orders(),
             drop_interval: Duration::from_secs(5),
             ledger_timeout: Duration::from_secs(30),
             repair_page: 10_000,

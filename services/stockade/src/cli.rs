@@ -74,10 +74,17 @@ enum Command {
     Preflight(PreflightArguments),
     /// Checks that no unit of an item was oversold, stranded or lost.
     ///
+    /// It compares the stock in Redis with the counters of the ledger, at once, and says when the
+    /// counters were last compared with the orders themselves. With --full it compares them, which
+    /// reads every order of the item.
+    ///
     /// Exit status 0: every unit is accounted for; 1: drift or an oversell; 2: an error.
     Audit {
         /// Id of the item.
         item: String,
+        /// Read every order of the item, and print to stderr how far it is.
+        #[arg(long)]
+        full: bool,
         /// Print JSON instead of a table.
         #[arg(long)]
         json: bool,
@@ -190,7 +197,9 @@ async fn engine(command: Command, dir: &Path, layers: &Layers) -> Result<ExitCod
         Command::Serve => roles::serve(settings).await.map(|()| ExitCode::SUCCESS),
         Command::Migrate => migrate(&settings).await,
         Command::Preflight(arguments) => preflight::preflight(&settings, &arguments).await,
-        Command::Audit { item, json } => audit::audit(&settings, &ItemId::new(item)?, json).await,
+        Command::Audit { item, full, json } => {
+            audit::audit(&settings, &ItemId::new(item)?, full, json).await
+        }
         Command::Reconcile {
             item,
             dry_run,

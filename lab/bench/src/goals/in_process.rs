@@ -182,7 +182,7 @@ impl Recording {
     /// and acknowledged orders, and the oversold units.
     pub async fn audit(&self, stock: &Stock, item: &Item, accepted: u64) -> Result<(i64, u64)> {
         self.has_all(stock, item).await?;
-        let report = audit::audit(stock, &*self.ledger, &item.id)
+        let report = audit::full_report(stock, &*self.ledger, &item.id)
             .await?
             .context("the item is not in the ledger")?;
         let difference = report.held.abs_diff(accepted);

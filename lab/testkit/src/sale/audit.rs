@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use audit::{AuditError, AuditReport};
+use audit::{AuditError, AuditReport, FullAudit, OrdersChecked};
 use jiff::Timestamp;
+use ledger::WithoutPause;
 use stock::InspectionEntries;
 
 use super::{Sale, is_away};
@@ -70,16 +71,48 @@ impl Sale {
         );
     }
 
-    /// The audit report. Waits for a server that fails over.
+    /// The report of a full audit. Waits for a server that fails over.
     pub async fn report(&self) -> AuditReport {
+        self.full_audit().await.report
+    }
+
+    /// The report of a full audit, which the ledger remembers.
+    pub async fn noted_report(&self) -> AuditReport {
+        let FullAudit { report, result } = self.full_audit().await;
+        if let Some(result) = result {
+            let noted = self.ledger.note_audit(&self.item.id, result);
+            noted.await.unwrap();
+        }
+        report
+    }
+
+    async fn full_audit(&self) -> FullAudit {
         eventually_some("an audit of the item", async || {
-            let audited = audit::audit(&self.stock, &*self.ledger, &self.item.id).await;
-            match audited {
+            match self.try_full_audit().await {
                 Err(AuditError::Stock(error)) if is_away(&error) => None,
                 audited => Some(audited.unwrap().unwrap()),
             }
         })
         .await
+    }
+
+    async fn try_full_audit(&self) -> Result<Option<FullAudit>, AuditError> {
+        let (ledger, at) = (&*self.ledger, Timestamp::now());
+        audit::full_audit(&self.stock, ledger, &self.item.id, at, &WithoutPause).await
+    }
+
+    /// Waits until an audit that reads no orders says the same as this full one, besides what both
+    /// say of the orders.
+    async fn assert_told_without_a_walk(&self, full: &AuditReport) {
+        let without = |report: &AuditReport| AuditReport {
+            orders_checked: OrdersChecked::default(),
+            ..report.clone()
+        };
+        eventually("an audit that says the same without a walk", async || {
+            let brief = audit::audit(&self.stock, &*self.ledger, &self.item.id).await;
+            matches!(brief, Ok(Some(brief)) if without(&brief) == without(full))
+        })
+        .await;
     }
 
     /// Waits until Redis and the ledger agree and no units are in transit.
@@ -92,7 +125,7 @@ impl Sale {
 
     /// Whether Redis and the ledger agree and no units are in transit.
     pub async fn is_at_rest(&self) -> bool {
-        let Ok(Some(report)) = audit::audit(&self.stock, &*self.ledger, &self.item.id).await else {
+        let Ok(Some(FullAudit { report, .. })) = self.try_full_audit().await else {
             return false;
         };
         if report.archived_at.is_some() {
@@ -119,6 +152,7 @@ impl Sale {
     pub async fn assert_settled(&self) {
         let report = self.report().await;
         assert!(report.ok, "{report:#?}");
+        self.assert_told_without_a_walk(&report).await;
         if report.archived_at.is_some() {
             self.assert_archived().await;
             return;

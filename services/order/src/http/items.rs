@@ -1,10 +1,10 @@
-//! Handlers that create, show, open, close and audit items.
+//! Handlers that create, show, open and close items.
 
+pub(crate) mod audit;
 mod if_match;
 mod new;
 mod shown;
 
-use audit::AuditReport;
 use axum::{
     extract::State,
     response::{IntoResponse, Response},
@@ -24,11 +24,10 @@ pub(crate) use self::{
 };
 use super::{
     App, Problem,
-    access::{AdminWith, ItemsWrite, MaybeAdmin, Name, Read},
+    access::{AdminWith, ItemsWrite, MaybeAdmin, Name},
     body::Json,
     words::SettableStateWord,
 };
-use crate::engine::EngineError;
 
 /// The new state of an item.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -159,21 +158,4 @@ pub(crate) async fn set_state(
         &admin.name,
     )
     .await
-}
-
-/// Proves, from one snapshot of each segment and of the ledger, that no unit was oversold, stranded
-/// or lost.
-#[utoipa::path(get, path = "/v1/items/{item}/audit", operation_id = "auditItem", tag = "admins", params(("item" = String, Path, description = "the item")),
-    responses((status = 200, description = "the conservation invariant for each segment and for the item", body = AuditReport),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem)),
-    security(("admin" = [])))]
-pub(crate) async fn audit(
-    State(app): State<App>,
-    _: AdminWith<Read>,
-    Name(item): Name,
-) -> Result<Response, Problem> {
-    let report = audit::audit(&app.engine.stock, &*app.engine.ledger, &item_id(&item)?)
-        .await
-        .map_err(EngineError::from)?;
-    Ok(axum::Json(report.ok_or_else(Problem::item_not_found)?).into_response())
 }

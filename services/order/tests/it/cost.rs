@@ -265,10 +265,9 @@ impl Service {
     /// flight.
     fn close(self) {
         self.runtime.block_on(async {
-            let report = audit::audit(&self.engine.stock, &*self.engine.ledger, &self.item.id)
-                .await
-                .unwrap()
-                .unwrap();
+            let (stock, ledger) = (&self.engine.stock, &*self.engine.ledger);
+            let audited = audit::full_report(stock, ledger, &self.item.id).await;
+            let report = audited.unwrap().unwrap();
             assert_eq!((report.drift, report.oversold), (0, 0), "{report:?}");
             self.engine.stock.shutdown().await;
         });

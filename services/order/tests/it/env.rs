@@ -348,12 +348,19 @@ impl TestEnv {
         }
     }
 
-    /// The audit once no units are in flight. It must find no drift.
+    /// The full audit once no units are in flight. It must find no drift, and neither must the one
+    /// that reads no orders.
     pub async fn settled_audit(&self, item: &str) -> Value {
-        let what = format!("the end of the transit of all units of {item}");
+        self.settled_by(&format!("/v1/items/{item}/audit")).await;
+        self.settled_by(&format!("/v1/items/{item}/audit?full=true"))
+            .await
+    }
+
+    /// The audit at this path once no units are in flight. It must find no drift.
+    pub async fn settled_by(&self, audit: &str) -> Value {
+        let what = format!("the end of the transit of all units: {audit}");
         eventually_some(&what, async || {
-            let answer =
-                Answer::of(self.admin(Method::GET, &format!("/v1/items/{item}/audit"))).await;
+            let answer = Answer::of(self.admin(Method::GET, audit)).await;
             if answer.status == 503 {
                 // On a busy machine the audit may exceed its time limit.
                 answer.is(503, "unavailable");
@@ -390,10 +397,9 @@ impl TestEnv {
         let engine = &self.engines[0];
         let what = format!("the recording of all orders of {item}");
         eventually_some(&what, async || {
-            let report = audit::audit(&engine.stock, &*engine.ledger, &item.parse().unwrap())
-                .await
-                .unwrap()
-                .unwrap();
+            let (stock, ledger, id) = (&engine.stock, &*engine.ledger, item.parse().unwrap());
+            let audited = audit::full_report(stock, ledger, &id).await;
+            let report = audited.unwrap().unwrap();
             (report.in_flight == 0).then_some(report)
         })
         .await

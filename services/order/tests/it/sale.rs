@@ -253,10 +253,12 @@ async fn the_audit_finds_no_drift_at_any_moment_of_a_sale() {
                 over.store(true, Ordering::Relaxed);
             };
             let auditor = async {
-                while !over.load(Ordering::Relaxed) {
-                    let answer =
-                        Answer::of(env.admin(Method::GET, &format!("/v1/items/{item}/audit")))
-                            .await;
+                let paths = ["", "?full=true"].map(|full| format!("/v1/items/{item}/audit{full}"));
+                for path in paths.iter().cycle() {
+                    if over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let answer = Answer::of(env.admin(Method::GET, path)).await;
                     if answer.status == 503 {
                         // Ignore an audit that timed out on a busy machine.
                         continue;
@@ -289,6 +291,38 @@ async fn orders_for_two_units_do_not_block_orders_for_the_last_single_units() {
         }
         for answer in ones {
             answer.is_held();
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_says_when_all_orders_were_compared() {
+    open_each(Options::default(), async |env| {
+        let item = env.create(json!({ "stock": 4, "segments": 2 })).await;
+        let audit = async |query: &str| {
+            let path = format!("/v1/items/{item}/audit{query}");
+            Answer::of(env.admin(Method::GET, &path)).await
+        };
+        Answer::of(env.order_at(0, &item, "ann", "k", 1))
+            .await
+            .is_held();
+        env.settled_audit(&item).await;
+        let full = audit("?full=true").await.body;
+        assert_eq!(full["orders_checked"]["current"], true, "{full:#}");
+        let brief = audit("?full=false").await.body;
+        assert_eq!(brief, full, "nothing has changed");
+        Answer::of(env.order_at(0, &item, "bob", "k", 1))
+            .await
+            .is_held();
+        let moved = env.settled_by(&format!("/v1/items/{item}/audit")).await;
+        assert_eq!(moved["held"], 2, "{moved:#}");
+        assert_eq!(
+            moved["orders_checked"],
+            json!({ "at": full["orders_checked"]["at"], "current": false })
+        );
+        for wrong in ["?full", "?full=yes", "?Full=true", "?full=true&full=true"] {
+            audit(wrong).await.is(400, "invalid_request");
         }
     })
     .await;

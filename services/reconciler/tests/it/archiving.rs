@@ -122,9 +122,11 @@ async fn an_archived_item_has_a_final_audit_and_no_keys(env: &Arc<TestEnv>) {
     assert!(checkpoints.iter().all(|(key, _)| key.item != sale.item.id));
     let report = sale.report().await;
     assert!(report.archived_at.is_some());
+    assert!(report.orders_checked.current && report.orders_checked.at >= before.orders_checked.at);
     assert_eq!(
         audit::AuditReport {
             archived_at: None,
+            orders_checked: before.orders_checked.clone(),
             ..report
         },
         before

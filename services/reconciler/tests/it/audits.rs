@@ -2,15 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
+use audit::AuditReport;
 use domain::OrderState;
 use reconciler::ReconcilerSettings;
 use testkit::{Sale, TestEnv, eventually, on_both_databases, shared_lock};
 
-use crate::{env::quick, metrics};
+use crate::{env::quick, metrics, unresponsive::UnresponsiveLedger};
 
 on_both_databases!(crate::env::run:
     an_item_is_audited_again_after_a_change_only,
     orders_that_were_changed_behind_the_ledger_are_found_by_the_next_full_audit,
+    what_a_full_audit_has_found_is_told_by_one_that_reads_no_orders,
+    an_audit_without_an_end_does_not_delay_others,
+    an_item_is_audited_in_pieces_while_it_sells,
 );
 
 fn auditing(full_audit_interval: Duration) -> ReconcilerSettings {
@@ -65,13 +69,7 @@ async fn orders_that_were_changed_behind_the_ledger_are_found_by_the_next_full_a
     sale.comes_to_rest().await;
     let daily = env.reconciler(auditing(DAY), shared_lock().await).await;
     is_audited(&sale).await;
-    let becomes = async |units: u32| {
-        let the_first = format!("item = '{}' AND buyer = 'buyer-0'", sale.item.id);
-        env.sql(&format!(
-            "UPDATE orders SET quantity = {units} WHERE {the_first}"
-        ))
-        .await;
-    };
+    let becomes = async |units: u32| change_behind_the_ledger(env, &sale, units).await;
     becomes(4).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(
@@ -89,4 +87,98 @@ async fn orders_that_were_changed_behind_the_ledger_are_found_by_the_next_full_a
         metrics::gauge("stockade_drift_units", sale.item.id.as_str()) == Some(0.0)
     })
     .await;
+}
+
+/// Changes the units of an order, and no row of a segment.
+async fn change_behind_the_ledger(env: &TestEnv, sale: &Sale, units: u32) {
+    let the_first = format!("item = '{}' AND buyer = 'buyer-0'", sale.item.id);
+    env.sql(&format!(
+        "UPDATE orders SET quantity = {units} WHERE {the_first}"
+    ))
+    .await;
+}
+
+/// The audit that reads no orders.
+async fn brief(sale: &Sale) -> AuditReport {
+    let audited = audit::audit(&sale.stock, &*sale.ledger, &sale.item.id).await;
+    audited.unwrap().unwrap()
+}
+
+async fn what_a_full_audit_has_found_is_told_by_one_that_reads_no_orders(env: &Arc<TestEnv>) {
+    env.record().await;
+    let sale = env.sell(40, 2).await;
+    let orders = sale.hold_many(0..3).await;
+    sale.comes_to_rest().await;
+    let checked = brief(&sale).await.orders_checked;
+    assert_eq!((checked.at, checked.current), (None, false), "no full one");
+    let walked = async || sale.noted_report().await;
+    let good = walked().await;
+    assert!(good.ok && good.orders_checked.current, "{good:?}");
+    assert_eq!(brief(&sale).await, good, "it says the same");
+    sale.step(orders[0], OrderState::Confirmed).await;
+    let moved = brief(&sale).await;
+    assert!(moved.ok && !moved.orders_checked.current, "{moved:?}");
+    assert_eq!(moved.orders_checked.at, good.orders_checked.at);
+    assert_eq!((moved.held, moved.confirmed), (2, 1), "as they are now");
+    // What bypasses the ledger's code is found by a full one alone, and then told by both.
+    change_behind_the_ledger(env, &sale, 4).await;
+    assert!(brief(&sale).await.ok);
+    let found = walked().await;
+    assert!(!found.ok && found.miscounted == 3, "{found:?}");
+    let told = brief(&sale).await;
+    assert!(!told.ok && !told.orders_checked.current, "{told:?}");
+    assert_eq!(told.orders_checked, found.orders_checked);
+    assert_eq!(
+        (told.miscounted, told.drift, told.oversold),
+        (found.miscounted, found.drift, found.oversold)
+    );
+    change_behind_the_ledger(env, &sale, 1).await;
+    assert!(!brief(&sale).await.ok, "until a full one finds it mended");
+    // One that began in the millisecond in which the fault was found does not take it back.
+    eventually("a full audit that began later", async || {
+        assert!(walked().await.ok);
+        brief(&sale).await.orders_checked.current
+    })
+    .await;
+}
+
+async fn an_audit_without_an_end_does_not_delay_others(env: &Arc<TestEnv>) {
+    env.record().await;
+    let long = env.sell(40, 1).await;
+    long.hold_many(0..3).await;
+    let sale = env.sell(40, 1).await;
+    let orders = sale.hold_many(0..9).await;
+    long.comes_to_rest().await;
+    let ledger = UnresponsiveLedger::with_an_endless_walk(env.ledger().await, long.item.id.clone());
+    env.reconcile_on(Arc::clone(&ledger) as _, auditing(DAY))
+        .await;
+    eventually("an audit that does not end", async || {
+        ledger.endless_walks() > 0
+    })
+    .await;
+    for order in &orders[..3] {
+        sale.step(*order, OrderState::Confirmed).await;
+        is_audited(&sale).await;
+    }
+    assert_eq!(ledger.endless_walks(), 1, "it is one audit all the while");
+    assert_eq!(long.ledger.good_audit(&long.item.id).await.unwrap(), None);
+}
+
+async fn an_item_is_audited_in_pieces_while_it_sells(env: &Arc<TestEnv>) {
+    env.record().await;
+    let sale = env.sell(200, 2).await;
+    env.reconcile(ReconcilerSettings {
+        audit_piece: 1,
+        ..auditing(Duration::from_millis(50))
+    })
+    .await;
+    for buyers in [0..30, 30..60, 60..90] {
+        let orders = sale.hold_many(buyers).await;
+        for order in &orders[..10] {
+            sale.step(*order, OrderState::Confirmed).await;
+        }
+    }
+    sale.comes_to_rest().await;
+    is_audited(&sale).await;
+    assert!(sale.journal("miscounted").await.is_empty());
 }

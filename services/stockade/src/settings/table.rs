@@ -83,7 +83,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "database_long_statement_timeout_ms",
         "STOCKADE_DATABASE_LONG_STATEMENT_TIMEOUT_MS",
         "600000",
-        "the same for lists, exports, drops, erasures and the sums of audits, which read many rows",
+        "the same for lists, exports, drops, erasures and each piece of a full audit, which read many rows",
     ),
     setting(
         "database_lock_timeout_ms",

@@ -310,9 +310,14 @@ export class Admin {
     return this.#send((response) => response.object(), 'POST', path);
   }
 
-  /** Compares the stock counters of an item with the ledger. */
-  async audit(item) {
-    return this.#send((response) => response.object(), 'GET', itemPath(item, '/audit'));
+  /**
+   * Compares the stock counters of an item with the ledger. `orders_checked` says when the counters of the
+   * ledger were last compared with the orders themselves. With `full` this call compares them: it reads
+   * every order of the item, and may take long.
+   */
+  async audit(item, { full = false } = {}) {
+    const path = itemPath(item, full ? '/audit?full=true' : '/audit');
+    return this.#send((response) => response.object(), 'GET', path);
   }
 
   /** Reads any buyer's order from the ledger. */

@@ -422,7 +422,7 @@ export class Admin {
   archiveItem(item: string, options?: IfVersion): Promise<Item>;
   dropItem(item: string): Promise<Item>;
   eraseBuyer(buyer: string): Promise<Erased>;
-  audit(item: string): Promise<Record<string, unknown>>;
+  audit(item: string, options?: { full?: boolean }): Promise<Record<string, unknown>>;
   order(order: string): Promise<Order>;
   cancel(order: string): Promise<Order>;
   extendHold(order: string, hold: HoldChange): Promise<Order>;

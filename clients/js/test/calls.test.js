@@ -54,7 +54,7 @@ const ARGUMENTS = {
     archiveItem: ['vase', { version: 3 }],
     dropItem: ['vase'],
     eraseBuyer: ['ann'],
-    audit: ['vase'],
+    audit: ['vase', { full: true }],
     order: ['o-1'],
     cancel: ['o-1'],
     extendHold: ['o-1', hold],

@@ -355,9 +355,14 @@ class Admin:
         path = f"/v1/buyers/{_segment('buyer', buyer)}/erase"
         return self._send(partial(_row, Erased), "POST", path)
 
-    def audit(self, item: str) -> dict[str, Any]:
-        """Compares the stock counters of an item with the ledger."""
-        return self._send(Response.object, "GET", _item_path(item, "/audit"))
+    def audit(self, item: str, *, full: bool = False) -> dict[str, Any]:
+        """Compares the stock counters of an item with the ledger.
+
+        `orders_checked` says when the counters of the ledger were last compared with the orders themselves.
+        With `full` this call compares them: it reads every order of the item, and may take long.
+        """
+        path = _item_path(item, "/audit?full=true" if full else "/audit")
+        return self._send(Response.object, "GET", path)
 
     def order(self, order: str) -> Order:
         """Reads any buyer's order from the ledger."""

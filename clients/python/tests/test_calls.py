@@ -51,6 +51,7 @@ VALUES = {
     "kinds": ["order.held"],
     "after": "cursor",
     "wait": 0,
+    "full": True,
     "changes": {"limit_per_buyer": 2, "opens_at": None, "closes_at": None, "waves": None},
     "options": {"price": 500},
 }

@@ -87,9 +87,17 @@ impl Admin {
         self.call(&request, StockChanged::read).await
     }
 
-    /// Compares the stock counters of an item with the ledger.
+    /// Compares the stock counters of an item with the ledger, at once. [`Audit::orders_checked`]
+    /// says when the ledger's counters were last compared with the orders themselves.
     pub async fn audit(&self, item: &str) -> Result<Audit, Error> {
         self.call(&Request::audit(&self.token, item), Response::json)
+            .await
+    }
+
+    /// [`Admin::audit`] that also reads every order of the item. Of millions of orders it takes
+    /// seconds, so the client may need a longer time-out.
+    pub async fn full_audit(&self, item: &str) -> Result<Audit, Error> {
+        self.call(&Request::full_audit(&self.token, item), Response::json)
             .await
     }
 

@@ -34,6 +34,10 @@ pub struct Audit {
     pub rejected_orders: u64,
     /// Whether `drift` and `oversold` are 0.
     pub ok: bool,
+    /// When the orders themselves were compared with the ledger's counters. Releases that lack it
+    /// compared them in every audit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub orders_checked: Option<OrdersChecked>,
     /// When the item was archived. This is its final audit then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archived_at: Option<Timestamp>,
@@ -42,6 +46,30 @@ pub struct Audit {
     pub dropped_at: Option<Timestamp>,
     /// Each segment.
     pub segments: Vec<SegmentAudit>,
+}
+
+/// What is known of the orders of an item: the results of its last full audits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrdersChecked {
+    /// When the last full audit began that found all orders to agree with the counters. `None`:
+    /// there was none yet.
+    pub at: Option<Timestamp>,
+    /// Whether the counters are still those of that audit: no order has changed since.
+    pub current: bool,
+    /// The fault that the last full audit has found, until a later one finds none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<OrdersFault>,
+}
+
+/// What a full audit has found wrong with the orders of an item.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrdersFault {
+    /// When it was found.
+    pub at: Timestamp,
+    /// Units by which the orders differed from the counters.
+    pub miscounted: u64,
+    /// Units promised beyond the stock.
+    pub oversold: u64,
 }
 
 /// The comparison of one stock counter with the ledger.
@@ -75,6 +103,15 @@ pub struct SegmentAudit {
 }
 
 impl Audit {
+    /// Whether two audits of an item at rest say the same, besides when its orders were checked.
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        let without = |audit: &Self| Self {
+            orders_checked: None,
+            ..audit.clone()
+        };
+        without(self) == without(other)
+    }
+
     /// Units that buyers have, according to the ledger.
     pub fn promised(&self) -> u64 {
         self.held + self.confirmed

@@ -121,7 +121,7 @@ mod token;
 mod webhook;
 
 pub use admin::Admin;
-pub use audit::{Audit, SegmentAudit};
+pub use audit::{Audit, OrdersChecked, OrdersFault, SegmentAudit};
 pub use batch::{BuyerOrder, OrderBatcher};
 pub use buyer::Buyer;
 pub use cart::{

@@ -228,6 +228,11 @@ impl Request {
         Self::at(Method::GET, item_path(item, "/audit")).bearer(admin)
     }
 
+    /// `GET /v1/items/{item}/audit?full=true`: also compares the ledger's counters with all orders.
+    pub fn full_audit(admin: &Token, item: &str) -> Self {
+        Self::at(Method::GET, item_path(item, "/audit?full=true")).bearer(admin)
+    }
+
     /// `POST /v1/orders/{order}/hold`: changes the hold of an order.
     pub fn extend_hold(buyer: &Token, order: Uuid, hold: &HoldChange) -> Self {
         Self::new(Method::POST, format!("/v1/orders/{order}/hold"))

@@ -237,7 +237,7 @@ end_rush() {
   rush=''
   cat "$OUT/$item.txt"
   [ "$status" -eq 0 ] || not_good "the load test found something at $item (exit status $status)"
-  stockade audit "$item" || not_good "the audit found something at $item"
+  stockade audit --full "$item" || not_good "the audit found something at $item"
 }
 
 # Repeats a fault until a rush was still going on when it had ended.

@@ -53,14 +53,14 @@ impl Admin {
         Ok(())
     }
 
-    /// The audit as soon as no unit is on its way to the ledger or back, or when `timeout` has
+    /// The full audit as soon as no unit is on its way to the ledger or back, or when `timeout` has
     /// passed.
     pub async fn audit(&self, item: &str, timeout: Duration) -> Result<Audit> {
         self.audit_when(item, timeout, |_| true).await
     }
 
-    /// The audit as soon as no unit is on its way and `condition` is true, or when `timeout` has
-    /// passed.
+    /// The full audit as soon as no unit is on its way and `condition` is true, or when `timeout`
+    /// has passed.
     pub async fn audit_when(
         &self,
         item: &str,
@@ -72,12 +72,24 @@ impl Admin {
             let audit = self.admin.audit(item).await;
             let audit = audit.map_err(|error| self.explain(error));
             let audit = audit.with_context(|| format!("GET /v1/items/{item}/audit"))?;
-            let is_at_rest = audit.in_flight == 0 && audit.returning == 0;
-            if is_at_rest && condition(&audit) || Instant::now() > deadline {
-                return Ok(audit);
+            let is_met =
+                |audit: &Audit| audit.in_flight == 0 && audit.returning == 0 && condition(audit);
+            let is_late = Instant::now() > deadline;
+            if is_met(&audit) || is_late {
+                let full = self.full_audit(item).await?;
+                if is_met(&full) || is_late {
+                    return Ok(full);
+                }
             }
             sleep(POLL_INTERVAL).await;
         }
+    }
+
+    /// The audit that reads every order.
+    async fn full_audit(&self, item: &str) -> Result<Audit> {
+        let audit = self.admin.full_audit(item).await;
+        let audit = audit.map_err(|error| self.explain(error));
+        audit.with_context(|| format!("GET /v1/items/{item}/audit?full=true"))
     }
 
     /// Every recorded order of an item.

@@ -155,7 +155,7 @@ class Trial:
 def audits(trial: Trial, titles: list[str]) -> list[str]:
     """What the audits of the items object to."""
     assert trial.admin
-    found = {title: trial.admin.audit(title) for title in titles}
+    found = {title: trial.admin.audit(title, full=True) for title in titles}
     return [
         f"the audit of {title}: {audit}"
         for title, audit in found.items()

@@ -170,13 +170,14 @@ impl TestEnv {
         Ok(response.status)
     }
 
-    /// The audit once nothing is in flight. Fails if units stay in flight, or if the ledger rejected
-    /// an acknowledged order.
+    /// The full audit once nothing is in flight. Fails if units stay in flight, or if the ledger
+    /// rejected an acknowledged order.
     pub async fn audit(&self, item: &str) -> Result<Audit> {
         let until = Instant::now() + SETTLE_TIMEOUT;
         loop {
             let audit = self.admin.audit(item).await?;
-            if audit.in_flight == 0 && audit.returning == 0 && audit.in_transit == 0 {
+            if audit.is_at_rest() {
+                let audit = self.admin.full_audit(item).await?;
                 ensure!(
                     audit.rejected_orders == 0,
                     "the ledger rejected {} orders of {item}",

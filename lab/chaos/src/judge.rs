@@ -208,23 +208,33 @@ impl Judge<'_> {
     }
 
     /// An item is quiet when no order is held, no unit is on its way, and the audit is correct.
+    /// Then the full audit, which reads every order, must say the same as the one that reads none.
     async fn wait_until_quiet(&self, item: &SaleItem) -> Result<(ItemTotals, Audit), NotQuiet> {
         let deadline = Instant::now() + self.quiet_within;
         loop {
             let totals = self.env.ledger_view.totals(&item.id).await;
             let totals = totals.unwrap_or_default();
             let audit = self.env.api.admin.audit(&item.id).await;
+            let mut full_audit = None;
             let is_settled =
                 totals.held_orders + totals.returns + totals.transfers == 0 && totals.stock > 0;
             let misplaced_units = match audit {
-                Ok(audit) if is_settled && is_quiet(&audit) => return Ok((totals, audit)),
+                Ok(ref brief) if is_settled && is_quiet(brief) => {
+                    match self.env.api.admin.full_audit(&item.id).await {
+                        Ok(full) if is_quiet(&full) && full.agrees_with(brief) => {
+                            return Ok((totals, full));
+                        }
+                        full => full_audit = Some(full),
+                    }
+                    0
+                }
                 Ok(ref audit) => audit.returning + audit.in_transit + audit.in_flight + audit.drift,
                 Err(_) => 0,
             };
             if Instant::now() > deadline {
                 return Err(NotQuiet {
                     misplaced_units,
-                    reason: format!("{totals:?}, audit {audit:?}"),
+                    reason: format!("{totals:?}, audit {audit:?}, full audit {full_audit:?}"),
                 });
             }
             sleep(POLL_INTERVAL).await;

@@ -300,7 +300,7 @@ async fn audit_all(env: &TestEnv, items: &[String], within: Duration) -> Vec<Str
     let mut findings = Vec::new();
     for item in items {
         loop {
-            match env.api.admin.audit(item).await {
+            match env.api.admin.full_audit(item).await {
                 Ok(audit) if is_quiet(&audit) => break,
                 other if Instant::now() > deadline => {
                     findings.push(format!("{item}: {other:?}"));

@@ -178,22 +178,38 @@ pub fn token(dir: &Path, subject: &[&str]) -> String {
 }
 
 pub fn audit(dir: &Path, item: &str) -> Value {
-    let output = run(stockade(dir).args(["audit", item, "--json"]));
+    audit_with(dir, &[item, "--json"])
+}
+
+/// The audit that reads every order.
+pub fn full_audit(dir: &Path, item: &str) -> Value {
+    audit_with(dir, &[item, "--full", "--json"])
+}
+
+fn audit_with(dir: &Path, arguments: &[&str]) -> Value {
+    let output = run(stockade(dir).arg("audit").args(arguments));
     serde_json::from_str(&stdout(&output)).unwrap_or_else(|_| panic!("{}", stderr(&output)))
 }
 
-/// The audit once no units are in flight. It must find no drift.
+/// The full audit once no units are in flight. It must find no drift, and neither must the one that
+/// reads no orders.
 pub async fn settled_audit(dir: &Path, item: &str) -> Value {
     eventually_some(
         &format!("an audit of {item} with no units in flight"),
         async || {
-            let report = audit(dir, item);
-            assert_eq!(
-                (&report["drift"], &report["oversold"]),
-                (&json!(0), &json!(0)),
-                "{report:#}"
-            );
-            is_settled(&report).then_some(report)
+            let is_at_rest = |report: &Value| {
+                assert_eq!(
+                    (&report["drift"], &report["oversold"]),
+                    (&json!(0), &json!(0)),
+                    "{report:#}"
+                );
+                is_settled(report)
+            };
+            if !is_at_rest(&audit(dir, item)) {
+                return None;
+            }
+            let report = full_audit(dir, item);
+            is_at_rest(&report).then_some(report)
         },
     )
     .await

@@ -77,6 +77,7 @@ fn check_step(step: &Value, has_server: bool) {
     for name in [
         "start_ms",
         "audit_ms",
+        "full_audit_ms",
         "metrics_ms",
         "items_page_ms",
         "orders_page_ms",

@@ -158,7 +158,7 @@ impl TestEnv {
                 .unwrap();
             assert_eq!(rows.len(), expected, "{state}");
         }
-        let audit = self.admin.audit(ITEM).await.unwrap();
+        let audit = self.admin.full_audit(ITEM).await.unwrap();
         assert_eq!((audit.drift, audit.oversold), (0, 0), "{audit:?}");
     }
 

@@ -33,6 +33,8 @@ const WARM_SECONDS: u64 = 1;
 pub struct Calls {
     /// The audit of the hot item.
     pub audit_ms: f64,
+    /// The same with a look at every order.
+    pub full_audit_ms: f64,
     /// `/metrics`, rendered anew.
     pub metrics_ms: f64,
     /// Length of its answer.
@@ -50,6 +52,7 @@ impl Calls {
         let (metrics_ms, metrics_bytes) = metrics(env).await?;
         Ok(Self {
             audit_ms: median_ms(async || Ok(env.admin.audit(HOT).await?)).await?,
+            full_audit_ms: median_ms(async || Ok(env.patient.full_audit(HOT).await?)).await?,
             metrics_ms,
             metrics_bytes,
             items_page_ms: median_ms(async || Ok(env.admin.items(&page).await?)).await?,

@@ -119,13 +119,13 @@ impl GrowthEnv {
     }
 
     /// Waits until no unit of the item is on its way and Redis does not rewrite its file. Returns the
-    /// audit.
+    /// full audit.
     pub async fn until_at_rest(&self, item: &str) -> Result<Audit> {
         let until = Instant::now() + REST_TIMEOUT;
         loop {
             let audit = self.patient.audit(item).await?;
             if audit.is_at_rest() && !self.rewrites().await? {
-                return Ok(audit);
+                return Ok(self.patient.full_audit(item).await?);
             }
             ensure!(
                 Instant::now() < until,

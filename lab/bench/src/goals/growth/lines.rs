@@ -17,7 +17,7 @@ const PERCENT: &str = "% of a core";
 type Read = fn(&Step) -> Option<f64>;
 
 /// Name and unit of each figure.
-const FIGURES: [(&str, &str, Read); 12] = [
+const FIGURES: [(&str, &str, Read); 13] = [
     ("p99 of an order", "ms", |step| Some(step.hot.p99_ms)),
     ("p50 of an order", "ms", |step| Some(step.hot.p50_ms)),
     ("idle service", PERCENT, |step| Some(step.idle?.service)),
@@ -25,6 +25,7 @@ const FIGURES: [(&str, &str, Read); 12] = [
     ("idle ledger", PERCENT, |step| step.idle?.ledger),
     ("start to ready", "ms", |step| Some(step.start_ms)),
     ("audit", "ms", |step| Some(step.calls.audit_ms)),
+    ("full audit", "ms", |step| Some(step.calls.full_audit_ms)),
     ("/metrics", "bytes", |step| {
         Some(step.calls.metrics_bytes as f64)
     }),

@@ -68,6 +68,7 @@
     reason = "the sizes and the traces are what a reader of a model wants to see"
 )]
 
+mod audit;
 mod cart;
 mod direct;
 mod forgotten;

@@ -244,6 +244,16 @@ async fn the_exit_status_of_audit_reports_drift() {
     assert_eq!(exit("demo"), Some(0));
     assert_eq!(exit("no-such-item"), Some(2));
     assert_eq!(exit("no such item"), Some(2));
+    let told = || stdout(&run(stockade(folder.path()).args(["audit", "demo"])));
+    assert!(told().contains("orders: never compared"), "{}", told());
+    let full = run(stockade(folder.path()).args(["audit", "demo", "--full"]));
+    assert!(full.status.success(), "{}", stderr(&full));
+    assert!(
+        stderr(&full).contains("0 orders read, 100 %"),
+        "how far it is: {}",
+        stderr(&full)
+    );
+    assert!(told().contains("orders: all agreed"), "{}", told());
     let admin = token(folder.path(), &["admin"]);
     create(&up.url, &admin, &json!({ "id": "vase", "stock": 5 })).await;
     let run_file: toml::Table = std::fs::read_to_string(folder.path().join("run.toml"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from stockade import Error
@@ -19,6 +20,9 @@ class _Known:
     reading: threading.Lock = field(default_factory=threading.Lock)
 
 
+#: Items of one request.
+_ITEMS_MAX = 100
+
 _known: dict[str, _Known] = {}
 
 
@@ -28,18 +32,34 @@ def available(item: str) -> int | None:
     One thread reads, and the others show the last number meanwhile. If Stockade does not answer,
     the number stays: the checkout decides, and a catalogue must not wait for it.
     """
-    known = _known.setdefault(item, _Known())
+    return available_all([item])[item]
+
+
+def available_all(items: Iterable[str]) -> dict[str, int | None]:
+    """The same for the goods of a page, which one request reads, or one for each hundred."""
+    names = list(dict.fromkeys(items))
+    _read([name for name in names if _begins_to_read(name)])
+    return {name: _known[name].units for name in names}
+
+
+def _begins_to_read(name: str) -> bool:
+    known = _known.setdefault(name, _Known())
     age = float("inf") if known.since is None else time.monotonic() - known.since
-    if age > conf.get("AVAILABILITY_SECONDS") and known.reading.acquire(blocking=False):
-        try:
-            found = conf.client(conf.GLANCE).item(item)
-            known.units = found.available if found.state == "open" else 0
-        except Error:
-            pass
-        finally:
-            known.since = time.monotonic()
-            known.reading.release()
-    return known.units
+    return age > conf.get("AVAILABILITY_SECONDS") and known.reading.acquire(blocking=False)
+
+
+def _read(names: list[str]) -> None:
+    try:
+        for first in range(0, len(names), _ITEMS_MAX):
+            for item in conf.client(conf.GLANCE).items(names[first : first + _ITEMS_MAX]).data:
+                _known[item.id].units = item.available if item.state == "open" else 0
+    except Error:
+        # The others would wait as long.
+        pass
+    finally:
+        for name in names:
+            _known[name].since = time.monotonic()
+            _known[name].reading.release()
 
 
 def held_by(basket: object, item: str) -> int:

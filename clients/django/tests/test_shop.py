@@ -13,6 +13,7 @@ from unittest.mock import patch
 from django.contrib.auth.models import AnonymousUser
 from django.test import RequestFactory, TestCase, override_settings
 
+from stockade import Client
 from stockade_django import availability, checkouts, checks
 from stockade_django.buyers import buyer_of
 from stockade_django.models import Checkout, HandledEvent, State, WebhookSecret
@@ -42,6 +43,14 @@ class Stock(ServiceTest):
         self.without_service()
         self.assertEqual(availability.available(self.item), 7)
         self.assertIsNone(availability.available("never seen"))
+
+    def test_a_page_of_many_goods_asks_once(self) -> None:
+        self.sell(7)
+        with patch.object(Client, "send_once", autospec=True, side_effect=Client.send_once) as send:
+            shown = availability.available_all([self.item, "never seen", self.item])
+            self.assertEqual(availability.available_all([self.item]), {self.item: 7})
+        self.assertEqual(shown, {self.item: 7, "never seen": None})
+        self.assertEqual(send.call_count, 1)
 
     def test_the_last_unit_is_shown_to_the_basket_that_holds_it(self) -> None:
         self.sell(1)

@@ -5,7 +5,7 @@ import { buyerOrder, readResults } from './batch.js';
 import { readCart, readPlacedCart } from './carts.js';
 import { checkKey, checkText, checkToken, checkWhole } from './checks.js';
 import { InvalidInput, StockadeError } from './errors.js';
-import { checkFields, readEvent, readItem, readOrder, readPlaced, withTimes } from './models.js';
+import { checkFields, readEvent, readItem, readItems, readOrder, readPlaced, withTimes } from './models.js';
 import { DEFAULT_RETRY, pauseAfter, sleep } from './retry.js';
 import { signPayment } from './signatures.js';
 import { exchange } from './transport.js';
@@ -51,6 +51,12 @@ export class Client {
   async item(item) {
     const read = (response) => readItem(response, item);
     return this.send({ method: 'GET', path: itemPath(item) }, read);
+  }
+
+  /** Shows up to 100 items as the public sees them, in one request. */
+  async items(items) {
+    const ids = items.map((item) => segment('items', item)).join(',');
+    return this.send({ method: 'GET', path: `/v1/items:batch?ids=${ids}` }, readItems);
   }
 
   /**

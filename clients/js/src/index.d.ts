@@ -176,6 +176,16 @@ export interface Item {
   pending: boolean;
 }
 
+/** Several items, as the public sees them. */
+export interface Items {
+  /** In the order of the request. */
+  data: Item[];
+  /** Names that no item has. */
+  unknown: string[];
+  /** Items whose units could not be read now. */
+  unavailable: string[];
+}
+
 /** An item in a list. Its numbers are those that the ledger has recorded. */
 export interface ListedItem {
   id: string;
@@ -372,6 +382,7 @@ export class Client {
   admin(token: string): Admin;
   paymentProvider(secret: string): PaymentProvider;
   item(item: string): Promise<Item>;
+  items(items: string[]): Promise<Items>;
 }
 
 /** Seconds, or the checkout session in which the buyer pays, or both. */

@@ -90,6 +90,16 @@ export function readItem(response, id) {
   return { ...withTimes(item), version: response.version, pending: response.status === 202 };
 }
 
+/** Several items; what is missing violates the contract. */
+export function readItems(response) {
+  const { unknown, unavailable } = response.object();
+  if (!Array.isArray(unknown) || !Array.isArray(unavailable)) {
+    throw new Contract(response.status, 'unknown or unavailable is missing');
+  }
+  const data = response.data().map((item) => ({ ...withTimes(item), pending: false }));
+  return { data, unknown, unavailable };
+}
+
 /** An event, as `GET /v1/events` and webhooks have it. */
 export function readEvent(body) {
   if (typeof body?.id !== 'string' || typeof body?.type !== 'string') {

@@ -25,7 +25,7 @@ const atTotal = { key: 'key-1', amount: 2494 };
 const changes = { limit_per_buyer: 2, opens_at: null, closes_at: null, waves: null };
 /** What each method is called with. */
 const ARGUMENTS = {
-  Client: { item: ['vase'] },
+  Client: { item: ['vase'], items: [['vase', 'jar']] },
   Buyer: {
     place: [newOrder('vase', 1, atTotal)],
     order: ['o-1'],

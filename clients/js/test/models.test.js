@@ -29,6 +29,7 @@ for (const [model, schema] of Object.entries({
   Event: 'CloudEvent',
   Item: 'ItemBody',
   ItemPatch: 'ItemPatch',
+  Items: 'ItemsBody',
   JournalEntry: 'JournalRow',
   ListedItem: 'ItemRow',
   NewItem: 'NewItem',

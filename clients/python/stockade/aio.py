@@ -15,7 +15,7 @@ so a cancelled `place` is as an `OutcomeUnknown`: keep the key, and place the sa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from itertools import islice
@@ -23,7 +23,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from . import batcher, checks, client
 from .errors import InvalidInput, OutcomeUnknown
-from .models import Event, Item, Placed
+from .models import Event, Item, Items, Placed
 from .processes import PerProcess
 from .retry import RetryPolicy
 
@@ -85,6 +85,10 @@ class Client:
     async def item(self, item: str) -> Item:
         """Shows an item as the public sees it, at most 250 ms old."""
         return await self._run(partial(self._client.item, item))
+
+    async def items(self, items: Sequence[str]) -> Items:
+        """Shows up to 100 items as the public sees them, in one request."""
+        return await self._run(partial(self._client.items, items))
 
     async def _run(self, call: Callable[[], R]) -> R:
         # A cancelled await takes back what waits for a thread, and nothing else.

@@ -29,6 +29,7 @@ from .models import (
     Event,
     EventPage,
     Item,
+    Items,
     JournalEntry,
     ListedItem,
     ListedOrder,
@@ -138,6 +139,13 @@ class Client:
     def item(self, item: str) -> Item:
         """Shows an item as the public sees it, at most 250 ms old."""
         return self.send(Request("GET", _item_path(item)), _item)
+
+    def items(self, items: Sequence[str]) -> Items:
+        """Shows up to 100 items as the public sees them, in one request."""
+        if isinstance(items, str):
+            raise InvalidInput("items", "a list of names")
+        ids = ",".join(_segment("items", item) for item in items)
+        return self.send(Request("GET", f"/v1/items:batch?ids={ids}"), _items)
 
     def send(self, request: Request, read: Callable[[Response], T]) -> T:
         """Sends `request`, and repeats it while the outcome is unknown and the policy allows it.
@@ -576,6 +584,11 @@ def _page(read_row: Callable[[Any, int], T], response: Response) -> tuple[list[T
 def _item(response: Response) -> Item:
     more = {"version": response.version, "pending": response.status == 202}
     return read(Item, response.json(), response.status, **more)
+
+
+def _items(response: Response) -> Items:
+    data = [read(Item, item, response.status) for item in _data(response)]
+    return read(Items, response.json(), response.status, data=data)
 
 
 def _pages(

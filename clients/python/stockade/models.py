@@ -186,6 +186,18 @@ class Item:
 
 
 @dataclass(frozen=True)
+class Items:
+    """Several items, as the public sees them."""
+
+    #: In the order of the request.
+    data: list[Item]
+    #: Names that no item has.
+    unknown: list[str]
+    #: Items whose units could not be read now.
+    unavailable: list[str]
+
+
+@dataclass(frozen=True)
 class ListedItem:
     """An item in a list. Its numbers are those that the ledger has recorded."""
 

@@ -34,6 +34,7 @@ NOT_OF_A_CLIENT = {"getHealth", "getReadiness", "getMetrics", "receiveStripeEven
 #: A value for each parameter of a method, by its name. Others have defaults.
 VALUES = {
     "item": "vase",
+    "items": ["vase", "jar"],
     "order": "o-1",
     "orders": [BuyerOrder("ann", 1, "key-1", 1499)],
     "cart": "c-1",

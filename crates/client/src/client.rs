@@ -12,8 +12,8 @@ use reqwest::redirect;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    Admin, Buyer, Error, Item, PaymentKey, PaymentProvider, Request, Response, RetryPolicy, Token,
-    UnknownCause, attempts::Attempts,
+    Admin, Buyer, Error, Item, Items, PaymentKey, PaymentProvider, Request, Response, RetryPolicy,
+    Token, UnknownCause, attempts::Attempts,
 };
 
 /// Limit for one attempt. The service itself bounds a buyer's request by five seconds.
@@ -96,6 +96,14 @@ impl Client {
     /// Shows an item as the public sees it.
     pub async fn item(&self, item: &str) -> Result<Item, Error> {
         self.call(&Request::item(item, None), Item::read).await
+    }
+
+    /// Shows up to 100 items as the public sees them, in one request.
+    pub async fn items<I: AsRef<str>>(
+        &self,
+        items: impl IntoIterator<Item = I>,
+    ) -> Result<Items, Error> {
+        self.call(&Request::items(items), Items::read).await
     }
 
     /// Whether every instance reports that it is ready. Sends one request to each, without retries.

@@ -162,6 +162,24 @@ pub struct Item {
     pub version: Option<u64>,
 }
 
+/// Several items, as the public sees them.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Items {
+    /// The items, in the order of the request.
+    pub data: Vec<Item>,
+    /// Names that no item has.
+    pub unknown: Vec<String>,
+    /// Items whose units could not be read now.
+    pub unavailable: Vec<String>,
+}
+
+impl Items {
+    /// The items in a response.
+    pub fn read(response: &Response) -> Result<Self, Error> {
+        response.json()
+    }
+}
+
 /// A stock counter and the numbers of its units.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Segment {
@@ -244,7 +262,18 @@ impl Item {
 
 #[cfg(test)]
 mod tests {
-    use super::{ItemPatch, NewItem};
+    use super::{ItemPatch, Items, NewItem};
+
+    #[test]
+    fn several_items_tell_which_names_are_unknown() {
+        let item = r#"{"id":"vase","title":"Vase","state":"open","stock":3,"available":3,"held":0,
+            "confirmed":0,"returning":0,"sold_out":false,"price":5,"currency":"EUR","limit_per_buyer":null,
+            "opens_at":null,"closes_at":null,"hold_seconds":60,"max_hold_seconds":60,"max_per_order":null,
+            "next_wave":null,"durability":"recorded"}"#;
+        let text = format!(r#"{{"data":[{item}],"unknown":["jar"],"unavailable":[]}}"#);
+        let items: Items = serde_json::from_str(&text).unwrap();
+        assert_eq!((items.data[0].available, &*items.unknown[0]), (3, "jar"));
+    }
 
     #[test]
     fn only_named_fields_are_sent_and_null_removes() {

@@ -131,7 +131,7 @@ pub use client::{Client, ClientBuilder, Sent};
 pub use ended::Ended;
 pub use error::{Error, UnknownCause};
 pub use hold::HoldChange;
-pub use item::{Durability, Item, ItemPatch, ItemState, ItemWave, NewItem, Segment, Wave};
+pub use item::{Durability, Item, ItemPatch, ItemState, ItemWave, Items, NewItem, Segment, Wave};
 pub use journal::{JournalEntry, ServiceJournalEntry};
 pub use key::IdempotencyKey;
 pub use list::{Cursor, ListedItem, ListedOrder, Page, PageRequest, RefundDue, RefundReason};

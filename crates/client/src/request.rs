@@ -177,6 +177,16 @@ impl Request {
         }
     }
 
+    /// `GET /v1/items:batch`: shows up to 100 items, as the public sees them.
+    pub fn items<I: AsRef<str>>(items: impl IntoIterator<Item = I>) -> Self {
+        let ids = items.into_iter().map(|item| escaped(item.as_ref()));
+        let ids: Vec<_> = ids.collect();
+        Self::new(
+            Method::GET,
+            format!("/v1/items:batch?ids={}", ids.join(",")),
+        )
+    }
+
     /// `PATCH /v1/items/{item}`: changes the limit or the times of an item, if its version is
     /// `version`.
     pub fn patch_item(admin: &Token, item: &str, patch: &ItemPatch, version: Option<u64>) -> Self {

@@ -200,6 +200,7 @@ fn api() -> Router<App> {
             post(carts::refund_line),
         )
         .route("/v1/items", post(items::create).merge(get(lists::items)))
+        .route("/v1/items:batch", get(items::several::show_several))
         .route(
             "/v1/items/{item}",
             get(items::show)

@@ -166,6 +166,14 @@ async fn each_call_is_the_documented_request() {
 }
 
 #[tokio::test]
+async fn several_items_are_one_request_of_anyone() {
+    let received = receive(&Request::items(["vase", "a b,c"])).await;
+    let line = format!("{} {}", received.method, received.path);
+    assert_eq!(line, "GET /v1/items:batch?ids=vase,a%20b%2Cc");
+    assert_eq!(received.header("authorization"), None);
+}
+
+#[tokio::test]
 async fn only_an_order_that_asks_for_it_is_answered_before_it_is_recorded() {
     let token = Token::bearer("secret").unwrap();
     let order = NewOrder::new("vase", 1);

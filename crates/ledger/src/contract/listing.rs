@@ -23,6 +23,9 @@ pub trait Listing: Send + Sync + 'static {
         at_most: usize,
     ) -> Result<Page<ListedItem, ItemId>, LedgerError>;
 
+    /// Those of these items that exist, by id, in one statement.
+    async fn listed_items(&self, ids: &[ItemId]) -> Result<Vec<ListedItem>, LedgerError>;
+
     /// The recorded orders of an item, by id, those in one state or all.
     async fn list_item_orders(
         &self,

@@ -15,15 +15,24 @@ use crate::{
     listing::{self, Lists},
 };
 
-const ITEMS: &str = concat!(
-    "SELECT ",
-    item_columns!(),
-    ", units.available, units.held, units.confirmed, units.\"returning\" FROM items CROSS JOIN LATERAL ( \
-         SELECT coalesce(sum(available), 0)::bigint AS available, coalesce(sum(held), 0)::bigint AS held, \
-                coalesce(sum(confirmed), 0)::bigint AS confirmed, coalesce(sum(\"returning\"), 0)::bigint AS \"returning\" \
-         FROM segments WHERE segments.item = items.id) AS units \
-     WHERE id > $1 ORDER BY id LIMIT $2",
-);
+/// Items with the units of their segments.
+macro_rules! listed_items {
+    ($where:literal) => {
+        concat!(
+            "SELECT ",
+            item_columns!(),
+            ", units.available, units.held, units.confirmed, units.\"returning\" FROM items CROSS JOIN LATERAL ( \
+                 SELECT coalesce(sum(available), 0)::bigint AS available, coalesce(sum(held), 0)::bigint AS held, \
+                        coalesce(sum(confirmed), 0)::bigint AS confirmed, coalesce(sum(\"returning\"), 0)::bigint AS \"returning\" \
+                 FROM segments WHERE segments.item = items.id) AS units ",
+            $where
+        )
+    };
+}
+
+const ITEMS: &str = listed_items!("WHERE id > $1 ORDER BY id LIMIT $2");
+
+const SOME_ITEMS: &str = listed_items!("WHERE id = ANY($1) ORDER BY id");
 
 const ITEM_ORDERS: &str = concat!(
     "SELECT ",
@@ -122,6 +131,15 @@ impl Listing for PostgresLedger {
             at_most,
             |listed| listed.item.id.clone(),
         ))
+    }
+
+    async fn listed_items(&self, ids: &[ItemId]) -> Result<Vec<ListedItem>, LedgerError> {
+        let ids: Vec<&str> = ids.iter().map(ItemId::as_str).collect();
+        let rows = sqlx::query_as::<_, ListedColumns>(SOME_ITEMS)
+            .bind(ids)
+            .fetch_all(&self.pool)
+            .await?;
+        rows.into_iter().map(ListedItem::try_from).collect()
     }
 
     async fn list_item_orders(

@@ -7,7 +7,7 @@ use domain::{BuyerId, ItemId, Order, OrderId, OrderState};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::{SqliteLedger, item_columns, order_columns};
+use super::{SqliteLedger, item_columns, json, order_columns};
 use crate::{
     JournalEntry, LedgerError, ListedItem, Listing, Page,
     columns::{JournalColumns, ListedColumns, OrderColumns},
@@ -21,6 +21,22 @@ pub(super) const BUYER_ORDERS: &str = concat!(
     order_columns!(),
     " FROM orders INDEXED BY orders_of_buyer WHERE buyer = ? AND id > ? ORDER BY id LIMIT ?"
 );
+
+/// Items with the units of their segments.
+macro_rules! listed_items {
+    ($where:literal) => {
+        concat!(
+            "SELECT ",
+            item_columns!(),
+            ", (SELECT coalesce(sum(available), 0) FROM segments AS units WHERE units.item = items.id) AS available \
+             , (SELECT coalesce(sum(held), 0) FROM segments AS units WHERE units.item = items.id) AS held \
+             , (SELECT coalesce(sum(confirmed), 0) FROM segments AS units WHERE units.item = items.id) AS confirmed \
+             , (SELECT coalesce(sum(\"returning\"), 0) FROM segments AS units WHERE units.item = items.id) AS \"returning\" \
+             FROM items ",
+            $where
+        )
+    };
+}
 
 /// Whether the entry of a failed refund tells of money that is due. While its order or cart is
 /// still paid for, or was when a drop deleted it, nothing is; while that is `refund_due`, it is
@@ -57,15 +73,8 @@ impl Listing for SqliteLedger {
         after: Option<&ItemId>,
         at_most: usize,
     ) -> Result<Page<ListedItem, ItemId>, LedgerError> {
-        let rows = sqlx::query_as::<_, ListedColumns>(concat!(
-            "SELECT ",
-            item_columns!(),
-            ", (SELECT coalesce(sum(available), 0) FROM segments AS units WHERE units.item = items.id) AS available \
-             , (SELECT coalesce(sum(held), 0) FROM segments AS units WHERE units.item = items.id) AS held \
-             , (SELECT coalesce(sum(confirmed), 0) FROM segments AS units WHERE units.item = items.id) AS confirmed \
-             , (SELECT coalesce(sum(\"returning\"), 0) FROM segments AS units WHERE units.item = items.id) AS \"returning\" \
-             FROM items WHERE id > ? ORDER BY id LIMIT ?",
-        ));
+        let rows =
+            sqlx::query_as::<_, ListedColumns>(listed_items!("WHERE id > ? ORDER BY id LIMIT ?"));
         let rows = rows
             .bind(after.map_or("", ItemId::as_str))
             .bind(one_more(at_most))
@@ -77,6 +86,16 @@ impl Listing for SqliteLedger {
             at_most,
             |listed| listed.item.id.clone(),
         ))
+    }
+
+    async fn listed_items(&self, ids: &[ItemId]) -> Result<Vec<ListedItem>, LedgerError> {
+        let ids: Vec<&str> = ids.iter().map(ItemId::as_str).collect();
+        let rows = sqlx::query_as::<_, ListedColumns>(listed_items!(
+            "WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
+        ));
+        let rows = rows.bind(json(&ids)?);
+        let rows = rows.fetch_all(&self.readers).await?;
+        rows.into_iter().map(ListedItem::try_from).collect()
     }
 
     async fn list_item_orders(

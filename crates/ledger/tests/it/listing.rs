@@ -1,7 +1,7 @@
 //! Lists have every row once, no page is empty before the list ends, and a page reads what it needs.
 
 use cost::statements;
-use domain::{BuyerId, Item, OrderId, OrderState};
+use domain::{BuyerId, Item, ItemId, OrderId, OrderState};
 use ledger::{Ledger, NewJournalEntry, Page};
 use serde_json::json;
 use testkit::on_both_databases;
@@ -90,6 +90,13 @@ async fn the_orders_of_an_item_are_listed_by_id(env: &TestEnv) {
         [unit.available, unit.held, unit.confirmed, unit.returning],
         [90, 9, 0, 1]
     );
+    let nothing = ItemId::new("nothing").unwrap();
+    let names = [vase.id.clone(), nothing, jar.id.clone()];
+    let some = ledger.listed_items(&names).await.unwrap();
+    let found: Vec<_> = some.iter().map(|listed| &listed.item.id).collect();
+    assert_eq!(found, [&jar.id, &vase.id]);
+    assert_eq!(&some[1], unit);
+    assert_eq!(ledger.listed_items(&[]).await.unwrap(), []);
 }
 
 /// An item with 25,000 held orders, of which none but the last is cancelled, and that order. A search

@@ -204,6 +204,12 @@ async fn a_cart_is_placed_extended_cancelled_and_refunds_are_listed() {
     let alone = ann("carts place jug");
     let extended = format!("carts extend {} 1800", alone["id"].as_str().unwrap());
     assert_ne!(json_of(dir, &extended)["expires_at"], alone["expires_at"]);
+    assert_eq!(ann("carts place cup --amount 5000")["amount"], 5000);
+    let refused = as_ann(dir, "carts place cup --amount 5");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("amount"));
+    let unchecked = json_of(dir, "carts place cup --amount unchecked --buyer bob");
+    assert_eq!(unchecked["amount_check"], "unchecked", "{unchecked}");
+    assert!(refusal(dir, "carts place cup --amount 9.99").contains("whole number"));
     assert_eq!(json_of(dir, "refunds list"), json!([]));
     assert!(refusal(dir, "refunds done no-such").contains("refund"));
     assert!(refusal(dir, "carts place jug:none").contains("ITEM:UNITS"));

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use domain::{IdempotencyKey, Item, ItemId, ItemState, TransferId};
+use futures::future::join_all;
 use ledger::{
-    Changed, Created, ItemChange, JournalEntry, SegmentRow, StockChange, StockPart, TransferState,
+    Changed, Created, ItemChange, JournalEntry, ListedItem, SegmentRow, StockChange, StockPart,
+    TransferState,
 };
 use stock::{Inspection, InspectionEntries};
 
@@ -316,6 +318,48 @@ impl Engine {
             segments,
             item,
         }))
+    }
+
+    /// Those of these items that exist, with the sums of their counts and no segments: one statement,
+    /// and one round of Redis, in which all segments are read concurrently. A segment that cannot be
+    /// read fails its own item only.
+    pub async fn view_items(
+        &self,
+        ids: &[ItemId],
+    ) -> Result<Vec<(ItemId, Result<ItemView, EngineError>)>, EngineError> {
+        let listed = self.ledger.listed_items(ids).await?;
+        let view = async |listed: ListedItem| {
+            let id = listed.item.id.clone();
+            (id, self.view_listed(listed).await)
+        };
+        Ok(join_all(listed.into_iter().map(view)).await)
+    }
+
+    async fn view_listed(&self, listed: ListedItem) -> Result<ItemView, EngineError> {
+        let ListedItem {
+            item,
+            available,
+            held,
+            confirmed,
+            returning,
+        } = listed;
+        let known = self.cache(item.clone());
+        let (available, held) = match known.is_archived() {
+            true => (available, held),
+            false => {
+                let inspections = known.stock.inspect(InspectionEntries::None).await?;
+                let free = inspections.iter().map(|segment| segment.available).sum();
+                (free, (available + held).saturating_sub(free))
+            }
+        };
+        Ok(ItemView {
+            item,
+            available,
+            held,
+            confirmed,
+            returning,
+            segments: Vec::new(),
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod audit;
 mod if_match;
 mod new;
+pub(crate) mod several;
 mod shown;
 
 use axum::{

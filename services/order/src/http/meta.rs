@@ -22,7 +22,7 @@ use super::{
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Stockade", description = "Sells limited stock to many concurrent buyers without overselling, stranding a unit or losing an acknowledged order."),
-    paths(orders::place, batch::place, orders::show, life::extend, life::pay, life::cancel, life::refund, carts::place, carts::show, carts::extend, carts::pay, carts::cancel, carts::refund, carts::refund_line, items::create, items::show, items::set_state, items::audit::show,
+    paths(orders::place, batch::place, orders::show, life::extend, life::pay, life::cancel, life::refund, carts::place, carts::show, carts::extend, carts::pay, carts::cancel, carts::refund, carts::refund_line, items::create, items::show, items::several::show_several, items::set_state, items::audit::show,
         stock::move_stock, stock::set_stock, stock::patch, stock::archive, stock::drop_item, buyers::erase,
         lists::items, lists::item_orders, lists::own_orders, lists::own_carts, lists::refunds_due, lists::refund_done, lists::journal, lists::service_journal,
         events::list, stripe::receive, webhooks::create, webhooks::list, webhooks::remove, webhooks::enable, webhooks::test, healthz, readyz, metrics),

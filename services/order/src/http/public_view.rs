@@ -4,10 +4,11 @@
 //! each segment. Concurrent requests for an item share one read. An item that does not exist is kept
 //! as well.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use domain::ItemId;
+use futures::future::{FutureExt, join_all};
 use moka::future::Cache;
 
 use super::Problem;
@@ -41,12 +42,52 @@ impl PublicViews {
             .await
             .map_err(|problem: Arc<Problem>| Problem::clone(&problem))
     }
+
+    /// The views of these items, in this order. `read` reads together those that are not known, and
+    /// only if no other request reads all of them at this moment. It leaves out items that do not exist.
+    pub(crate) async fn get_all<R>(
+        &self,
+        ids: Vec<ItemId>,
+        read: impl FnOnce(Vec<ItemId>) -> R,
+    ) -> Vec<Result<Option<Bytes>, Problem>>
+    where
+        R: Future<Output = Result<Read, Problem>>,
+    {
+        let mut views = HashMap::with_capacity(ids.len());
+        let mut missing = Vec::new();
+        for id in &ids {
+            match self.0.get(id).await {
+                Some(view) => drop(views.insert(id.clone(), Ok(view))),
+                None => missing.push(id.clone()),
+            }
+        }
+        let together = read(missing.clone()).map(Arc::new).shared();
+        let reads = missing.into_iter().map(|id| {
+            let (name, together) = (id.clone(), together.clone());
+            let read = async move {
+                match &*together.await {
+                    Ok(read) => read.get(&name).cloned().unwrap_or(Ok(None)),
+                    Err(problem) => Err(problem.clone()),
+                }
+            };
+            async move { (id.clone(), self.get(id, read).await) }
+        });
+        views.extend(join_all(reads).await);
+        let view = |id| views.remove(&id).unwrap_or(Ok(None));
+        ids.into_iter().map(view).collect()
+    }
 }
+
+/// What came of the read of each item that exists.
+pub(crate) type Read = HashMap<ItemId, Result<Option<Bytes>, Problem>>;
 
 #[cfg(test)]
 mod tests {
     use std::{
-        sync::atomic::{AtomicUsize, Ordering},
+        sync::{
+            Mutex,
+            atomic::{AtomicUsize, Ordering},
+        },
         time::{Duration, Instant},
     };
 
@@ -55,6 +96,30 @@ mod tests {
     use futures::future::join_all;
 
     use super::{LIFETIME, Problem, PublicViews};
+
+    #[tokio::test]
+    async fn several_views_are_read_together_and_only_those_that_are_not_known() {
+        let (views, reads) = (PublicViews::default(), Mutex::new(Vec::new()));
+        let (id, reads) = (|name| ItemId::new(name).unwrap(), &reads);
+        let view = |id: ItemId| match id.as_str() {
+            "jar" => Some((id, Err(Problem::unavailable()))),
+            "none" => None,
+            name => Some((id.clone(), Ok(Some(Bytes::from(name.to_owned()))))),
+        };
+        let read = |missing: Vec<ItemId>| async move {
+            reads.lock().unwrap().push(missing.clone());
+            tokio::task::yield_now().await;
+            Ok(missing.into_iter().filter_map(view).collect())
+        };
+        let names = || ["vase", "none", "jar"].map(id).to_vec();
+        let get = || views.get_all(names(), read);
+        for found in join_all([get(), get()]).await {
+            let found: Vec<_> = found.into_iter().map(Result::ok).collect();
+            assert_eq!(found, [Some(Some("vase".into())), Some(None), None]);
+        }
+        // The other request reads once more, because what has failed is not kept.
+        assert_eq!(*reads.lock().unwrap(), [names(), names()]);
+    }
 
     #[tokio::test]
     async fn concurrent_requests_share_one_read_and_a_failed_one_is_not_kept() {

@@ -807,6 +807,26 @@ fn the_views_of_an_item_cost_one_read() {
     service.close();
 }
 
+#[test]
+fn forty_items_in_one_read_cost_one_statement_and_a_script_each() {
+    let mut service = Service::selling(3);
+    let ids: Vec<_> = (0..40).map(|n| format!("item-{n}")).collect();
+    for id in &ids {
+        let id = ItemId::new(id.as_str()).unwrap();
+        let item = Item { id, ..item(3) };
+        let created = service.engine.create_item(&item, "admin");
+        service.runtime.block_on(created).unwrap().unwrap();
+    }
+    let path = format!("/v1/items:batch?ids={},none", ids.join(","));
+    let (api, request) = (service.api.clone(), Request::get(path));
+    let answers: Answers =
+        Box::pin(async move { vec![api.answer(request.body(Body::empty()).unwrap()).await] });
+    let (commands, statements) = service.stores_asked_by(answers, StatusCode::OK);
+    assert_eq!(statements, ["SELECT"]);
+    assert!(commands.contains(&("evalsha".into(), 40)), "{commands:?}");
+    service.close();
+}
+
 /// Balancers ask each process every second or more often, and anybody may.
 #[test]
 fn readiness_costs_one_script_for_each_look_and_nothing_for_each_request() {

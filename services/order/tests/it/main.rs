@@ -38,6 +38,7 @@ mod rates;
 mod readiness;
 mod returned;
 mod sale;
+mod several;
 mod slow_ledger;
 mod stock_operations;
 mod stripe;

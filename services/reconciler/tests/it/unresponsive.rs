@@ -553,6 +553,10 @@ impl Listing for UnresponsiveLedger {
         self.ledger().list_items(after, at_most).await
     }
 
+    async fn listed_items(&self, ids: &[ItemId]) -> Result<Vec<ListedItem>, LedgerError> {
+        self.ledger().listed_items(ids).await
+    }
+
     async fn list_item_orders(
         &self,
         item: &ItemId,

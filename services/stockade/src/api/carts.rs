@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use client::{IdempotencyKey, NewCart, Request};
+use client::{CartAmount, IdempotencyKey, NewCart, Request, Token};
 use uuid::Uuid;
 
 use super::service::Service;
@@ -11,7 +11,7 @@ const COLUMNS: [&str; 5] = ["id", "state", "amount", "currency", "expires_at"];
 
 #[derive(Subcommand)]
 pub enum CartsCommand {
-    /// Places a cart: all of its lines, or none. Needs a buyer's token.
+    /// Places a cart: all of its lines, or none. Needs a buyer's token, or --buyer.
     Place(Place),
     /// Lists the carts of the buyer whose token is used.
     List,
@@ -51,6 +51,21 @@ pub struct Place {
     /// Identifies the cart: a repeat with the same key is the same cart. Default: a random key.
     #[arg(long)]
     key: Option<String>,
+    /// The total of the shop in the currency's smallest unit, against which payments are checked; or
+    /// `unchecked`. Default: the price of the lines. Less than that, and `unchecked`, need --buyer.
+    #[arg(long, value_name = "AMOUNT|unchecked", value_parser = amount)]
+    amount: Option<CartAmount>,
+    /// Places it for this buyer. Needs an admin's token with the scope orders:place.
+    #[arg(long, value_name = "NAME")]
+    buyer: Option<String>,
+}
+
+fn amount(text: &str) -> Result<CartAmount, String> {
+    match (text, text.parse()) {
+        ("unchecked", _) => Ok(CartAmount::Unchecked),
+        (_, Ok(amount)) => Ok(CartAmount::Of(amount)),
+        _ => Err("expected a whole number of the currency's smallest unit, or unchecked".into()),
+    }
 }
 
 /// No name of an item has a colon.
@@ -62,11 +77,24 @@ fn line(text: &str) -> Result<(String, u32), String> {
 }
 
 impl Place {
+    fn request(self, token: &Token) -> Result<Request> {
+        let buyer = self.buyer.clone();
+        let cart = self.cart()?;
+        Ok(match buyer {
+            Some(buyer) => Request::place_cart_for(token, &buyer, &cart),
+            None => Request::place_cart(token, &cart),
+        })
+    }
+
     fn cart(self) -> Result<NewCart> {
         let add = |cart: NewCart, (item, units)| cart.with(item, units);
         let cart = self.lines.into_iter().fold(NewCart::new(), add);
-        Ok(match self.key {
+        let cart = match self.key {
             Some(key) => cart.with_key(IdempotencyKey::new(key)?),
+            None => cart,
+        };
+        Ok(match self.amount {
+            Some(amount) => cart.with_amount(amount),
             None => cart,
         })
     }
@@ -76,7 +104,7 @@ impl CartsCommand {
     pub async fn run(self, service: &Service) -> Result<()> {
         let token = &service.token;
         let request = match self {
-            Self::Place(place) => Request::place_cart(token, &place.cart()?),
+            Self::Place(place) => place.request(token)?,
             Self::List => {
                 let request = |page: &_| Request::list_own_carts(token, page);
                 return service.list(&COLUMNS, request).await;
@@ -96,12 +124,19 @@ impl CartsCommand {
 
 #[cfg(test)]
 mod tests {
-    use super::line;
+    use client::CartAmount;
+
+    use super::{amount, line};
 
     #[test]
     fn a_line_is_an_item_and_its_units() {
         assert_eq!(line("vase"), Ok(("vase".into(), 1)));
         assert_eq!(line("a.b-c:20"), Ok(("a.b-c".into(), 20)));
+        assert_eq!(amount("2494"), Ok(CartAmount::Of(2494)));
+        assert_eq!(amount("unchecked"), Ok(CartAmount::Unchecked));
+        for text in ["", "24.94", "-1", "any"] {
+            assert!(amount(text).is_err(), "{text}");
+        }
         for text in ["vase:", "vase:two", "vase:-1", "vase:1:2"] {
             assert!(line(text).is_err(), "{text}");
         }

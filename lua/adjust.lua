@@ -14,6 +14,7 @@
 --      8 closes_ms (0: no end)   9 hold_ms   10 segments of the item
 --      11 segment, ITEM:SEGMENT, for the messages   12 restored  batches restored since the halt
 --      13 leaving  units that the ledger has in transit from here
+--      14 price (``: the item's first one)
 -- Returns {'fenced', fence}     halted under another token, or not halted any more
 --         {'moved', last}       an entry was appended, or a failover lost a restored batch
 --         {'adjusted', entry}
@@ -24,7 +25,8 @@ local stock, outbox = KEYS[1], KEYS[2]
 local token, last, available = ARGV[1], ARGV[2], ARGV[3]
 local epoch, state, limit = ARGV[4], ARGV[5], ARGV[6]
 local opens, closes, hold = ARGV[7], ARGV[8], ARGV[9]
-local segments, segment, restored, leaving = ARGV[10], ARGV[11], ARGV[12], ARGV[13]
+local segments, segment, restored, leaving, price =
+  ARGV[10], ARGV[11], ARGV[12], ARGV[13], ARGV[14]
 
 local repairing, fence, last_now, restored_now =
   unpack(redis.call('HMGET', stock, 'repairing', 'fence', 'last', 'restored'))
@@ -35,7 +37,7 @@ local entry = redis.call('XADD', outbox, '*', 'k', 'adjusted', 'u', available, '
   't', token)
 redis.call('HSET', stock, 'available', available, 'limit', limit, 'state', state,
   'opens_ms', opens, 'closes_ms', closes, 'epoch', epoch, 'hold_ms', hold, 'last', entry,
-  'segments', segments, 'gained', entry, 'leaving', leaving, 'left', entry)
+  'segments', segments, 'gained', entry, 'leaving', leaving, 'left', entry, 'price', price)
 redis.call('HDEL', stock, 'repairing', 'restored')
 redis.pcall('PUBLISH', 'stockade:outbox', segment)
 redis.pcall('PUBLISH', 'stockade:returned', segment .. ' ' .. available)

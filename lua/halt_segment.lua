@@ -31,8 +31,8 @@ if fence and less(token, fence) then return {'fenced', fence} end
 local entry = redis.call('XADD', outbox, '*', 'k', 'halted', 't', token)
 if not fence then
   redis.call('HSET', stock, 'available', 0, 'limit', 0, 'state', 'paused', 'opens_ms', 0,
-    'closes_ms', 0, 'epoch', 0, 'hold_ms', 0, 'segments', 0, 'gained', entry, 'leaving', 0,
-    'left', entry)
+    'closes_ms', 0, 'price', '', 'epoch', 0, 'hold_ms', 0, 'segments', 0, 'gained', entry,
+    'leaving', 0, 'left', entry)
 end
 local whole = redis.call('HEXISTS', decisions, '') == 1 and redis.call('HEXISTS', buyers, '') == 1
   and redis.call('ZSCORE', spillovers, '')

@@ -13,6 +13,7 @@
 --      2 at_most  entries to list; the others up to `last` are to be read behind them
 -- Returns {'missing'} | {'ok', name, value, ...}, the names in any order:
 --         available, state, epoch, last, limit, opens_ms, closes_ms, fence: as they are stored;
+--         price: of a unit for orders to come, '' if it is the item's first one;
 --         gained, left: the last entries by which units came in, and left for another segment;
 --         leaving: units that left and are not known to have arrived;
 --         decisions, buyers, outbox, spillovers: number of fields and entries;
@@ -29,9 +30,9 @@ local stock, decisions, buyers, outbox, spillovers = KEYS[1], KEYS[2], KEYS[3], 
 local from, at_most = ARGV[1], ARGV[2]
 
 local available, state, epoch, last, limit, opens, closes, fence, repairing, gained, leaving, left,
-  checked =
+  checked, price =
   unpack(redis.call('HMGET', stock, 'available', 'state', 'epoch', 'last', 'limit', 'opens_ms',
-    'closes_ms', 'fence', 'repairing', 'gained', 'leaving', 'left', 'checked'))
+    'closes_ms', 'fence', 'repairing', 'gained', 'leaving', 'left', 'checked', 'price'))
 if not available then return {'missing'} end
 local entries, history = {}, ''
 if from ~= '' then
@@ -46,7 +47,7 @@ local whole = redis.call('HEXISTS', decisions, '') == 1 and redis.call('HEXISTS'
   and redis.call('ZSCORE', spillovers, '')
 return {'ok', 'available', tonumber(available), 'state', state, 'epoch', tonumber(epoch),
   'last', last, 'limit', tonumber(limit), 'opens_ms', tonumber(opens),
-  'closes_ms', tonumber(closes), 'fence', fence, 'repairing', repairing or '',
+  'closes_ms', tonumber(closes), 'price', price or '', 'fence', fence, 'repairing', repairing or '',
   'gained', gained, 'leaving', tonumber(leaving), 'left', left,
   'decisions', others(redis.call('HLEN', decisions)), 'buyers', others(redis.call('HLEN', buyers)),
   'outbox', redis.call('XLEN', outbox), 'spillovers', others(redis.call('ZCARD', spillovers)),

@@ -6,7 +6,7 @@
 -- Closes the race between an order that spills over and units that come back behind it. Without
 -- later rounds such an order could never have them.
 --
--- KEYS 1 stock       hash    available, state, hold_ms, last, repairing
+-- KEYS 1 stock       hash    available, state, hold_ms, last, repairing, price
 --      2 decisions   hash    order id -> decision
 --      3 outbox      stream  one entry for the whole batch
 --      4 spillovers  zset    pending spillovers, by the millisecond at which they fall due
@@ -21,7 +21,8 @@
 -- Returns {'late', now_ms}       nothing was read
 --         {'missing', now_ms}    the segment is not here, or has lost its decisions
 --         {'repairing', now_ms}  the segment is halted for repair: nothing was read
---         {'ok', now_ms, available, entry, expires_ms, index, code, detail, ...}
+--         {'ok', now_ms, available, entry, expires_ms, price, index, code, detail, ...}
+--         price: of a unit, for the orders that took theirs; `` is the item's first one
 --         an order took its units unless its index, a code and a detail follow:
 --           a  already decided: not declined, or declined in this round or a later one; detail is
 --              the decision as it is stored
@@ -50,18 +51,19 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > deadline then return {'late', now} end
 
-local available, state, hold, last, repairing =
-  unpack(redis.call('HMGET', stock, 'available', 'state', 'hold_ms', 'last', 'repairing'))
+local available, state, hold, last, repairing, price =
+  unpack(redis.call('HMGET', stock, 'available', 'state', 'hold_ms', 'last', 'repairing', 'price'))
 available = tonumber(available)
 if not available then return {'missing', now} end
 if repairing then return {'repairing', now} end
 local open = state == 'open'
+price = price or ''
 local expires = now + tonumber(hold)
 local known = redis.call('HMGET', decisions, '', unpack(ARGV, id0 + 1, id0 + n))
 if not known[1] then return {'missing', now} end
 
 -- Everything is decided before anything is written: Redis does not roll a failed script back.
-local reply = {'ok', now, available, last, expires}
+local reply = {'ok', now, available, last, expires, price}
 local new_decisions, new_spillovers, taken, decided = {}, {}, {}, {}
 local start, stop = 0, 0
 for i = 1, n do
@@ -103,8 +105,12 @@ for i = 1, n do
 end
 
 if #taken > 0 then
-  last = redis.call('XADD', outbox, '*', 'k', 'taken', 'x', string.format(DECIMAL, expires),
-    'o', table.concat(taken))
+  local ends, orders = string.format(DECIMAL, expires), table.concat(taken)
+  if price == '' then
+    last = redis.call('XADD', outbox, '*', 'k', 'taken', 'x', ends, 'o', orders)
+  else
+    last = redis.call('XADD', outbox, '*', 'k', 'taken', 'x', ends, 'p', price, 'o', orders)
+  end
   redis.call('HSET', stock, 'available', string.format(DECIMAL, available), 'last', last)
   -- Two entries: the recorder had recorded all but its anchor and sleeps.
   if redis.call('XLEN', outbox) == 2 then redis.pcall('PUBLISH', 'stockade:outbox', segment) end

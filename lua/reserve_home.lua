@@ -5,7 +5,7 @@
 -- Closes the race between the checks (stock, buyer's limit, earlier decision) and taking the units.
 --
 -- KEYS 1 stock       hash    available, limit, state, opens_ms, closes_ms, hold_ms, last, segments,
---                            repairing
+--                            repairing, price
 --      2 decisions   hash    order id -> decision
 --      3 buyers      hash    buyer id -> units counted against the limit
 --      4 outbox      stream  one entry for the whole batch
@@ -20,7 +20,8 @@
 -- Returns {'late', now_ms}       nothing was read
 --         {'missing', now_ms}    the segment is not here, or has lost its decisions or its counts
 --         {'repairing', now_ms}  the segment is halted for repair: nothing was read
---         {'ok', now_ms, available, entry, expires_ms, index, code, detail, ...}
+--         {'ok', now_ms, available, entry, expires_ms, price, index, code, detail, ...}
+--         price: of a unit, for the orders that took theirs; `` is the item's first one
 --         an order took its units unless its index, a code and a detail follow:
 --           a  already decided; detail is the decision as it is stored
 --           n  not open; detail is STATE:OPENS_MS:CLOSES_MS
@@ -54,9 +55,9 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(deadline) then return {'late', now} end
 
-local available, limit, state, opens, closes, hold, last, segments, repairing =
+local available, limit, state, opens, closes, hold, last, segments, repairing, price =
   unpack(redis.call('HMGET', stock, 'available', 'limit', 'state', 'opens_ms', 'closes_ms',
-    'hold_ms', 'last', 'segments', 'repairing'))
+    'hold_ms', 'last', 'segments', 'repairing', 'price'))
 available = tonumber(available)
 if not available then return {'missing', now} end
 if repairing then return {'repairing', now} end
@@ -64,6 +65,7 @@ limit = tonumber(limit)
 local open = state == 'open' and now >= tonumber(opens)
   and (closes == '0' or now < tonumber(closes))
 local alone = segments == '1'
+price = price or ''
 local expires = now + tonumber(hold)
 
 -- The first field is the placeholder that open_segment leaves. Without it the hash is not the one
@@ -73,10 +75,10 @@ local counts = redis.call('HMGET', buyers, '', unpack(ARGV, buyer0 + 1, buyer0 +
 if not (known[1] and counts[1]) then return {'missing', now} end
 
 -- Everything is decided before anything is written: Redis does not roll a failed script back.
-local reply = {'ok', now, available, last, expires}
+local reply = {'ok', now, available, last, expires, price}
 local new_decisions, later_deadlines, new_counts, new_spillovers, taken = {}, {}, {}, {}, {}
 -- Lengths of the lists: for Lua, finding the end of a list costs more than appending to it.
-local reply_n, decisions_n, counts_n, taken_n = 5, 0, 0, 0
+local reply_n, decisions_n, counts_n, taken_n = 6, 0, 0, 0
 local counted, count_texts, records = {}, {}, {}
 -- Where the packed order begins and ends, and where those begin that have taken in a row.
 local start, stop, run = 0, 0, 0
@@ -160,8 +162,12 @@ if run > 0 then
   packed = table.concat(taken)
 end
 if packed ~= '' then
-  last = redis.call('XADD', outbox, '*', 'k', 'taken', 'x', string.format(DECIMAL, expires),
-    'o', packed)
+  local ends = string.format(DECIMAL, expires)
+  if price == '' then
+    last = redis.call('XADD', outbox, '*', 'k', 'taken', 'x', ends, 'o', packed)
+  else
+    last = redis.call('XADD', outbox, '*', 'k', 'taken', 'x', ends, 'p', price, 'o', packed)
+  end
   redis.call('HSET', stock, 'available', string.format(DECIMAL, available), 'last', last)
   -- Two entries: the recorder had recorded all but its anchor and sleeps.
   if redis.call('XLEN', outbox) == 2 then redis.pcall('PUBLISH', 'stockade:outbox', segment) end

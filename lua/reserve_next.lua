@@ -5,7 +5,7 @@
 -- Closes the race between the checks (stock, earlier decision) and taking the units. The home
 -- segment has already checked the buyer's limit.
 --
--- KEYS 1 stock      hash    available, state, hold_ms, last, repairing
+-- KEYS 1 stock      hash    available, state, hold_ms, last, repairing, price
 --      2 decisions  hash    order id -> decision
 --      3 outbox     stream  one entry for the whole batch
 -- ARGV 1 n            orders in the batch, no order id twice
@@ -18,7 +18,8 @@
 -- Returns {'late', now_ms}       nothing was read
 --         {'missing', now_ms}    the segment is not here, or has lost its decisions
 --         {'repairing', now_ms}  the segment is halted for repair: nothing was read
---         {'ok', now_ms, available, entry, expires_ms, index, code, detail, ...}
+--         {'ok', now_ms, available, entry, expires_ms, price, index, code, detail, ...}
+--         price: of a unit, for the orders that took theirs; `` is the item's first one
 --         an order took its units unless its index, a code and a detail follow:
 --           a  already decided; detail is the decision as it is stored
 --           d  declined: this segment gives no units to this order before a later round
@@ -43,14 +44,15 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(deadline) then return {'late', now} end
 
-local available, state, hold, last, repairing =
-  unpack(redis.call('HMGET', stock, 'available', 'state', 'hold_ms', 'last', 'repairing'))
+local available, state, hold, last, repairing, price =
+  unpack(redis.call('HMGET', stock, 'available', 'state', 'hold_ms', 'last', 'repairing', 'price'))
 available = tonumber(available)
 if not available then return {'missing', now} end
 if repairing then return {'repairing', now} end
 -- A paused segment declines. It must not refuse: home counts the order's buyer, and a spillover has
 -- to end somewhere.
 local open = state == 'open'
+price = price or ''
 local expires = now + tonumber(hold)
 -- The first field is the placeholder that open_segment leaves. Without it the hash is not the one
 -- that was written to.
@@ -58,10 +60,10 @@ local known = redis.call('HMGET', decisions, '', unpack(ARGV, id0 + 1, id0 + n))
 if not known[1] then return {'missing', now} end
 
 -- Everything is decided before anything is written: Redis does not roll a failed script back.
-local reply = {'ok', now, available, last, expires}
+local reply = {'ok', now, available, last, expires, price}
 local new_decisions, taken = {}, {}
 -- Lengths of the lists: for Lua, finding the end of a list costs more than appending to it.
-local reply_n, decisions_n, taken_n = 5, 0, 0
+local reply_n, decisions_n, taken_n = 6, 0, 0
 local records = {}
 -- Where the packed order begins and ends, and where those begin that have taken in a row.
 local start, stop, run = 0, 0, 0
@@ -108,8 +110,12 @@ if run > 0 then
   packed = table.concat(taken)
 end
 if packed ~= '' then
-  last = redis.call('XADD', outbox, '*', 'k', 'taken', 'x', string.format(DECIMAL, expires),
-    'o', packed)
+  local ends = string.format(DECIMAL, expires)
+  if price == '' then
+    last = redis.call('XADD', outbox, '*', 'k', 'taken', 'x', ends, 'o', packed)
+  else
+    last = redis.call('XADD', outbox, '*', 'k', 'taken', 'x', ends, 'p', price, 'o', packed)
+  end
   redis.call('HSET', stock, 'available', string.format(DECIMAL, available), 'last', last)
   -- Two entries: the recorder had recorded all but its anchor and sleeps.
   if redis.call('XLEN', outbox) == 2 then redis.pcall('PUBLISH', 'stockade:outbox', segment) end

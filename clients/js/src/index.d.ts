@@ -213,6 +213,8 @@ export interface ItemPatch {
   opens_at?: string | null;
   closes_at?: string | null;
   waves?: { at: string; units: number }[] | null;
+  /** For orders to come. */
+  price?: number;
 }
 
 /** What became of a buyer's name. */

@@ -22,7 +22,7 @@ const QUIET = ['constructor', 'buyer', 'admin', 'paymentProvider', 'send', 'send
 const hold = { seconds: 60, session: 'cs-1' };
 const lines = [{ buyer: 'ann', quantity: 1, key: 'key-1', amount: 1499 }];
 const atTotal = { key: 'key-1', amount: 2494 };
-const changes = { limit_per_buyer: 2, opens_at: null, closes_at: null, waves: null };
+const changes = { limit_per_buyer: 2, opens_at: null, closes_at: null, waves: null, price: 450 };
 /** What each method is called with. */
 const ARGUMENTS = {
   Client: { item: ['vase'], items: [['vase', 'jar']] },

@@ -323,7 +323,10 @@ class Admin:
         return self._change("PUT", _item_path(item, "/state"), {"state": state}, version)
 
     def patch_item(self, /, item: str, *, version: int | None = None, **changes: Any) -> Item:
-        """Changes `limit_per_buyer`, `opens_at`, `closes_at` or `waves`; `None` removes one."""
+        """Changes `limit_per_buyer`, `opens_at`, `closes_at` or `waves`; `None` removes one.
+
+        A new `price` is that of orders to come.
+        """
         return self._change("PATCH", _item_path(item), changes, version)
 
     def add_stock(self, item: str, units: int, key: str, *, version: int | None = None) -> Item:

@@ -53,7 +53,13 @@ VALUES = {
     "after": "cursor",
     "wait": 0,
     "full": True,
-    "changes": {"limit_per_buyer": 2, "opens_at": None, "closes_at": None, "waves": None},
+    "changes": {
+        "limit_per_buyer": 2,
+        "opens_at": None,
+        "closes_at": None,
+        "waves": None,
+        "price": 450,
+    },
     "options": {"price": 500},
 }
 #: Where the name alone does not tell.

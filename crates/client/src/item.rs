@@ -106,6 +106,8 @@ pub struct ItemPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     closes_at: Option<Option<Timestamp>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    price: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     waves: Option<Vec<Wave>>,
 }
 
@@ -220,6 +222,16 @@ impl ItemPatch {
         }
     }
 
+    /// Changes the price of one unit, in the currency's smallest unit, for orders to come. Orders that
+    /// exist keep theirs.
+    #[must_use]
+    pub fn price(self, price: u64) -> Self {
+        Self {
+            price: Some(price),
+            ..self
+        }
+    }
+
     /// Changes when the sale begins; `None`: it has begun.
     #[must_use]
     pub fn opens_at(self, time: Option<Timestamp>) -> Self {
@@ -281,6 +293,8 @@ mod tests {
         assert_eq!(json(&ItemPatch::default()), "{}");
         let patch = ItemPatch::default().limit_per_buyer(Some(3)).opens_at(None);
         assert_eq!(json(&patch), r#"{"limit_per_buyer":3,"opens_at":null}"#);
+        let patch = ItemPatch::default().price(450);
+        assert_eq!(json(&patch), r#"{"price":450}"#);
         let item = serde_json::to_string(&NewItem::new("vase", 9)).unwrap();
         assert_eq!(item, r#"{"id":"vase","stock":9}"#);
     }

@@ -187,7 +187,7 @@ impl Request {
         )
     }
 
-    /// `PATCH /v1/items/{item}`: changes the limit or the times of an item, if its version is
+    /// `PATCH /v1/items/{item}`: changes the limit, the price or the times of an item, if its version is
     /// `version`.
     pub fn patch_item(admin: &Token, item: &str, patch: &ItemPatch, version: Option<u64>) -> Self {
         Self::at(Method::PATCH, item_path(item, ""))

@@ -32,6 +32,8 @@ pub struct Cart {
     pub amount: u64,
     /// Whether only a payment of this amount pays the cart. Otherwise the shop checks what was paid.
     pub is_checked: bool,
+    /// What its lines cost together when it was placed. `None`: the first price of their items.
+    pub price: Option<u64>,
     /// ISO 4217.
     pub currency: String,
     /// When placing it has to be done. Later it fails.

@@ -14,8 +14,11 @@ pub struct Item {
     pub title: String,
     /// Number of units that exist.
     pub stock: u64,
-    /// The price of one unit, in the currency's smallest unit.
+    /// The price of one unit that it was created with, in the currency's smallest unit. It never
+    /// changes.
     pub price: u64,
+    /// The price of orders to come. `None`: it is still the first one.
+    pub new_price: Option<u64>,
     /// ISO 4217, three capital letters.
     pub currency: String,
     /// Number of units that one buyer may hold; `None` is no limit.
@@ -52,6 +55,11 @@ impl Item {
 
     /// Maximum number of waves of an item, added ones included.
     pub const MAX_WAVES: usize = 100;
+
+    /// The price of one unit for orders to come.
+    pub fn current_price(&self) -> u64 {
+        self.new_price.unwrap_or(self.price)
+    }
 
     /// The number of units that `segment` starts with.
     pub fn share(&self, segment: u16) -> u64 {
@@ -133,6 +141,8 @@ pub struct SegmentConfig {
     pub limit_per_buyer: Option<Quantity>,
     /// The time in which it can be bought.
     pub window: Window,
+    /// The price of one unit, if it is not the item's first one.
+    pub price: Option<u64>,
     /// Rises with every change of these settings.
     pub epoch: u64,
 }
@@ -143,6 +153,7 @@ impl From<&Item> for SegmentConfig {
             state: item.state,
             limit_per_buyer: item.limit_per_buyer,
             window: item.window,
+            price: item.new_price,
             epoch: item.epoch,
         }
     }
@@ -240,6 +251,7 @@ mod tests {
             title: "Vase".into(),
             stock,
             price: 1,
+            new_price: None,
             currency: "EUR".into(),
             limit_per_buyer: None,
             segments,

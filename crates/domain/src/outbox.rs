@@ -67,6 +67,8 @@ pub enum Change {
     Taken {
         /// Deadline of their holds.
         expires_at: Timestamp,
+        /// The price of a unit that their buyers were told. `None`: the item's first one.
+        price: Option<u64>,
         /// The orders, in the order in which they took units.
         orders: Vec<TakenOrder>,
     },

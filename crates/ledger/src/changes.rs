@@ -16,6 +16,8 @@ pub struct ItemChange {
     pub limit_per_buyer: Option<Option<Quantity>>,
     /// The window in which it can be bought.
     pub window: Option<Window>,
+    /// The price of one unit, for orders to come.
+    pub price: Option<u64>,
     /// The waves that have not been added.
     pub waves: Option<Vec<Wave>>,
 }
@@ -27,6 +29,10 @@ impl ItemChange {
             state: self.state.unwrap_or(item.state),
             limit_per_buyer: self.limit_per_buyer.unwrap_or(item.limit_per_buyer),
             window: self.window.unwrap_or(item.window),
+            new_price: match self.price {
+                Some(price) if price != item.current_price() => Some(price),
+                _ => item.new_price,
+            },
             waves: match &self.waves {
                 Some(wanted) => item.waves_replaced(wanted),
                 None => item.waves.clone(),

@@ -119,12 +119,18 @@ impl<Kinds> WebhookColumns<Kinds> {
     }
 }
 
+/// A number, or NULL.
+fn optional(column: &'static str, number: Option<i64>) -> Result<Option<u64>, LedgerError> {
+    number.map(|number| unsigned(column, number)).transpose()
+}
+
 /// A row of `items`.
 pub(crate) struct ItemColumns {
     pub id: String,
     pub title: String,
     pub stock: i64,
     pub price: i64,
+    pub new_price: Option<i64>,
     pub currency: String,
     pub limit_per_buyer: Option<i64>,
     pub segments: i64,
@@ -153,6 +159,7 @@ impl TryFrom<ItemColumns> for Item {
             title: row.title,
             stock: unsigned("stock", row.stock)?,
             price: unsigned("price", row.price)?,
+            new_price: optional("items.new_price", row.new_price)?,
             currency: row.currency,
             limit_per_buyer: limit,
             segments: unsigned("segments", row.segments)?,
@@ -350,6 +357,7 @@ pub(crate) struct LiveColumns {
     pub limit_per_buyer: Option<i64>,
     pub opens_ms: Option<i64>,
     pub closes_ms: Option<i64>,
+    pub new_price: Option<i64>,
     pub epoch: i64,
     pub change: i64,
     pub is_live: bool,
@@ -369,6 +377,7 @@ impl TryFrom<LiveColumns> for crate::ChangedItem {
                 .map(|limit| quantity("limit_per_buyer", limit))
                 .transpose()?,
             window: window(row.opens_ms, row.closes_ms)?,
+            price: optional("items.new_price", row.new_price)?,
             epoch: unsigned("epoch", row.epoch)?,
         };
         let item = crate::LiveItem {
@@ -430,6 +439,7 @@ pub(crate) struct OrderColumns {
     pub segment: i64,
     pub buyer: String,
     pub quantity: i64,
+    pub price: Option<i64>,
     pub amount: Option<i64>,
     pub state: String,
     pub created_ms: Option<i64>,
@@ -450,10 +460,8 @@ impl TryFrom<OrderColumns> for Order {
             segment: unsigned("orders.segment", row.segment)?,
             buyer: parsed("buyer", &row.buyer)?,
             quantity: quantity("quantity", row.quantity)?,
-            amount: row
-                .amount
-                .map(|amount| unsigned("orders.amount", amount))
-                .transpose()?,
+            price: optional("orders.price", row.price)?,
+            amount: optional("orders.amount", row.amount)?,
             state: parsed("orders.state", &row.state)?,
             created_at: row
                 .created_ms
@@ -477,6 +485,7 @@ pub(crate) struct CartColumns {
     pub buyer: String,
     pub state: String,
     pub amount: i64,
+    pub price: Option<i64>,
     pub is_checked: bool,
     pub currency: String,
     pub deadline_ms: i64,
@@ -535,6 +544,7 @@ fn cart(row: CartColumns, lines: Vec<CartLine>) -> Result<Cart, LedgerError> {
         state: parsed("carts.state", &row.state)?,
         lines,
         amount: unsigned("carts.amount", row.amount)?,
+        price: optional("carts.price", row.price)?,
         is_checked: row.is_checked,
         currency: row.currency,
         deadline: timestamp("carts.deadline", row.deadline_ms)?,
@@ -914,6 +924,7 @@ from_row!(ItemColumns {
     title,
     stock,
     price,
+    new_price,
     currency,
     limit_per_buyer,
     segments,
@@ -957,6 +968,7 @@ from_row!(LiveColumns {
     limit_per_buyer,
     opens_ms,
     closes_ms,
+    new_price,
     epoch,
     change,
     is_live,
@@ -977,6 +989,7 @@ from_row!(OrderColumns {
     segment,
     buyer,
     quantity,
+    price,
     amount,
     state,
     created_ms,
@@ -991,6 +1004,7 @@ from_row!(CartColumns {
     buyer,
     state,
     amount,
+    price,
     is_checked,
     currency,
     deadline_ms,

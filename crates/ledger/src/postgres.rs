@@ -46,7 +46,7 @@ pub(crate) use full_disk::remember as remember_full_disk;
 /// Times leave the database as milliseconds since 1970, the unit of the whole engine.
 macro_rules! item_columns {
     () => {
-        "id, title, stock, price, currency, limit_per_buyer, segments::bigint, hold_seconds, max_hold_seconds, max_per_order, waves::text AS waves, durability, \
+        "id, title, stock, price, new_price, currency, limit_per_buyer, segments::bigint, hold_seconds, max_hold_seconds, max_per_order, waves::text AS waves, durability, \
          CASE WHEN archived_at IS NULL THEN state ELSE 'archived' END AS state, epoch, version, \
          (extract(epoch FROM opens_at) * 1000)::bigint AS opens_ms, (extract(epoch FROM closes_at) * 1000)::bigint AS closes_ms"
     };
@@ -60,7 +60,7 @@ macro_rules! segment_columns {
 
 macro_rules! order_columns {
     () => {
-        "id, item, segment::bigint, buyer, quantity, amount, state, (extract(epoch FROM created_at) * 1000)::bigint AS created_ms, \
+        "id, item, segment::bigint, buyer, quantity, price, amount, state, (extract(epoch FROM created_at) * 1000)::bigint AS created_ms, \
          (extract(epoch FROM expires_at) * 1000)::bigint AS expires_ms, attempt::bigint, \
          payment, (SELECT cart FROM cart_lines WHERE order_id = id) AS cart, version"
     };
@@ -68,7 +68,7 @@ macro_rules! order_columns {
 
 macro_rules! cart_columns {
     () => {
-        "id, buyer, state, amount, is_checked, currency, (extract(epoch FROM deadline) * 1000)::bigint AS deadline_ms, \
+        "id, buyer, state, amount, price, is_checked, currency, (extract(epoch FROM deadline) * 1000)::bigint AS deadline_ms, \
          (extract(epoch FROM expires_at) * 1000)::bigint AS expires_ms, payment, refusal, refused_item, version"
     };
 }

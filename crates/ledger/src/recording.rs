@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use crate::{
     LedgerError, Recorded, SegmentReplay, SegmentRow,
+    convert::signed,
     events::{EventKind, NewEvent, OrderEvents},
     limits::{self, Taker, Watch},
     replay::{ReplayMode, Replayed, replay},
@@ -103,7 +104,11 @@ struct Mentioned<'a> {
 impl<'a> Mentioned<'a> {
     fn add(&mut self, shapes: &Shapes, key: &'a SegmentKey, change: &'a Change) {
         match change {
-            Change::Taken { expires_at, orders } => {
+            Change::Taken {
+                expires_at,
+                price,
+                orders,
+            } => {
                 let expires_ms = expires_at.as_millisecond();
                 let hold_ms = shapes.get(&key.item).map_or(0, |shape| shape.hold_ms);
                 let takers = orders.iter().map(|order| Taker {
@@ -121,6 +126,7 @@ impl<'a> Mentioned<'a> {
                             order,
                             created_ms: expires_ms - hold_ms,
                             expires_ms,
+                            price: price.map(signed),
                         });
                     }
                 }

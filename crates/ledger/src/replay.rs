@@ -94,7 +94,9 @@ impl Replayed {
     /// Applies one entry. Returns `false` if the row contradicts it.
     fn apply(&mut self, entry: &Entry, touched: &mut Touched, mode: ReplayMode) -> bool {
         match &entry.change {
-            Change::Taken { expires_at, orders } => {
+            Change::Taken {
+                expires_at, orders, ..
+            } => {
                 let taken = Taken {
                     at_ms: signed(entry.id.ms),
                     expires_at: *expires_at,

@@ -53,7 +53,7 @@ const SQLITE_BUSY: i32 = 5;
 
 macro_rules! item_columns {
     () => {
-        "id, title, stock, price, currency, limit_per_buyer, segments, hold_seconds, max_hold_seconds, max_per_order, waves, durability, \
+        "id, title, stock, price, new_price, currency, limit_per_buyer, segments, hold_seconds, max_hold_seconds, max_per_order, waves, durability, \
          CASE WHEN archived_at IS NULL THEN state ELSE 'archived' END AS state, epoch, version, \
          opens_at AS opens_ms, closes_at AS closes_ms"
     };
@@ -67,14 +67,14 @@ macro_rules! segment_columns {
 
 macro_rules! order_columns {
     () => {
-        "id, item, segment, buyer, quantity, amount, state, created_at AS created_ms, expires_at AS expires_ms, attempt, \
+        "id, item, segment, buyer, quantity, price, amount, state, created_at AS created_ms, expires_at AS expires_ms, attempt, \
          payment, (SELECT cart FROM cart_lines WHERE order_id = orders.id) AS cart, version"
     };
 }
 
 macro_rules! cart_columns {
     () => {
-        "id, buyer, state, amount, is_checked, currency, deadline AS deadline_ms, expires_at AS expires_ms, payment, refusal, refused_item, version"
+        "id, buyer, state, amount, price, is_checked, currency, deadline AS deadline_ms, expires_at AS expires_ms, payment, refusal, refused_item, version"
     };
 }
 

@@ -24,6 +24,7 @@ pub(crate) struct NewOrders<'a> {
     pub quantities: Vec<i64>,
     pub created_ms: Vec<i64>,
     pub expires_ms: Vec<i64>,
+    pub prices: Vec<Option<i64>>,
 }
 
 impl<'a> NewOrders<'a> {
@@ -44,6 +45,7 @@ impl<'a> NewOrders<'a> {
             quantities: column(&rows, |row| row.order.quantity.get().into()),
             created_ms: column(&rows, |row| row.created_ms),
             expires_ms: column(&rows, |row| row.expires_ms),
+            prices: column(&rows, |row| row.price),
         }
     }
 }
@@ -57,6 +59,8 @@ pub(crate) struct NewOrder<'a> {
     pub order: &'a TakenOrder,
     pub created_ms: i64,
     pub expires_ms: i64,
+    /// The price of a unit that the buyer was told. `None`: the item's first one.
+    pub price: Option<i64>,
 }
 
 impl Shape {
@@ -209,6 +213,7 @@ mod tests {
                 key,
                 order,
                 created_ms: 0,
+                price: None,
                 expires_ms,
             }));
         }

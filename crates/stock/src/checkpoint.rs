@@ -28,6 +28,7 @@ const RECENT_MAX: usize = 64;
 pub(crate) struct Waiter {
     pub order: OrderId,
     pub expires_ms: i64,
+    pub price: Option<u64>,
     pub sender: ReplySender,
 }
 
@@ -38,6 +39,7 @@ impl Waiter {
         } else {
             Reply::Taken {
                 expires_ms: self.expires_ms,
+                price: self.price,
                 recorded: true,
             }
         };
@@ -232,6 +234,7 @@ mod tests {
             Waiter {
                 order,
                 expires_ms: 5,
+                price: None,
                 sender,
             },
             receiver,

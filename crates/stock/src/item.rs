@@ -43,7 +43,7 @@ use batches::{Finishes, HomeReservations, LaterRounds, NextReservations, Segment
 use buyer_limit::BuyerLimit;
 use early::Early;
 use foreseen::Closed;
-pub use foreseen::Foreseen;
+pub use foreseen::{Foreseen, Foresight};
 pub use release::Release;
 pub use settle::Settled;
 use survey::{Survey, Surveys, is_sound};
@@ -507,12 +507,17 @@ impl ItemStock {
             let next = page.last().filter(|_| page.len() == OUTBOX_PAGE);
             let next = next.map(|last| format!("({}", last.id));
             let found = page.into_iter().find_map(|entry| match entry.change {
-                Change::Taken { expires_at, orders } => {
+                Change::Taken {
+                    expires_at,
+                    price,
+                    orders,
+                } => {
                     let order = orders.into_iter().find(|order| order.id == wanted)?;
                     Some(Unrecorded {
                         order,
                         segment: segment.number(),
                         expires_at,
+                        price,
                     })
                 }
                 _ => None,
@@ -556,6 +561,8 @@ pub struct Unrecorded {
     pub segment: u16,
     /// End of the hold.
     pub expires_at: Timestamp,
+    /// The price of a unit that the buyer was told. `None`: the item's first one.
+    pub price: Option<u64>,
 }
 
 /// The buyer's home among `segments`.

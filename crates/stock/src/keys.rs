@@ -33,7 +33,7 @@ pub(crate) struct Keys {
     /// The segment's name, as the scripts publish it.
     pub name: String,
     /// Fields: available, limit, state, opens_ms, closes_ms, epoch, fence, hold_ms, last, segments,
-    /// gained, leaving, left, checked, repairing, restored.
+    /// gained, leaving, left, checked, repairing, restored, price.
     /// hash: the state of the segment
     pub stock: String,
     /// hash: order id -> decision, and transfer id -> units that it moved

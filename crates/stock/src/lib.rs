@@ -60,7 +60,7 @@ pub use checkpoint::Resolution;
 pub use connection::ServerMemory;
 pub use error::StockError;
 pub use inspection::{RedisReport, ReplicaReport, inspect};
-pub use item::{Foreseen, Found, ItemStock, Release, Settled, Unrecorded};
+pub use item::{Foreseen, Foresight, Found, ItemStock, Release, Settled, Unrecorded};
 pub use outbox::{Announcement, OutboxRead, RecordedEntries, Trimmed};
 pub use redis::{ClientTlsConfig, TlsCertificates};
 pub use replies::ReplyThread;

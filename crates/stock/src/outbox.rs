@@ -95,15 +95,15 @@ fn fingerprint<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> i64 {
 pub(crate) struct TakenHash(xxhash_rust::xxh3::Xxh3);
 
 impl TakenHash {
-    pub(crate) fn new(expires_ms: i64) -> Self {
+    pub(crate) fn new(expires_ms: i64, price: Option<u64>) -> Self {
         let mut hash = xxhash_rust::xxh3::Xxh3::new();
-        for part in [
-            &b"ktakenx"[..],
-            expires_ms.to_string().as_bytes(),
-            &b"o"[..],
-        ] {
-            hash.update(part);
+        hash.update(b"ktakenx");
+        hash.update(expires_ms.to_string().as_bytes());
+        if let Some(price) = price {
+            hash.update(b"p");
+            hash.update(price.to_string().as_bytes());
         }
+        hash.update(b"o");
         Self(hash)
     }
 
@@ -137,6 +137,10 @@ fn decode_change<'a>(field: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Option<Change
         },
         b"taken" => Change::Taken {
             expires_at: Timestamp::from_millisecond(number(b"x")?.try_into().ok()?).ok()?,
+            price: match field(b"p") {
+                Some(_) => Some(number(b"p")?),
+                None => None,
+            },
             orders: unpack_all(field(b"o")?)?,
         },
         b"released" => Change::Released {
@@ -315,10 +319,20 @@ mod tests {
             ),
             [7; 9].into(),
         ];
-        let pairs: [(&[u8], &[u8]); 3] =
-            [(b"k", b"taken"), (b"x", b"1763"), (b"o", &packed.concat())];
-        let mut hash = TakenHash::new(1763);
-        packed.iter().for_each(|packed| hash.take(packed));
-        assert_eq!(hash.fingerprint(), fingerprint(pairs.into_iter()));
+        let orders = packed.concat();
+        let entry: [(&[u8], &[u8]); 4] = [
+            (b"k", b"taken"),
+            (b"x", b"1763"),
+            (b"p", b"450"),
+            (b"o", &orders),
+        ];
+        for price in [None, Some(450)] {
+            let mut hash = TakenHash::new(1763, price);
+            packed.iter().for_each(|packed| hash.take(packed));
+            let pairs = entry
+                .into_iter()
+                .filter(|(name, _)| price.is_some() || *name != b"p");
+            assert_eq!(hash.fingerprint(), fingerprint(pairs), "{price:?}");
+        }
     }
 }

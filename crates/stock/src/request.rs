@@ -56,6 +56,9 @@ pub enum Outcome {
     Held {
         /// End of the hold.
         expires_at: Timestamp,
+        /// The price of a unit that the segment gave it for. `None`: the item's first one, or it was
+        /// decided before: then the outbox or the ledger has the price.
+        price: Option<u64>,
         /// It was decided before, possibly by an attempt of this request whose reply was lost. The
         /// ledger may know more of it.
         replayed: bool,
@@ -94,9 +97,10 @@ impl Outcome {
         Self::MaybeLost { refused }
     }
 
-    fn held(expires_ms: i64, replayed: bool, recorded: bool) -> Self {
+    fn held(expires_ms: i64, price: Option<u64>, replayed: bool, recorded: bool) -> Self {
         Self::Held {
             expires_at: time(expires_ms).unwrap_or(Timestamp::MAX),
+            price,
             replayed,
             recorded,
         }
@@ -108,7 +112,7 @@ impl Outcome {
                 quantity: decision.quantity(),
             },
             Decision::Taken { expires_ms, .. } | Decision::Elsewhere { expires_ms, .. } => {
-                Self::held(expires_ms, true, false)
+                Self::held(expires_ms, None, true, false)
             }
             // Home had this decision before the segment did, so home needs no notification.
             Decision::Released { .. } => Self::Released,
@@ -162,6 +166,7 @@ pub(crate) struct ReserveRequest {
 pub(crate) enum Reply {
     Taken {
         expires_ms: i64,
+        price: Option<u64>,
         recorded: bool,
     },
     /// The ledger could not cover the units.
@@ -200,8 +205,9 @@ impl Reply {
         match self {
             Self::Taken {
                 expires_ms,
+                price,
                 recorded,
-            } => Outcome::held(expires_ms, false, recorded),
+            } => Outcome::held(expires_ms, price, false, recorded),
             Self::Rejected => Outcome::Rejected,
             Self::Decided(decision) => Outcome::decided(decision, requested),
             Self::Declined { .. } | Self::Unknown | Self::SoldOut => Outcome::SoldOut,

@@ -21,6 +21,7 @@ pub fn item(id: ItemId, units: u64, segments: u16) -> Item {
         max_hold_seconds: 31_536_000,
         max_per_order: None,
         waves: Vec::new(),
+        new_price: None,
         durability: Durability::Recorded,
         state: ItemState::Open,
         epoch: 1,

@@ -275,6 +275,7 @@ fn item(id: &str, orders: usize, hold_seconds: u32) -> Result<Item> {
         max_hold_seconds: hold_seconds,
         max_per_order: None,
         waves: Vec::new(),
+        new_price: None,
         durability: Durability::Recorded,
         state: ItemState::Open,
         epoch: 1,

@@ -107,6 +107,7 @@ mod tests {
             config: SegmentConfig {
                 state: ItemState::Closed,
                 limit_per_buyer: None,
+                price: None,
                 window: Window::default(),
                 epoch: 2,
             },

@@ -57,6 +57,7 @@ mod tests {
         let config = |state, closes_at| SegmentConfig {
             state,
             limit_per_buyer: None,
+            price: None,
             window: Window {
                 opens_at: None,
                 closes_at,

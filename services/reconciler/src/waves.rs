@@ -57,6 +57,7 @@ mod tests {
             config: SegmentConfig {
                 state,
                 limit_per_buyer: None,
+                price: None,
                 window: Window::default(),
                 epoch: 1,
             },

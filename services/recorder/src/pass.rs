@@ -399,6 +399,7 @@ mod tests {
             quantity: Quantity::ONE,
         };
         let change = Change::Taken {
+            price: None,
             expires_at: "2030-01-01T00:00:00Z".parse().unwrap(),
             orders: vec![order; orders],
         };

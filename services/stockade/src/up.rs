@@ -172,6 +172,7 @@ async fn open_demo_item(running: &Running) -> Result<()> {
         max_hold_seconds: 900,
         max_per_order: None,
         waves: Vec::new(),
+        new_price: None,
         durability: Durability::Recorded,
         state: ItemState::Open,
         epoch: 1,

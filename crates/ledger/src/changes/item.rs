@@ -120,7 +120,6 @@ pub(crate) fn created_entry(item: &Item, actor: &str) -> NewJournalEntry {
     let terms = [
         ("title", json!(item.title)),
         ("stock", json!(item.stock)),
-        ("price", json!(item.price)),
         ("currency", json!(item.currency)),
         ("segments", json!(item.segments)),
     ];
@@ -136,10 +135,11 @@ pub(crate) fn created_entry(item: &Item, actor: &str) -> NewJournalEntry {
 }
 
 /// The journal's word for each change, and the field that it changes.
-const CHANGEABLE: [(&str, &str); 4] = [
+const CHANGEABLE: [(&str, &str); 5] = [
     ("state", "state"),
     ("limit", "limit_per_buyer"),
     ("window", "window"),
+    ("price", "price"),
     ("waves", "waves"),
 ];
 
@@ -161,6 +161,7 @@ fn fields(item: &Item) -> Map<String, Value> {
                 .map(|wave| json!({ "at": wave.at, "units": wave.units }))
                 .collect(),
         ),
+        ("price", json!(item.current_price())),
         ("epoch", json!(item.epoch)),
         ("version", json!(item.version)),
     ];

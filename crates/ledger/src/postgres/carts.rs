@@ -34,9 +34,9 @@ const OF_BUYER: &str = concat!(
 impl Carts for PostgresLedger {
     async fn create_cart(&self, cart: &Cart) -> Result<CreatedCart, LedgerError> {
         let created = sqlx::query(
-            "WITH new AS (INSERT INTO carts (id, buyer, state, amount, currency, deadline, expires_at, due_at, is_checked) \
+            "WITH new AS (INSERT INTO carts (id, buyer, state, amount, currency, deadline, expires_at, due_at, is_checked, price) \
                           VALUES ($1, $2, $3, $4, $5, to_timestamp($6::double precision / 1000), to_timestamp($7::double precision / 1000), \
-                                  to_timestamp($6::double precision / 1000), $11) \
+                                  to_timestamp($6::double precision / 1000), $11, $12) \
                           ON CONFLICT (id) DO NOTHING RETURNING id) \
              INSERT INTO cart_lines (order_id, cart, place, item, quantity) \
              SELECT order_id, new.id, place, item, quantity \
@@ -54,6 +54,7 @@ impl Carts for PostgresLedger {
             .bind(column(&cart.lines, |line| line.item.to_string()))
             .bind(column(&cart.lines, |line| i64::from(line.quantity.get())))
             .bind(cart.is_checked)
+            .bind(cart.price.map(signed))
             .execute(&mut *connections::lend(&self.pool).await?)
             .await?;
         if created.rows_affected() > 0 {

@@ -213,7 +213,7 @@ impl Statements for Transaction {
                         WHEN $7 <> 'closed' THEN NULL \
                         WHEN state = 'closed' THEN closed_at \
                         ELSE to_timestamp($12::double precision / 1000) END, \
-                    archive_by = CASE WHEN $7 = 'closed' THEN archive_by END, waves = $13::jsonb \
+                    archive_by = CASE WHEN $7 = 'closed' THEN archive_by END, waves = $13::jsonb, new_price = $14 \
              WHERE id = $1 AND version = $2 AND archived_at IS NULL",
         )
         .bind(item.id.as_str())
@@ -229,6 +229,7 @@ impl Statements for Transaction {
         .bind(now - OLD_LIMIT_GRACE_MS)
         .bind(now)
         .bind(waves_column(&item.waves))
+        .bind(item.new_price.map(signed))
         .execute(&mut **self)
         .await?;
         Ok(written.rows_affected() == 1)

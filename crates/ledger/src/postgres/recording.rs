@@ -333,19 +333,19 @@ fn on_top_of(
 
 /// Fails on a duplicate, together with the transaction. Duplicates are rare, and this takes two
 /// thirds of the time of an insert that tolerates them; a savepoint would be another round trip.
-const INSERT: &str = "INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at, created_at) \
-    SELECT id, item, segment, buyer, quantity, 'held', to_timestamp(expires_ms::double precision / 1000), to_timestamp(created_ms::double precision / 1000) \
-    FROM UNNEST($1::uuid[], $2::text[], $3::integer[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[]) \
-        AS new (id, item, segment, buyer, quantity, expires_ms, created_ms)";
+const INSERT: &str = "INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at, created_at, price) \
+    SELECT id, item, segment, buyer, quantity, 'held', to_timestamp(expires_ms::double precision / 1000), to_timestamp(created_ms::double precision / 1000), price \
+    FROM UNNEST($1::uuid[], $2::text[], $3::integer[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[]) \
+        AS new (id, item, segment, buyer, quantity, expires_ms, created_ms, price)";
 
 /// Returns the ids only if some of them existed already.
 const INSERT_MISSING: &str = "WITH inserted AS ( \
-        INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at, created_at) \
-        SELECT id, item, segment, buyer, quantity, 'held', to_timestamp(expires_ms::double precision / 1000), to_timestamp(created_ms::double precision / 1000) \
-        FROM UNNEST($1::uuid[], $2::text[], $3::integer[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[]) \
-            AS new (id, item, segment, buyer, quantity, expires_ms, created_ms) \
+        INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at, created_at, price) \
+        SELECT id, item, segment, buyer, quantity, 'held', to_timestamp(expires_ms::double precision / 1000), to_timestamp(created_ms::double precision / 1000), price \
+        FROM UNNEST($1::uuid[], $2::text[], $3::integer[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[]) \
+            AS new (id, item, segment, buyer, quantity, expires_ms, created_ms, price) \
         ON CONFLICT (id) DO NOTHING RETURNING id) \
-    SELECT count(*), CASE WHEN count(*) < $8 THEN coalesce(array_agg(id), '{}') END FROM inserted";
+    SELECT count(*), CASE WHEN count(*) < $9 THEN coalesce(array_agg(id), '{}') END FROM inserted";
 
 async fn insert_new(
     transaction: &mut Transaction,
@@ -360,6 +360,7 @@ async fn insert_new(
         .bind(&orders.quantities)
         .bind(&orders.expires_ms)
         .bind(&orders.created_ms)
+        .bind(&orders.prices)
         .execute(&mut **transaction)
         .await;
     match inserted {
@@ -395,6 +396,7 @@ impl Statements for Transaction {
             .bind(&orders.quantities)
             .bind(&orders.expires_ms)
             .bind(&orders.created_ms)
+            .bind(&orders.prices)
             .bind(signed(ids.len() as u64))
             .fetch_one(&mut **self)
             .await?;

@@ -52,6 +52,7 @@ fn taken(ms: u64, orders: &[(u8, u32)]) -> Entry {
     entry(
         ms,
         Change::Taken {
+            price: None,
             expires_at: Timestamp::UNIX_EPOCH,
             orders: orders.collect(),
         },
@@ -285,10 +286,12 @@ fn anything(next: &mut impl FnMut(u64) -> u64) -> Change {
     };
     match next(6) {
         0 => Change::Taken {
+            price: None,
             expires_at: Timestamp::UNIX_EPOCH,
             orders: vec![order(order_id(100 + n))],
         },
         1 => Change::Taken {
+            price: None,
             expires_at: Timestamp::UNIX_EPOCH,
             orders: vec![order(order_id(n).reacquire(1 + next(3) as u8))],
         },

@@ -137,8 +137,8 @@ impl Carts for SqliteLedger {
 /// `false`: there is a cart with this id.
 async fn insert(transaction: &mut Transaction, cart: &Cart) -> Result<bool, LedgerError> {
     let created = sqlx::query(
-        "INSERT INTO carts (id, buyer, state, amount, currency, deadline, expires_at, due_at, is_checked) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?6, ?8) ON CONFLICT (id) DO NOTHING",
+        "INSERT INTO carts (id, buyer, state, amount, currency, deadline, expires_at, due_at, is_checked, price) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?6, ?8, ?9) ON CONFLICT (id) DO NOTHING",
     );
     let created = created
         .bind(cart.id.as_uuid())
@@ -149,6 +149,7 @@ async fn insert(transaction: &mut Transaction, cart: &Cart) -> Result<bool, Ledg
         .bind(cart.deadline.as_millisecond())
         .bind(cart.expires_at.as_millisecond())
         .bind(cart.is_checked)
+        .bind(cart.price.map(signed))
         .execute(&mut **transaction)
         .await?;
     if created.rows_affected() == 0 {

@@ -204,7 +204,7 @@ impl Statements for Transaction {
                         WHEN coalesce(?2, ?10) >= coalesce(limit_per_buyer, ?10) THEN limit_lowered_at \
                         ELSE ?12 END, \
                     closed_at = CASE WHEN ?5 <> 'closed' THEN NULL WHEN state = 'closed' THEN closed_at ELSE ?12 END, \
-                    archive_by = CASE WHEN ?5 = 'closed' THEN archive_by END, waves = ?13 \
+                    archive_by = CASE WHEN ?5 = 'closed' THEN archive_by END, waves = ?13, new_price = ?14 \
              WHERE id = ?8 AND version = ?9 AND archived_at IS NULL",
         )
         .bind(signed(item.stock))
@@ -220,6 +220,7 @@ impl Statements for Transaction {
         .bind(now - OLD_LIMIT_GRACE_MS)
         .bind(now)
         .bind(waves_column(&item.waves))
+        .bind(item.new_price.map(signed))
         .execute(&mut **self)
         .await?;
         Ok(written.rows_affected() == 1)

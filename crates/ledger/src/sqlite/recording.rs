@@ -221,12 +221,13 @@ impl Statements for Transaction {
                 orders.quantities[at],
                 orders.expires_ms[at],
                 orders.created_ms[at],
+                orders.prices[at],
             )
         });
         // `WHERE true` keeps SQLite from reading ON CONFLICT as part of a join.
         let inserted = sqlx::query_scalar::<_, Uuid>(
-            "INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at, created_at) \
-             SELECT unhex(value ->> 0), value ->> 1, value ->> 2, value ->> 3, value ->> 4, 'held', value ->> 5, value ->> 6 FROM json_each(?) \
+            "INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at, created_at, price) \
+             SELECT unhex(value ->> 0), value ->> 1, value ->> 2, value ->> 3, value ->> 4, 'held', value ->> 5, value ->> 6, value ->> 7 FROM json_each(?) \
              WHERE true ON CONFLICT (id) DO NOTHING RETURNING id",
         );
         let inserted = inserted.bind(json(&rows)?).fetch_all(&mut **self).await?;

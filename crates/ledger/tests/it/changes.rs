@@ -36,6 +36,7 @@ fn every_field() -> ItemChange {
             opens_at: at(1_763_712_345_678),
             closes_at: None,
         }),
+        price: Some(450),
         waves: Some(vec![wave(1_763_712_345_679, 30)]),
     }
 }
@@ -63,11 +64,11 @@ async fn a_change_raises_epoch_and_version_and_is_journalled(env: &TestEnv) {
     let expected = NewJournalEntry {
         item: vase.id.clone(),
         actor: "admin".into(),
-        action: "state,limit,window,waves".into(),
+        action: "state,limit,window,price,waves".into(),
         token: None,
-        before: json!({ "state": "open", "limit_per_buyer": 2, "window": { "opens_at": null, "closes_at": null }, "waves": [], "epoch": 1, "version": 1 }),
+        before: json!({ "state": "open", "limit_per_buyer": 2, "window": { "opens_at": null, "closes_at": null }, "price": 1999, "waves": [], "epoch": 1, "version": 1 }),
         after: json!({
-            "state": "paused", "limit_per_buyer": null, "window": { "opens_at": "2025-11-21T08:05:45.678Z", "closes_at": null }, "waves": [{ "at": "2025-11-21T08:05:45.679Z", "units": 30 }], "epoch": 2, "version": 2
+            "state": "paused", "limit_per_buyer": null, "window": { "opens_at": "2025-11-21T08:05:45.678Z", "closes_at": null }, "price": 450, "waves": [{ "at": "2025-11-21T08:05:45.679Z", "units": 30 }], "epoch": 2, "version": 2
         }),
     };
     assert_eq!(
@@ -194,6 +195,7 @@ async fn live_items_have_the_settings_of_their_segments(env: &TestEnv) {
         state: ItemState::Open,
         limit_per_buyer: limit,
         window: Window::default(),
+        price: None,
         epoch: 1,
     };
     let change = every_field();
@@ -201,6 +203,7 @@ async fn live_items_have_the_settings_of_their_segments(env: &TestEnv) {
         state: ItemState::Paused,
         limit_per_buyer: None,
         window: change.window.unwrap(),
+        price: None,
         epoch: 2,
     };
     assert_eq!(

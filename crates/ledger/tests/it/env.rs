@@ -222,7 +222,11 @@ pub fn taken(id: EntryId, orders: Vec<TakenOrder>) -> Entry {
     Entry {
         id,
         fingerprint: -(id.ms as i64),
-        change: Change::Taken { expires_at, orders },
+        change: Change::Taken {
+            expires_at,
+            price: None,
+            orders,
+        },
     }
 }
 
@@ -257,6 +261,7 @@ pub async fn happen(
 /// A batch that takes units for holds that have already expired.
 pub fn take(orders: impl IntoIterator<Item = TakenOrder>) -> Change {
     Change::Taken {
+        price: None,
         expires_at: Timestamp::from_millisecond(1_700_000_000_000).unwrap(),
         orders: orders.into_iter().collect(),
     }

@@ -48,6 +48,7 @@ impl Expired {
             lines: lines.collect(),
             amount: 10,
             is_checked: true,
+            price: None,
             currency: "EUR".into(),
             deadline,
             expires_at: deadline,

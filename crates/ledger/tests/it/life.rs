@@ -201,6 +201,7 @@ async fn orders_are_due_from_their_deadline_on_oldest_first(env: &TestEnv) {
     let item = env.create(&*ledger, "vase", 100, 1).await;
     let at = |ms: i64| Timestamp::from_millisecond(1_700_000_000_000 + ms).unwrap();
     let taken = |n: usize, ms| domain::Change::Taken {
+        price: None,
         expires_at: at(ms),
         orders: vec![order(&item, n, 1)],
     };
@@ -237,6 +238,7 @@ async fn due_orders_of_one_item_are_found_behind_many_of_other_items(env: &TestE
     );
     let at = |ms: i64| Timestamp::from_millisecond(1_700_000_000_000 + ms).unwrap();
     let taken = |item, n: usize, ms| domain::Change::Taken {
+        price: None,
         expires_at: at(ms),
         orders: vec![order(item, n, 1)],
     };

@@ -18,6 +18,7 @@ mod listing;
 mod live;
 mod names;
 mod pooler;
+mod prices;
 mod processes;
 mod races;
 mod reacquisitions;

@@ -157,6 +157,7 @@ async fn holds_are_counted_by_the_time_of_their_end(env: &TestEnv) {
     let ends = [(-1, 1), (0, 2), (9, 3), (10, 4), (29, 5), (30, 6), (500, 7)];
     for (n, (seconds, units)) in ends.into_iter().enumerate() {
         let taken = Change::Taken {
+            price: None,
             expires_at: from + SignedDuration::from_secs(seconds),
             orders: vec![order(&vase, n, units)],
         };

@@ -37,6 +37,7 @@ async fn an_expired_order_is_held_again_wherever_the_units_come_from(env: &TestE
     let (item, [home, other], id) = expired(env, &*ledger).await;
     let expires_at = Timestamp::from_millisecond(1_900_000_000_001).unwrap();
     let reacquire = domain::Change::Taken {
+        price: None,
         expires_at,
         orders: vec![again(order(&item, 0, 2), 1)],
     };

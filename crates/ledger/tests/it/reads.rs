@@ -32,6 +32,7 @@ async fn a_recorded_order_reads_back_unchanged(env: &TestEnv) {
             ..order(&item, n, Quantity::MAX - n as u32)
         };
         let change = Change::Taken {
+            price: None,
             expires_at,
             orders: vec![placed.clone()],
         };
@@ -52,6 +53,7 @@ async fn a_recorded_order_reads_back_unchanged(env: &TestEnv) {
             segment: 1,
             buyer: placed.buyer,
             quantity: placed.quantity,
+            price: None,
             amount: None,
             state: OrderState::Held,
             created_at: Some(expires_at - std::time::Duration::from_secs(600)),

@@ -742,6 +742,7 @@ async fn paid_cart_of(ledger: &dyn Ledger, items: &[&Item], n: usize, of: &str) 
         lines: lines.collect(),
         amount: 10,
         is_checked: true,
+        price: None,
         currency: "EUR".into(),
         deadline: until,
         expires_at: until,

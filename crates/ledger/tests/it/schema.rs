@@ -345,6 +345,10 @@ async fn an_invalid_row_is_refused_by_a_named_constraint(env: &TestEnv) {
         ("UPDATE items SET stock = -1", "items_stock_not_negative"),
         ("UPDATE items SET price = -1", "items_price_not_negative"),
         (
+            "UPDATE items SET new_price = -1",
+            "items_new_price_not_negative",
+        ),
+        (
             "UPDATE items SET limit_per_buyer = 0",
             "items_limit_positive",
         ),

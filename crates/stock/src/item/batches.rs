@@ -162,13 +162,13 @@ impl SegmentContext {
             .saw(self.keys.segment.segment, reply.available);
         let mut exceptions = reply.exceptions.into_iter().peekable();
         let mut waiters = Vec::with_capacity(requests.len());
-        let mut hash = TakenHash::new(reply.expires_ms);
+        let mut hash = TakenHash::new(reply.expires_ms, reply.price);
         for (index, request) in requests.into_iter().enumerate() {
             match exceptions.next_if(|(at, _)| *at == index) {
                 Some((_, exception)) => reply_exception(request, exception, deadline_ms),
                 None => {
                     hash.take(&request.order.packed);
-                    waiters.extend(reply_taken(request, reply.expires_ms));
+                    waiters.extend(reply_taken(request, reply.expires_ms, reply.price));
                 }
             }
         }
@@ -179,16 +179,18 @@ impl SegmentContext {
 }
 
 /// The order has its units. Returns the waiter, if the order waits for the ledger.
-fn reply_taken(request: ReserveRequest, expires_ms: i64) -> Option<Waiter> {
+fn reply_taken(request: ReserveRequest, expires_ms: i64, price: Option<u64>) -> Option<Waiter> {
     match request.acknowledge {
         Acknowledge::Recorded => Some(Waiter {
             order: request.order.id,
             expires_ms,
+            price,
             sender: request.sender,
         }),
         Acknowledge::Accepted => {
             request.sender.send(Ok(Reply::Taken {
                 expires_ms,
+                price,
                 recorded: false,
             }));
             None

@@ -92,8 +92,18 @@ impl Closed {
     }
 }
 
+/// What a buyer's home says before an order is placed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Foresight {
+    /// Why it would refuse the order. `None`: nothing is known against it.
+    pub refusal: Option<Foreseen>,
+    /// The price of a unit: `Some(None)` is the item's first one. `None`: the home did not answer.
+    pub price: Option<Option<u64>>,
+}
+
 /// What a buyer's home has of the item and of the buyer.
 struct Home {
+    price: Option<u64>,
     gate: Gate,
     /// 0: no limit.
     limit: u64,
@@ -115,28 +125,38 @@ impl ItemStock {
         is_sold_out.then_some(Foreseen::SoldOut)
     }
 
-    /// Why an order of the buyer that no segment knows would be refused, by the buyer's home. `None`:
-    /// nothing is known against it, or the home does not answer.
-    pub async fn foresee(&self, buyer: &BuyerId, quantity: Quantity) -> Option<Foreseen> {
-        let home = self.ring(buyer).next()?;
+    /// Why an order of the buyer that no segment knows would be refused, and what it would cost, by the
+    /// buyer's home.
+    pub async fn foresee(&self, buyer: &BuyerId, quantity: Quantity) -> Foresight {
+        let Some(home) = self.ring(buyer).next() else {
+            return Foresight::default();
+        };
         let (as_of, changes) = (Instant::now(), self.closed.changes.load(Ordering::SeqCst));
         let home = match self.read_home(home, buyer).await {
             Ok(Some(home)) => home,
-            Ok(None) => return Some(Foreseen::Missing),
+            Ok(None) => {
+                return Foresight {
+                    refusal: Some(Foreseen::Missing),
+                    price: None,
+                };
+            }
             Err(error) => {
                 tracing::debug!(item = %self.id, %error, "could not read a buyer's home");
-                return None;
+                return Foresight::default();
             }
         };
-        if home.gate.refuses(self.shared.clock.now_ms()) {
+        let now_ms = self.shared.clock.now_ms();
+        if home.gate.refuses(now_ms) {
             self.closed.keep(home.gate, as_of, changes);
-            return Some(Foreseen::NotOpen);
         }
-        let units = u64::from(quantity.get());
-        if home.limit > 0 && home.count.saturating_add(units) > home.limit {
-            return Some(Foreseen::BuyerLimitReached);
+        let refusal = match home.refusal(now_ms, quantity) {
+            None if self.has_fewer(u64::from(quantity.get())).await => Some(Foreseen::SoldOut),
+            refusal => refusal,
+        };
+        Foresight {
+            refusal,
+            price: Some(home.price),
         }
-        self.has_fewer(units).await.then_some(Foreseen::SoldOut)
     }
 
     /// Whether the item certainly has fewer free units than these. It takes snapshots only if the last
@@ -172,7 +192,7 @@ impl ItemStock {
     async fn read_home(&self, home: &Segment, buyer: &BuyerId) -> Result<Option<Home>, StockError> {
         let mut stock = redis::cmd("HMGET");
         stock.arg(&home.keys.stock);
-        stock.arg(&["state", "opens_ms", "closes_ms", "limit"]);
+        stock.arg(&["state", "opens_ms", "closes_ms", "limit", "price"]);
         let mut count = redis::cmd("HMGET");
         // The placeholder: a key that was lost knows no buyer.
         count.arg(&home.keys.buyers).arg("").arg(buyer.as_str());
@@ -183,13 +203,14 @@ impl ItemStock {
             tokio::try_join!(stock, count)
         };
         let (stock, [placeholder, count]) = runtime.host(read).await?;
-        let (Some(state), Some(opens_ms), Some(closes_ms), Some(limit)) = stock else {
+        let (Some(state), Some(opens_ms), Some(closes_ms), Some(limit), price) = stock else {
             return Ok(None);
         };
         if placeholder.is_none() {
             return Ok(None);
         }
         Ok(Some(Home {
+            price: price.and_then(|price| price.parse().ok()),
             gate: Gate {
                 is_open: state == ItemState::Open.as_str(),
                 opens_ms,
@@ -201,8 +222,24 @@ impl ItemStock {
     }
 }
 
-/// State, start and end of the sale in milliseconds, and limit.
-type StockFields = (Option<String>, Option<i64>, Option<i64>, Option<u64>);
+/// State, start and end of the sale in milliseconds, limit, and price: empty is the first one.
+type StockFields = (
+    Option<String>,
+    Option<i64>,
+    Option<i64>,
+    Option<u64>,
+    Option<String>,
+);
+
+impl Home {
+    fn refusal(&self, now_ms: i64, quantity: Quantity) -> Option<Foreseen> {
+        if self.gate.refuses(now_ms) {
+            return Some(Foreseen::NotOpen);
+        }
+        let wanted = self.count.saturating_add(quantity.get().into());
+        (self.limit > 0 && wanted > self.limit).then_some(Foreseen::BuyerLimitReached)
+    }
+}
 
 #[cfg(test)]
 mod tests {

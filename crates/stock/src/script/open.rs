@@ -44,7 +44,8 @@ pub(crate) async fn open_segment(
                 .arg(item.epoch)
                 .arg(u64::from(item.hold_seconds) * 1000)
                 .arg(item.segments)
-                .arg(&keys.name);
+                .arg(&keys.name)
+                .arg(price(&item.into()));
         })
         .await?;
     match &*ReplyReader::new(reply)?.text()? {
@@ -64,6 +65,12 @@ fn limit(config: &SegmentConfig) -> u32 {
     config.limit_per_buyer.map_or(0, domain::Quantity::get)
 }
 
+/// Empty is the item's first price.
+pub(super) fn price(config: &SegmentConfig) -> String {
+    let price = config.price.map(|price| price.to_string());
+    price.unwrap_or_default()
+}
+
 pub(super) fn limit_and_window(cmd: &mut Cmd, config: &SegmentConfig) {
     cmd.arg(limit(config))
         .arg(ms(config.window.opens_at))
@@ -81,7 +88,7 @@ pub enum StateSet {
     Stale,
 }
 
-/// Sets the segment's state, limit and window, if their epoch is newer than the segment's.
+/// Sets the segment's state, limit, window and price, if their epoch is newer than the segment's.
 pub(crate) async fn set_state(
     connection: &Connection,
     keys: &Keys,
@@ -92,7 +99,7 @@ pub(crate) async fn set_state(
         .run(connection, keys, &names, |cmd| {
             cmd.arg(config.state.as_str()).arg(config.epoch);
             limit_and_window(cmd, config);
-            cmd.arg(&keys.name);
+            cmd.arg(&keys.name).arg(price(config));
         })
         .await?;
     match &*ReplyReader::new(reply)?.text()? {
@@ -137,6 +144,8 @@ pub struct Inspection {
     pub opens_ms: i64,
     /// End of the window; 0 is no end.
     pub closes_ms: i64,
+    /// The price of a unit for orders to come. `None`: the item's first one.
+    pub price: Option<u64>,
     /// The highest fencing token that the segment has seen.
     pub fence: u64,
     /// The fencing token of the repairer that has halted it.
@@ -163,6 +172,7 @@ impl Inspection {
             self.limit,
             self.opens_ms,
             self.closes_ms,
+            self.price,
         );
         // Redis keeps the milliseconds of a time.
         has == (
@@ -171,6 +181,7 @@ impl Inspection {
             u64::from(limit(config)),
             ms(config.window.opens_at),
             ms(config.window.closes_at),
+            config.price,
         )
     }
 
@@ -192,6 +203,7 @@ impl Inspection {
             spillovers: 0,
             opens_ms: 0,
             closes_ms: 0,
+            price: None,
             fence: 0,
             repairing: None,
             whole: false,
@@ -218,6 +230,7 @@ impl Inspection {
             "spillovers" => self.spillovers = reply.unsigned()?,
             "opens_ms" => self.opens_ms = reply.int()?,
             "closes_ms" => self.closes_ms = reply.int()?,
+            "price" => self.price = reply.text()?.parse().ok(),
             "fence" => self.fence = reply.parse()?,
             "repairing" => self.repairing = reply.text()?.parse().ok(),
             "whole" => self.whole = reply.unsigned()? == 1,
@@ -235,7 +248,7 @@ impl Inspection {
 }
 
 /// Number of fields that `inspect` returns.
-const INSPECTION_FIELDS: usize = 20;
+const INSPECTION_FIELDS: usize = 21;
 
 /// Which outbox entries an inspection lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -208,7 +208,8 @@ pub(crate) async fn adjust(
                 .arg(item.segments)
                 .arg(&keys.name)
                 .arg(restored)
-                .arg(leaving);
+                .arg(leaving)
+                .arg(super::open::price(&config));
         })
         .await?;
     let mut reply = ReplyReader::new(reply)?;

@@ -26,6 +26,8 @@ pub(crate) struct ReserveReply {
     pub entry: EntryId,
     /// End of the holds of the orders that took units.
     pub expires_ms: i64,
+    /// The price of a unit for the orders that took units. `None`: the item's first one.
+    pub price: Option<u64>,
     /// Replies other than "taken just now", by index of the request.
     pub exceptions: Vec<(usize, Reply)>,
 }
@@ -137,8 +139,20 @@ fn read(
         available: reply.unsigned()?,
         entry: reply.parse()?,
         expires_ms: reply.int()?,
+        price: price(&reply.text()?)?,
         exceptions: exceptions(reply, deadline_ms)?,
     })
+}
+
+/// Empty is no price.
+fn price(text: &str) -> Result<Option<u64>, StockError> {
+    match text {
+        "" => Ok(None),
+        text => text
+            .parse()
+            .map(Some)
+            .map_err(|_| unexpected("a price", text.as_bytes())),
+    }
 }
 
 fn exceptions(mut reply: ReplyReader, deadline_ms: i64) -> Result<Vec<(usize, Reply)>, StockError> {

@@ -39,7 +39,10 @@ async fn memories(sale: &Sale) -> Vec<Memory> {
                 .unwrap(),
         );
         for entry in entries {
-            if let Change::Taken { expires_at, orders } = entry.change {
+            if let Change::Taken {
+                expires_at, orders, ..
+            } = entry.change
+            {
                 taken.extend(
                     orders
                         .into_iter()
@@ -104,6 +107,7 @@ fn repeated(outcome: &Outcome) -> Option<Outcome> {
     match outcome {
         Outcome::Held { expires_at, .. } => Some(Outcome::Held {
             expires_at: *expires_at,
+            price: None,
             replayed: true,
             recorded: false,
         }),

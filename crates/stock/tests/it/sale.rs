@@ -104,6 +104,7 @@ pub async fn open_with(site: &Arc<Site>, terms: Terms, stock: Arc<Stock>) -> Arc
         max_hold_seconds: 600,
         max_per_order: None,
         waves: Vec::new(),
+        new_price: None,
         durability: terms.durability,
         state: terms.state,
         epoch: 1,

@@ -380,7 +380,7 @@ fn decided(reply: &Value, orders: usize) -> (u64, Vec<String>) {
     let fields = fields(reply);
     assert_eq!(text(&fields[0]), "ok");
     let mut decisions = vec!["taken".to_owned(); orders];
-    for exception in fields[5..].chunks(3) {
+    for exception in fields[6..].chunks(3) {
         let index: usize = text(&exception[0]).parse().unwrap();
         decisions[index] = format!("{} {}", text(&exception[1]), text(&exception[2]))
             .trim_end()
@@ -1039,6 +1039,7 @@ async fn open_segment_twice_changes_nothing(site: Arc<Site>) {
             "600000",
             "3",
             "x:7",
+            "",
         ];
         let reply = sale
             .eval(OPEN_SEGMENT, &keys, |cmd| column(cmd, arguments))
@@ -1068,6 +1069,7 @@ async fn open_segment_twice_changes_nothing(site: Arc<Site>) {
             &format!("left={}", opened[3]),
             "limit=2",
             "opens_ms=5",
+            "price=",
             "segments=3",
             "state=open",
         ]
@@ -1087,6 +1089,7 @@ async fn set_state_lets_the_higher_epoch_stand(site: Arc<Site>) {
             "0",
             "0",
             &sale.segment(segment).to_string(),
+            "",
         ];
         let reply = sale
             .eval(SET_STATE, &[&names.stock, &names.outbox], |cmd| {
@@ -1177,6 +1180,7 @@ async fn inspect_shows_everything(site: Arc<Site>) {
             ("spillovers", "1"),
             ("opens_ms", "0"),
             ("closes_ms", "0"),
+            ("price", ""),
             ("fence", "0"),
             ("repairing", ""),
             ("whole", "1"),

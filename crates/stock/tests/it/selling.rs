@@ -342,6 +342,7 @@ async fn what_an_order_holds_is_found_wherever_it_is(site: Arc<Site>) {
         Some(stock::Unrecorded {
             order,
             segment: 0,
+            price: None,
             expires_at
         })
     );

@@ -209,6 +209,8 @@ async fn a_cart_is_placed_extended_cancelled_and_refunds_are_listed() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("amount"));
     let unchecked = json_of(dir, "carts place cup --amount unchecked --buyer bob");
     assert_eq!(unchecked["amount_check"], "unchecked", "{unchecked}");
+    assert_eq!(json_of(dir, "items price cup 950")["price"], 950);
+    assert_eq!(ann("carts place cup")["amount"], 950);
     assert!(refusal(dir, "carts place cup --amount 9.99").contains("whole number"));
     assert_eq!(json_of(dir, "refunds list"), json!([]));
     assert!(refusal(dir, "refunds done no-such").contains("refund"));
@@ -273,9 +275,9 @@ async fn what_cannot_be_done_is_said_and_changes_nothing() {
         (
             file(
                 "fixed.toml",
-                &format!("{new}[[items]]\nid = \"demo\"\nstock = 1\nprice = 1\n"),
+                &format!("{new}[[items]]\nid = \"demo\"\nstock = 1\ntitle = \"Other\"\n"),
             ),
-            "demo: price cannot change",
+            "demo: title cannot change",
         ),
         (
             file("incomplete.toml", "[[items]]\nid = \"demo\"\n"),

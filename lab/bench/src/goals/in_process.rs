@@ -33,6 +33,7 @@ pub fn item(name: &str, units: u64, segments: u16, limit: Option<Quantity>) -> R
         max_hold_seconds: 3600,
         max_per_order: None,
         waves: Vec::new(),
+        new_price: None,
         durability: Durability::Recorded,
         state: ItemState::Open,
         epoch: 1,

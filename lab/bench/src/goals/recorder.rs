@@ -448,6 +448,7 @@ fn replay(item: &Item, row: &SegmentRow, orders: usize, round: usize) -> Result<
         .collect::<Result<_>>()?;
     for orders in taken.chunks(ORDERS_PER_ENTRY) {
         let change = Change::Taken {
+            price: None,
             expires_at: Timestamp::now(),
             orders: orders.to_vec(),
         };

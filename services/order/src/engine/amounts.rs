@@ -4,10 +4,10 @@
 //! the request is answered after that. The shop learns of the order by the answer, so no payment of it comes
 //! before. A request that ends in between has an unknown outcome, and its repeat notes the amount.
 
-use domain::{Order, OrderId, OrderState};
+use domain::{BuyerId, IdempotencyKey, ItemId, Order, OrderId, OrderState, Quantity};
 use tokio::time::Instant;
 
-use super::{Engine, EngineError, Placed, Price, orders::placed_before};
+use super::{Engine, EngineError, KnownItem, Placed, Price, orders::placed_before};
 
 impl Engine {
     /// The result for an order that shall cost this, of a request that began then.
@@ -61,7 +61,65 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// What a unit costs now, for a new order of this buyer.
+    pub(crate) async fn current_price(
+        &self,
+        item: &ItemId,
+        buyer: &BuyerId,
+        quantity: Quantity,
+    ) -> Result<Price, EngineError> {
+        let Some(known) = self.known(item).await? else {
+            return Ok(Price::default());
+        };
+        let seen = known.stock.foresee(buyer, quantity).await.price;
+        let unit = self.unit_price(&known, seen).await?;
+        Ok(Price::of(&known.item).given(Some(unit)))
+    }
+
+    /// The price that the buyer's home has told, or else that of the ledger.
+    pub(super) async fn unit_price(
+        &self,
+        known: &KnownItem,
+        seen: Option<Option<u64>>,
+    ) -> Result<u64, EngineError> {
+        let first = known.item.price;
+        Ok(match seen {
+            Some(price) => price.unwrap_or(first),
+            None => {
+                let item = self.ledger.item(&known.item.id).await?;
+                item.map_or(first, |item| item.current_price())
+            }
+        })
+    }
+
+    /// Whether an earlier request has placed this order.
+    pub(crate) async fn is_placed(
+        &self,
+        item: &ItemId,
+        buyer: &BuyerId,
+        key: &IdempotencyKey,
+    ) -> Result<bool, EngineError> {
+        let id = OrderId::derive(item, item.tag(), buyer, key);
+        Ok(self.find_order(id, Some(buyer)).await?.is_some())
+    }
+}
+
 impl Placed {
+    /// The result for an order that has this price.
+    pub(super) fn given(mut self, given: Price) -> Self {
+        if let Self::Order {
+            price,
+            amount,
+            quantity,
+            ..
+        } = &mut self
+        {
+            (*price, *amount) = (given, given.amount(*quantity));
+        }
+        self
+    }
+
     /// The result for an order that shall cost the price of its units.
     pub(crate) fn at_price(self) -> Self {
         match self {

@@ -35,11 +35,11 @@ use super::{
     Engine, EngineError, KnownItem,
     orders::{POLL_PAUSE_MAX, POLL_PAUSE_MIN},
 };
+use foreseen::ForeseenLines;
 pub use hold::CartExtended;
 pub use life::{CartEnded, CartPaid};
 pub use line::LineReturned;
 pub use total::Total;
-use total::has_same_total;
 
 /// How long a cart that fails waits for the lines that it took to be recorded, before it says so:
 /// usually one transaction then releases all of them.
@@ -143,30 +143,36 @@ impl Engine {
             Ok(items) => items,
             Err(refused) => return Ok(refused),
         };
-        let price = match placement.price(&items) {
-            Ok(price) => price,
-            Err(refused) => return Ok(refused),
+        let mut new = self.new_cart(&placement, &items);
+        let foreseen = self.foresee_lines(&new, &items).await?;
+        let refused = self.price_cart(&mut new, &placement, &items, &foreseen);
+        let refused = refused.await;
+        let is_known = match refused.map_err(|error| self.nothing_was_reserved(error))? {
+            None => false,
+            // A cart that the ledger has gets its recorded answer, whatever is known against a new one.
+            Some(_) if self.cart_look_ups.has(self, new.id).await? => true,
+            Some(refused) => {
+                if let CartPlaced::Foreseen { line, reason } = refused {
+                    items[line].requests.refuse(reason);
+                }
+                return Ok(refused);
+            }
         };
-        let placer = placement.placer.clone();
-        let new = self.new_cart(placement, price, &items);
-        if let Some((line, reason)) = self.foreseen_refusal(&new, &items).await?
-            && !self.cart_look_ups.has(self, new.id).await?
-        {
-            items[line].requests.refuse(reason);
-            return Ok(CartPlaced::Foreseen { line, reason });
-        }
-        if let Some(admin) = &placer {
+        if let Some(admin) = &placement.placer {
             let noted = self.note_placers(&new, admin).await;
             noted.map_err(|error| self.nothing_was_reserved(error))?;
         }
-        let created = self.ledger.create_cart(&new).await;
-        let created = created.map_err(|error| match error.is_of_all() {
-            true => self.nothing_was_reserved(error),
-            false => EngineError::of_change(error),
-        });
-        let (mut cart, replayed) = match created? {
+        let created = match is_known {
+            true => CreatedCart::Known(self.read_cart(new.id).await?),
+            false => self.create_cart(&new).await?,
+        };
+        let (mut cart, replayed) = match created {
             CreatedCart::New(cart) => (cart, false),
-            CreatedCart::Known(cart) if is_same(&cart, &new) => (cart, true),
+            CreatedCart::Known(cart)
+                if has_same_lines(&cart, &new) && placement.has_same_total(&cart, &items) =>
+            {
+                (cart, true)
+            }
             CreatedCart::Known(_) => return Ok(CartPlaced::KeyReused),
         };
         self.misses.end(cart.id.as_uuid());
@@ -209,11 +215,42 @@ impl Engine {
         Ok(Ok(items))
     }
 
-    fn new_cart(&self, placement: CartPlacement, price: u64, items: &[Arc<KnownItem>]) -> Cart {
-        let (amount, is_checked) = (
-            placement.amount(price),
-            placement.total != Some(Total::Unchecked),
-        );
+    /// Sets what the cart costs. Returns why there can be no such cart, if it is new.
+    async fn price_cart(
+        &self,
+        cart: &mut Cart,
+        placement: &CartPlacement,
+        items: &[Arc<KnownItem>],
+        foreseen: &ForeseenLines,
+    ) -> Result<Option<CartPlaced>, EngineError> {
+        let refused = foreseen.refusal;
+        let refused = refused.map(|(line, reason)| CartPlaced::Foreseen { line, reason });
+        if foreseen.prices.is_empty() {
+            return Ok(refused);
+        }
+        let mut prices = Vec::with_capacity(items.len());
+        for (known, seen) in items.iter().zip(&foreseen.prices) {
+            prices.push(self.unit_price(known, *seen).await?);
+        }
+        match placement.price(&prices) {
+            Ok(price) => {
+                (cart.amount, cart.price) = (placement.amount(price), Some(price));
+                Ok(refused)
+            }
+            refused => Ok(refused.err()),
+        }
+    }
+
+    async fn create_cart(&self, new: &Cart) -> Result<CreatedCart, EngineError> {
+        let created = self.ledger.create_cart(new).await;
+        created.map_err(|error| match error.is_of_all() {
+            true => self.nothing_was_reserved(error),
+            false => EngineError::of_change(error),
+        })
+    }
+
+    /// The cart without its price.
+    fn new_cart(&self, placement: &CartPlacement, items: &[Arc<KnownItem>]) -> Cart {
         let CartPlacement {
             buyer, key, lines, ..
         } = placement;
@@ -221,23 +258,24 @@ impl Engine {
         let time = SignedDuration::try_from(self.settings.order_timeout * 2);
         let deadline = Timestamp::now() + time.unwrap_or(SignedDuration::from_secs(10));
         Cart {
-            id: CartId::derive(&buyer, &key),
+            id: CartId::derive(buyer, key),
             state: CartState::Placing,
-            amount,
-            is_checked,
+            amount: 0,
+            is_checked: placement.total != Some(Total::Unchecked),
+            price: None,
             currency: items
                 .first()
                 .map(|known| known.item.currency.clone())
                 .unwrap_or_default(),
             lines: lines
-                .into_iter()
+                .iter()
                 .map(|(item, quantity)| CartLine {
-                    order: OrderId::of_line(&item, &buyer, &key),
-                    item,
-                    quantity,
+                    order: OrderId::of_line(item, buyer, key),
+                    item: item.clone(),
+                    quantity: *quantity,
                 })
                 .collect(),
-            buyer,
+            buyer: buyer.clone(),
             deadline,
             expires_at: deadline,
             payment: None,
@@ -500,11 +538,6 @@ fn took_nothing(error: &EngineError) -> bool {
         EngineError::Stock(error) => error.proves_unchanged(),
         error => error.proves_unchanged(),
     }
-}
-
-/// Whether a request for the new cart is a repeat of that for the known one.
-fn is_same(known: &Cart, new: &Cart) -> bool {
-    has_same_lines(known, new) && has_same_total(known, new)
 }
 
 /// The order of the lines does not matter.

@@ -17,8 +17,8 @@ use super::{Ended, Engine, EngineError, Price};
 pub struct ListedOrder {
     /// The order.
     pub order: Order,
-    /// What it costs, in the currency's smallest unit: quantity times the price of a unit, which never
-    /// changes, or the total of the shop. Of money to return for a line of a cart: its share of the cart's amount.
+    /// What it costs, in the currency's smallest unit: quantity times the price of a unit that its buyer
+    /// was told, or the total of the shop. Of money to return for a line of a cart: its share of the cart's amount.
     pub amount: u64,
     /// ISO 4217.
     pub currency: String,
@@ -273,7 +273,7 @@ impl Engine {
         })
     }
 
-    /// The price of a unit of the item. An unknown item has none.
+    /// The first price of a unit of the item. An unknown item has none.
     pub(crate) async fn price_of(&self, item: &ItemId) -> Result<Price, EngineError> {
         let known = self.known(item).await?;
         Ok(known.map_or_else(Price::default, |known| Price::of(&known.item)))

@@ -220,14 +220,33 @@ impl Engine {
                     otherwise
                 }
             }
-            LedgerRead::IfChanged { held } => self
-                .ledger
-                .order(id)
-                .await?
-                .map_or(held, |order| placed_before(order, price, true)),
+            LedgerRead::IfChanged { held } => match self.ledger.order(id).await? {
+                Some(order) => placed_before(order, price, true),
+                None => self.as_answered_first(held, id, item).await?,
+            },
             LedgerRead::WhenRecorded { replayed } => {
                 placed_before(self.wait_for_order(id, 0, until).await?, price, replayed)
             }
+        })
+    }
+
+    /// The answer to a repeat, with the price that the first one has told: that of the entry by which a
+    /// segment gave the units.
+    async fn as_answered_first(
+        &self,
+        held: Placed,
+        id: OrderId,
+        item: &Item,
+    ) -> Result<Placed, EngineError> {
+        let first = Price::of(item);
+        Ok(match self.stock.item(item).find(id, None).await? {
+            Found::Unrecorded(found) => held.given(first.given(found.price)),
+            Found::Recorded => match self.ledger.order(id).await? {
+                Some(order) => placed_before(order, first, true),
+                None => held,
+            },
+            // A failover has lost it since.
+            Found::Nowhere => held,
         })
     }
 
@@ -356,6 +375,7 @@ impl Engine {
                 },
             segment,
             expires_at,
+            price,
         } = found;
         Ok(Order {
             id,
@@ -363,6 +383,7 @@ impl Engine {
             segment,
             buyer,
             quantity,
+            price,
             amount: None,
             state: OrderState::Held,
             created_at: created_at(expires_at, &known.item),
@@ -432,17 +453,19 @@ fn next_step(
         }),
         Outcome::Held {
             expires_at,
+            price,
             replayed,
             recorded,
         } => {
+            let price = Price::of(item).given(price);
             let held = Placed::Order {
                 id,
                 quantity,
                 state: OrderState::Held,
                 created_at: created_at(expires_at, item),
                 expires_at,
-                price: Price::of(item),
-                amount: Price::of(item).amount(quantity),
+                price,
+                amount: price.amount(quantity),
                 payment: None,
                 version: FIRST_VERSION,
                 replayed,
@@ -465,6 +488,7 @@ fn next_step(
 /// The result for an order from the ledger.
 pub(super) fn placed_before(order: Order, price: Price, replayed: bool) -> Placed {
     let amount = price.of_order(&order);
+    let price = price.given(order.price);
     let Order {
         id,
         quantity,

@@ -5,7 +5,10 @@ use std::fmt;
 use domain::{Item, Order, Quantity};
 use serde::{Serialize, Serializer};
 
-/// The price of a unit. It never changes, and copying it allocates nothing.
+/// The price of a unit for an order. Copying it allocates nothing.
+///
+/// The segment that gives units says at which price, in the entry that the ledger records and in its reply.
+/// The one that an item was created with needs no word. It never changes, so the cache of items has it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Price {
     /// In the currency's smallest unit.
@@ -15,10 +18,20 @@ pub struct Price {
 }
 
 impl Price {
+    /// The first price of the item.
     pub(crate) fn of(item: &Item) -> Self {
         Self {
             unit: item.price,
             currency: Currency::of(&item.currency),
+        }
+    }
+
+    /// The price of an order that was given this one. `None`: the item's first one.
+    #[must_use]
+    pub(crate) fn given(self, unit: Option<u64>) -> Self {
+        Self {
+            unit: unit.unwrap_or(self.unit),
+            ..self
         }
     }
 
@@ -27,9 +40,10 @@ impl Price {
         self.unit.saturating_mul(u64::from(quantity.get()))
     }
 
-    /// What an order of the item costs: the total of the shop, or the price of its units.
+    /// What an order of an item of this first price costs: the total of the shop, or the price of its units.
     pub fn of_order(self, order: &Order) -> u64 {
-        order.amount.unwrap_or_else(|| self.amount(order.quantity))
+        let given = self.given(order.price);
+        order.amount.unwrap_or_else(|| given.amount(order.quantity))
     }
 }
 

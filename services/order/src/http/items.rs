@@ -20,7 +20,7 @@ use utoipa::ToSchema;
 use self::if_match::etag;
 pub(crate) use self::{
     if_match::{if_match, required_if_match},
-    new::{NewItem, NewWave, YEAR_SECONDS, check_window, waves, whole_ms},
+    new::{NewItem, NewWave, PRICE_MAX, YEAR_SECONDS, check_window, waves, whole_ms},
     shown::{ItemBody, changed, item_shown, view},
 };
 use super::{

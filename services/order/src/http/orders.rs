@@ -108,7 +108,7 @@ impl<'a> OrderBody<'a> {
             quantity: order.quantity,
             buyer: for_admin.then_some(&order.buyer),
             state: order.state,
-            price: price.unit,
+            price: price.given(order.price).unit,
             amount: price.of_order(order),
             currency: price.currency,
             payment: payment.map(|payment| payment.as_str().into()),
@@ -171,7 +171,7 @@ pub(super) async fn place_body(
         respond_async: headers.respond_async,
     };
     if let Some(amount) = request.amount {
-        Box::pin(no_less_than_price(app, &item, request.quantity, amount)).await?;
+        Box::pin(no_less_than_price(app, &item, &request, amount)).await?;
     }
     // An order with an amount is answered when the ledger has it.
     let is_async = request.respond_async && request.amount.is_none();
@@ -190,15 +190,23 @@ pub(super) async fn place_body(
     }
 }
 
-/// A buyer states no less than the price. The one who holds the token may be no shop.
+/// A buyer states no less than the price. The one who holds the token may be no shop. A repeat of an order
+/// gets its answer, whatever the price is now.
 async fn no_less_than_price(
     app: &App,
     item: &ItemId,
-    quantity: Quantity,
+    request: &OrderRequest,
     amount: u64,
 ) -> Result<(), Problem> {
-    let price = app.engine.price_of(item).await?.amount(quantity);
-    if amount < price {
+    let OrderRequest {
+        buyer,
+        key,
+        quantity,
+        ..
+    } = request;
+    let price = app.engine.current_price(item, buyer, *quantity).await?;
+    let price = price.amount(*quantity);
+    if amount < price && !app.engine.is_placed(item, buyer, key).await? {
         return Err(Problem::below_price(price));
     }
     Ok(())

@@ -12,8 +12,8 @@ use super::{
     access::{AdminWith, ItemsWrite, Name, StockWrite},
     body::{Json, Whole},
     items::{
-        ItemBody, NewWave, changed, check_window, if_match, item_id, item_shown, required_if_match,
-        waves, whole_ms,
+        ItemBody, NewWave, PRICE_MAX, changed, check_window, if_match, item_id, item_shown,
+        required_if_match, waves, whole_ms,
     },
     orders::idempotency_key,
     problem::FieldError,
@@ -59,6 +59,10 @@ pub(crate) struct ItemPatch {
     #[schema(value_type = Option<String>, format = DateTime)]
     #[serde(default, deserialize_with = "named")]
     closes_at: Option<Option<GivenTime>>,
+    /// The price of one unit in the currency's smallest unit, for orders to come. It cannot be null.
+    #[schema(value_type = u64, minimum = 0, maximum = 1_000_000_000_000_u64)]
+    #[serde(default, deserialize_with = "named")]
+    price: Option<Option<Whole<0, PRICE_MAX>>>,
     /// The waves that are to come; null or an empty list: none. Waves that were added stay.
     #[schema(value_type = Option<Vec<NewWave>>, max_items = 100)]
     #[serde(default, deserialize_with = "named")]
@@ -82,6 +86,9 @@ impl ItemPatch {
             closes_at: time(self.closes_at, now.closes_at),
         };
         check_window(window)?;
+        if self.price.as_ref().is_some_and(Option::is_none) {
+            return Err(Problem::invalid("price", "expected a price; 0 is free"));
+        }
         let limit = self.limit_per_buyer.map(|limit| {
             limit
                 .map(|limit| Quantity::new(u32::try_from(limit.0).unwrap_or(u32::MAX)))
@@ -91,6 +98,7 @@ impl ItemPatch {
             state: None,
             limit_per_buyer: limit.transpose()?,
             window: (window != now).then_some(window),
+            price: self.price.flatten().map(|price| price.0),
             waves: self
                 .waves
                 .map(|new| pending_waves(&new.unwrap_or_default(), item))

@@ -7,6 +7,7 @@ mod holds;
 mod late;
 mod lines;
 mod placed_for;
+mod prices;
 
 use std::{pin::pin, time::Duration};
 
@@ -683,6 +684,7 @@ impl Abandoned {
                 .collect(),
             amount: 0,
             is_checked: true,
+            price: None,
             currency: "USD".into(),
             buyer,
             deadline,

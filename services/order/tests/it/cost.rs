@@ -124,6 +124,7 @@ fn item(stock: u64) -> Item {
         max_hold_seconds: 600,
         max_per_order: None,
         waves: Vec::new(),
+        new_price: None,
         durability: Durability::Recorded,
         state: ItemState::Open,
         epoch: 1,

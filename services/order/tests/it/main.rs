@@ -32,6 +32,7 @@ mod limits;
 mod lists;
 mod names;
 mod payments;
+mod prices;
 mod processor;
 mod races;
 mod rates;

@@ -188,7 +188,7 @@ fn summary(state: &ItemState) -> Markup {
     html! {
         p.facts {
             (facts(item, state.drift()))
-            span { (price(item.price, &item.currency)) }
+            span { (price(item.current_price(), &item.currency)) }
             span { "Version " span #version { (item.version) } }
             @if let Some(at) = item.window.opens_at { span { "Opens at " (time(at)) } }
             @if let Some(at) = item.window.closes_at { span { "Closes at " (time(at)) } }

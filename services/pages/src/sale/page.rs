@@ -19,7 +19,7 @@ pub(super) fn sale_page(view: &ItemView, outcome: Option<&str>, orders: &[Own]) 
     let body = html! {
         main.narrow {
             h1 { (item.title) }
-            p.price { (price(item.price, &item.currency)) }
+            p.price { (price(item.current_price(), &item.currency)) }
             @if let Some(limit) = item.limit_per_buyer {
                 p.muted { "At most " (number(u64::from(limit.get()))) " for each buyer" }
             }

@@ -54,15 +54,15 @@ impl Shop {
             .call(request, json!({ "quantity": 1 }).to_string())
             .await;
         match (status.is_success(), &answer["id"], &answer["code"]) {
-            (true, Value::String(order), _) => self.pay(order, item).await.into(),
+            (true, Value::String(order), _) => self.pay(order, &answer["amount"]).await.into(),
             (_, _, Value::String(code)) => code.clone(),
             _ => outcome::UNKNOWN.into(),
         }
     }
 
-    async fn pay(&self, order: &str, item: &Item) -> &'static str {
+    async fn pay(&self, order: &str, amount: &Value) -> &'static str {
         let payment = json!({
-            "payment": format!("demo-{order}"), "order": order, "amount": item.price
+            "payment": format!("demo-{order}"), "order": order, "amount": amount
         });
         let body = payment.to_string();
         let request = Request::post(format!("/v1/orders/{order}/payment"))

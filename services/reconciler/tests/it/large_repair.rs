@@ -50,6 +50,7 @@ async fn only_in_the_ledger(sale: &Sale, buyers: usize) {
             epoch: sale.item.epoch,
         };
         let taken = orders.chunks(ENTRY).map(|orders| Change::Taken {
+            price: None,
             expires_at: Timestamp::now() + SignedDuration::from_hours(1),
             orders: orders.to_vec(),
         });

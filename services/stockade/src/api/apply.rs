@@ -118,6 +118,9 @@ impl Service {
     }
 }
 
+/// Fields that one request changes.
+const PATCHED: [&str; 5] = ["limit_per_buyer", "price", "opens_at", "closes_at", "waves"];
+
 impl Wanted {
     /// Refuses a change of what cannot change.
     fn check_fixed(&self, now: &Item) -> Result<()> {
@@ -127,7 +130,6 @@ impl Wanted {
                 "title",
                 self.title.as_ref().is_none_or(|title| *title == now.title),
             ),
-            ("price", self.price.is_none_or(|price| price == now.price)),
             (
                 "currency",
                 self.currency
@@ -183,6 +185,7 @@ impl Wanted {
                 "limit_per_buyer",
                 self.limit_per_buyer.is_some() && self.limit_per_buyer != now.limit_per_buyer,
             ),
+            ("price", self.price.is_some_and(|price| price != now.price)),
             ("opens_at", differs(self.opens_at, now.opens_at)),
             ("closes_at", differs(self.closes_at, now.closes_at)),
             ("waves", self.waves_differ(now)),
@@ -223,10 +226,7 @@ impl Wanted {
         };
         let differences = self.differences(&now);
         let mut now = now;
-        if differences
-            .iter()
-            .any(|field| ["limit_per_buyer", "opens_at", "closes_at", "waves"].contains(field))
-        {
+        if differences.iter().any(|field| PATCHED.contains(field)) {
             let request = Request::patch_item(&service.token, &self.id, &self.patch(), now.version);
             now = self.changed(service, &request).await?;
         }
@@ -297,6 +297,10 @@ impl Wanted {
         let patch = ItemPatch::default();
         let patch = match self.limit_per_buyer {
             Some(limit) => patch.limit_per_buyer(Some(limit)),
+            None => patch,
+        };
+        let patch = match self.price {
+            Some(price) => patch.price(price),
             None => patch,
         };
         let patch = match self.opens_at {

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use client::{Durability, IdempotencyKey, ItemState, NewItem, Request, StockChange, Wave};
+use client::{
+    Durability, IdempotencyKey, ItemPatch, ItemState, NewItem, Request, StockChange, Wave,
+};
 use domain::GivenTime;
 use serde_json::Value;
 
@@ -44,6 +46,13 @@ pub enum ItemsCommand {
     Pause {
         /// Id of the item.
         item: String,
+    },
+    /// Changes the price of an item, for orders to come. Orders that exist keep theirs.
+    Price {
+        /// Id of the item.
+        item: String,
+        /// Price of one unit in the currency's smallest unit.
+        price: u64,
     },
     /// Ends the sale of an item.
     Close {
@@ -86,8 +95,8 @@ pub enum ItemsCommand {
     Waves(WavesCommand),
     /// Makes items as a TOML file describes them, and says what it changed.
     ///
-    /// A second run changes nothing. Fields that the file leaves out stay as they are; title, price,
-    /// currency, segments, hold and durability of an existing item cannot change.
+    /// A second run changes nothing. Fields that the file leaves out stay as they are; title, currency,
+    /// segments, hold and durability of an existing item cannot change.
     Apply {
         /// The file, with a table `[[items]]` for each item.
         file: PathBuf,
@@ -199,6 +208,11 @@ impl ItemsCommand {
             }
             Self::Open { item } => state(&item, ItemState::Open).await,
             Self::Pause { item } => state(&item, ItemState::Paused).await,
+            Self::Price { item, price } => {
+                let patch = ItemPatch::default().price(price);
+                let request = Request::patch_item(token, &item, &patch, None);
+                service.show(&request).await
+            }
             Self::Close { item } => state(&item, ItemState::Closed).await,
             Self::Archive { .. } | Self::Drop { .. } => {
                 unreachable!("the command line archives and drops on the stores")

@@ -107,6 +107,7 @@ fn shadow(durability: Durability) -> Result<Item> {
         max_hold_seconds: 60,
         max_per_order: None,
         waves: Vec::new(),
+        new_price: None,
         durability,
         state: ItemState::Open,
         epoch: 1,

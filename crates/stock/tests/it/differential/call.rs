@@ -95,6 +95,15 @@ pub struct Config {
     pub limit: u64,
     pub opens_ms: i64,
     pub closes_ms: i64,
+    pub price: Option<u64>,
+}
+
+impl Config {
+    /// As the scripts take and keep it.
+    pub fn price(&self) -> String {
+        self.price
+            .map_or_else(String::new, |price| price.to_string())
+    }
 }
 
 /// Units that move.
@@ -292,6 +301,7 @@ impl Deed {
                     limit,
                     opens_ms,
                     closes_ms,
+                    ..
                 } = config;
                 new.arg(units)
                     .arg(limit)
@@ -302,6 +312,7 @@ impl Deed {
                     .arg(hold_ms)
                     .arg(segments)
                     .arg(segment)
+                    .arg(config.price())
             }
             Self::ReserveHome {
                 deadline_ms,
@@ -399,6 +410,7 @@ impl Deed {
                     limit,
                     opens_ms,
                     closes_ms,
+                    ..
                 } = config;
                 new.arg(state)
                     .arg(epoch)
@@ -406,6 +418,7 @@ impl Deed {
                     .arg(opens_ms)
                     .arg(closes_ms)
                     .arg(segment)
+                    .arg(config.price())
             }
             Self::Halt { token, drop } => new.arg(token).arg(if *drop { "drop" } else { "keep" }),
             Self::RestoreDecisions {
@@ -460,6 +473,7 @@ impl Deed {
                     limit,
                     opens_ms,
                     closes_ms,
+                    ..
                 } = config;
                 let new = new
                     .arg(token)
@@ -475,6 +489,7 @@ impl Deed {
                     .arg(segment)
                     .arg(restored)
                     .arg(leaving)
+                    .arg(config.price())
             }
             Self::Inspect { from, at_most } => new.arg(from).arg(at_most),
         }

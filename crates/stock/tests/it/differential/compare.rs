@@ -62,6 +62,7 @@ fn expected(segment: &Segment) -> Vec<Reply> {
         limit,
         opens_ms,
         closes_ms,
+        ..
     } = &stock.config;
     let mut fields: Vec<(&str, String)> = vec![
         ("available", stock.available.to_string()),
@@ -70,6 +71,7 @@ fn expected(segment: &Segment) -> Vec<Reply> {
         ("opens_ms", opens_ms.to_string()),
         ("closes_ms", closes_ms.to_string()),
         ("epoch", epoch.to_string()),
+        ("price", stock.config.price()),
         ("fence", stock.fence.to_string()),
         ("hold_ms", stock.hold_ms.to_string()),
         ("last", stock.last.clone()),

@@ -151,6 +151,7 @@ impl Game<'_> {
                 limit: plan.limit.into(),
                 opens_ms: 0,
                 closes_ms: 0,
+                price: None,
             };
             let segments = if plan.alone == Some(segment) {
                 1
@@ -964,6 +965,7 @@ impl Game<'_> {
             limit: setting.limit.into(),
             opens_ms,
             closes_ms,
+            price: (setting.limit % 2 == 1).then_some(u64::from(setting.epoch) * 10),
         }
     }
 

@@ -492,8 +492,14 @@ impl Segment {
     ) -> Reply {
         let last = self.log_taken(seen, expires_ms, taken);
         let reply = ["ok".into(), seen.now_ms.into(), self.available().into()];
-        let reply = reply.into_iter().chain([last.into(), expires_ms.into()]);
+        let ends = [last.into(), expires_ms.into(), self.price().into()];
+        let reply = reply.into_iter().chain(ends);
         Reply::List(reply.chain(exceptions).collect())
+    }
+
+    fn price(&self) -> String {
+        let config = self.stock.as_ref().map(|stock| &stock.config);
+        config.map_or_else(String::new, super::call::Config::price)
     }
 
     /// Returns the last entry.
@@ -501,11 +507,13 @@ impl Segment {
         if !taken.is_empty() {
             let units: i64 = taken.iter().map(|row| i64::from(row.units)).sum();
             let orders = taken.iter().flat_map(|row| row.packed()).collect();
-            self.log(
-                seen,
-                Effect::Add(-units),
-                vec![field("k", "taken"), field("x", expires_ms), ("o", orders)],
-            );
+            let mut fields = vec![field("k", "taken"), field("x", expires_ms)];
+            let price = self.price();
+            if !price.is_empty() {
+                fields.push(field("p", price));
+            }
+            fields.push(("o", orders));
+            self.log(seen, Effect::Add(-units), fields);
         }
         self.last()
     }
@@ -929,6 +937,7 @@ impl Segment {
             limit: 0,
             opens_ms: 0,
             closes_ms: 0,
+            price: None,
         };
         let empty = Stock {
             available: 0,
@@ -1099,6 +1108,7 @@ impl Segment {
             limit,
             opens_ms,
             closes_ms,
+            ..
         } = config.clone();
         list![
             "ok",
@@ -1116,6 +1126,8 @@ impl Segment {
             opens_ms,
             "closes_ms",
             closes_ms,
+            "price",
+            config.price(),
             "fence",
             fence.to_string(),
             "repairing",

@@ -118,7 +118,7 @@ impl Sale {
         let restored = (self.next_batch(segment).await.1 - 1).to_string();
         let arguments = [
             &token, last, &available, &epoch, "open", "3", "0", "0", "600000", &segments, &name,
-            &restored, "0",
+            &restored, "0", "",
         ];
         self.eval(ADJUST, &[&stock, &outbox], |cmd| column(cmd, arguments))
             .await

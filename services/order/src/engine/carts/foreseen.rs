@@ -16,33 +16,48 @@ use stock::Foreseen;
 
 use super::super::{Engine, EngineError, KnownItem};
 
-impl Engine {
+/// What is known of a cart's lines before its row is written.
+pub(super) struct ForeseenLines {
     /// The first line that would be refused if the cart is new, and why.
-    pub(super) async fn foreseen_refusal(
+    pub refusal: Option<(usize, RefusalReason)>,
+    /// The price of a unit of each line, as the buyer's home of its item has it: `Some(None)` is the first
+    /// price of the item. Empty if this process alone has refused a line.
+    pub prices: Vec<Option<Option<u64>>>,
+}
+
+impl Engine {
+    pub(super) async fn foresee_lines(
         &self,
         cart: &Cart,
         items: &[Arc<KnownItem>],
-    ) -> Result<Option<(usize, RefusalReason)>, EngineError> {
+    ) -> Result<ForeseenLines, EngineError> {
         let known = items.iter().map(|known| match known.is_archived() {
             true => Some(RefusalReason::NotOpen),
             false => known.stock.foresees().and_then(reason),
         });
         if let Some(refused) = first(known) {
-            return Ok(Some(refused));
+            return Ok(ForeseenLines {
+                refusal: Some(refused),
+                prices: Vec::new(),
+            });
         }
         let homes = items.iter().zip(&cart.lines);
         let homes = homes.map(|(known, line)| known.stock.foresee(&cart.buyer, line.quantity));
         let homes = join_all(homes).await;
+        let prices = homes.iter().map(|home| home.price).collect();
         for (line, _) in homes
             .iter()
             .enumerate()
-            .filter(|(_, home)| **home == Some(Foreseen::Missing))
+            .filter(|(_, home)| home.refusal == Some(Foreseen::Missing))
         {
             if self.archived(&items[line].item.id).await?.is_some() {
-                return Ok(Some((line, RefusalReason::NotOpen)));
+                let refusal = Some((line, RefusalReason::NotOpen));
+                return Ok(ForeseenLines { refusal, prices });
             }
         }
-        Ok(first(homes.into_iter().map(|home| home.and_then(reason))))
+        let refusals = homes.into_iter();
+        let refusal = first(refusals.map(|home| home.refusal.and_then(reason)));
+        Ok(ForeseenLines { refusal, prices })
     }
 }
 

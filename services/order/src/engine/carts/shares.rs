@@ -35,7 +35,10 @@ impl Engine {
     async fn shares_of(&self, cart: &Cart) -> Result<Vec<(OrderId, u64)>, EngineError> {
         let mut prices = Vec::with_capacity(cart.lines.len());
         for line in &cart.lines {
-            prices.push(self.price_of(&line.item).await?.amount(line.quantity));
+            let order = self.ledger.order(line.order).await?;
+            let first = self.price_of(&line.item).await?;
+            let price = first.given(order.and_then(|order| order.price));
+            prices.push(price.amount(line.quantity));
         }
         let orders = cart.lines.iter().map(|line| line.order);
         Ok(orders.zip(split(cart.amount, &prices)).collect())

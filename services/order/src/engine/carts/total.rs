@@ -21,8 +21,8 @@ pub enum Total {
 
 impl CartPlacement {
     /// What the lines cost together, or why there can be no such cart.
-    pub(super) fn price(&self, items: &[Arc<KnownItem>]) -> Result<u64, CartPlaced> {
-        let price = price_of(&self.lines, items);
+    pub(super) fn price(&self, prices: &[u64]) -> Result<u64, CartPlaced> {
+        let price = price_of(&self.lines, prices);
         let price = price.map_err(|line| CartPlaced::TooDear { line })?;
         let is_less = match self.total {
             None => false,
@@ -42,24 +42,32 @@ impl CartPlacement {
             Some(Total::Unchecked) | None => price,
         }
     }
+
+    /// Whether a repeat of this request gets the known cart. What that cost without a total is the price
+    /// at its time. The amount of an unchecked one changes with its payment.
+    pub(super) fn has_same_total(&self, known: &Cart, items: &[Arc<KnownItem>]) -> bool {
+        let price = known.price.or_else(|| {
+            let first: Vec<_> = items.iter().map(|known| known.item.price).collect();
+            price_of(&self.lines, &first).ok()
+        });
+        match self.total {
+            None => known.is_checked && Some(known.amount) == price,
+            Some(Total::Of(amount)) => known.is_checked && known.amount == amount,
+            Some(Total::Unchecked) => !known.is_checked,
+        }
+    }
 }
 
-/// Whether both carts cost the same. The amount of an unchecked one changes with its payment.
-pub(super) fn has_same_total(known: &Cart, new: &Cart) -> bool {
-    let is_same = !new.is_checked || known.amount == new.amount;
-    known.is_checked == new.is_checked && is_same
-}
-
-/// What the lines cost together. An error: the index of the line at which it is more than a cart may
-/// cost.
-fn price_of(lines: &[(ItemId, Quantity)], items: &[Arc<KnownItem>]) -> Result<u64, usize> {
-    let mut price = 0_u64;
-    for (line, ((_, quantity), known)) in lines.iter().zip(items).enumerate() {
-        let of_line = known.item.price.checked_mul(u64::from(quantity.get()));
-        price = of_line
-            .and_then(|of_line| price.checked_add(of_line))
-            .filter(|price| *price <= Cart::AMOUNT_MAX)
+/// What the lines cost together, at these prices of a unit. An error: the index of the line at which it is
+/// more than a cart may cost.
+fn price_of(lines: &[(ItemId, Quantity)], prices: &[u64]) -> Result<u64, usize> {
+    let mut sum = 0_u64;
+    for (line, ((_, quantity), price)) in lines.iter().zip(prices).enumerate() {
+        let of_line = price.checked_mul(u64::from(quantity.get()));
+        sum = of_line
+            .and_then(|of_line| sum.checked_add(of_line))
+            .filter(|sum| *sum <= Cart::AMOUNT_MAX)
             .ok_or(line)?;
     }
-    Ok(price)
+    Ok(sum)
 }

@@ -11,7 +11,7 @@ use super::super::{Problem, body::Whole, currency, problem::FieldError, words::D
 /// sale.
 const HOLD_SECONDS: u64 = 900;
 pub(crate) const YEAR_SECONDS: u64 = 31_536_000;
-const PRICE_MAX: u64 = 1_000_000_000_000;
+pub(crate) const PRICE_MAX: u64 = 1_000_000_000_000;
 const TITLE_MAX: usize = 200;
 /// 9999-01-01T00:00:00Z: earlier times have a four-digit year in every time zone.
 const TIMES_END_MS: i64 = 253_370_764_800_000;
@@ -147,6 +147,7 @@ impl NewItem {
                 .map(Quantity::new)
                 .transpose()?,
             waves: waves(&self.waves.unwrap_or_default(), stock)?,
+            new_price: None,
             title: title(self.title, &self.id)?,
             price: self.price.map_or(0, |price| price.0),
             currency: currency::checked(self.currency.unwrap_or_else(|| "USD".into()))?,

@@ -44,7 +44,7 @@ pub(crate) struct ItemBody {
     withdrawing: Option<u64>,
     /// Whether no unit is available.
     sold_out: bool,
-    /// The price of one unit in the currency's smallest unit.
+    /// The price of one unit in the currency's smallest unit, for orders to come.
     price: u64,
     /// ISO 4217.
     currency: String,
@@ -169,7 +169,7 @@ impl ItemBody {
             returning,
             segments,
         } = view;
-        let next_wave = NextWave::of(&item);
+        let (next_wave, price) = (NextWave::of(&item), item.current_price());
         Self {
             id: item.id,
             title: item.title,
@@ -181,7 +181,7 @@ impl ItemBody {
             returning,
             withdrawing,
             sold_out: available == 0,
-            price: item.price,
+            price,
             currency: item.currency,
             limit_per_buyer: item.limit_per_buyer,
             opens_at: item.window.opens_at,

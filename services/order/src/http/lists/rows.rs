@@ -32,7 +32,7 @@ pub(crate) struct ItemRow {
     confirmed: u64,
     /// Units of orders that have ended, on their way back.
     returning: u64,
-    /// The price of one unit in the currency's smallest unit.
+    /// The price of one unit in the currency's smallest unit, for orders to come.
     price: u64,
     /// ISO 4217.
     currency: String,
@@ -81,6 +81,7 @@ impl ItemRow {
 impl From<ListedItem> for ItemRow {
     fn from(listed: ListedItem) -> Self {
         let item = listed.item;
+        let price = item.current_price();
         Self {
             id: item.id,
             title: item.title,
@@ -90,7 +91,7 @@ impl From<ListedItem> for ItemRow {
             held: listed.held,
             confirmed: listed.confirmed,
             returning: listed.returning,
-            price: item.price,
+            price,
             currency: item.currency,
             limit_per_buyer: item.limit_per_buyer,
             opens_at: item.window.opens_at,

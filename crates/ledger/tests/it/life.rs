@@ -536,7 +536,7 @@ async fn a_due_refund_is_journalled_with_its_transition_and_only_then(env: &Test
             json!({ "state": "refund_due", "payment": "pay_1" }),
         ),
         (
-            "reconciler",
+            "payment",
             "refund_due",
             before(1),
             json!({ "state": "refund_due", "payment": null }),

@@ -203,7 +203,7 @@ async fn live_items_have_the_settings_of_their_segments(env: &TestEnv) {
         state: ItemState::Paused,
         limit_per_buyer: None,
         window: change.window.unwrap(),
-        price: None,
+        price: change.price,
         epoch: 2,
     };
     assert_eq!(

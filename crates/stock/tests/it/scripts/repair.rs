@@ -249,6 +249,7 @@ async fn a_segment_that_is_gone_is_recreated_empty_and_halted(site: Arc<Site>) {
             &format!("left={entry}"),
             "limit=0",
             "opens_ms=0",
+            "price=",
             "repairing=4",
             "restored=0",
             "segments=0",
@@ -884,6 +885,7 @@ async fn adjust_sets_everything_and_the_segment_sells_again(site: Arc<Site>) {
             &format!("left={entry}"),
             "limit=2",
             "opens_ms=5000",
+            "price=",
             "segments=3",
             "state=open"
         ]

@@ -740,6 +740,7 @@ async fn the_api_documentation_needs_no_internet() {
         let calls = [
             ("/v1/items", "get"),
             ("/v1/items", "post"),
+            ("/v1/items:batch", "get"),
             ("/v1/items/{item}", "get"),
             ("/v1/items/{item}", "patch"),
             ("/v1/items/{item}", "delete"),

@@ -183,7 +183,8 @@ impl ItemStock {
                     return Err(refused);
                 }
                 Admitted::Unproven => {
-                    if self.may_be_repeating(&reservation.buyer).await {
+                    let may_be_repeating = Box::pin(self.may_be_repeating(&reservation.buyer));
+                    if may_be_repeating.await {
                         return Ok(self.admission.enter(units));
                     }
                     self.shed_orders.increment(1);

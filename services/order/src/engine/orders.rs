@@ -222,7 +222,8 @@ impl Engine {
             }
             LedgerRead::IfChanged { held } => match self.ledger.order(id).await? {
                 Some(order) => placed_before(order, price, true),
-                None => self.as_answered_first(held, id, item).await?,
+                // Seldom, so no connection keeps room for it.
+                None => Box::pin(self.as_answered_first(held, id, item)).await?,
             },
             LedgerRead::WhenRecorded { replayed } => {
                 placed_before(self.wait_for_order(id, 0, until).await?, price, replayed)

@@ -67,14 +67,28 @@ class Settle(ServiceTest):
         self.assertEqual(Checkout.objects.get().state, State.RELEASED)
         self.assertEqual(self.units()["held"], 0)
 
-    def test_an_order_paid_after_its_hold_is_cancelled_and_its_money_returned(self) -> None:
+    def pay_late(self, has_units: bool) -> Checkout:
+        """A checkout whose payment is reported after its hold has expired."""
         self.sell(1, hold_seconds=1)
         self.use(LEASE_SECONDS=0)
         checkout = self.reserve()
         self.use()
         eventually(lambda: conf.buyer("ann").cart(checkout.cart).state == "expired")
+        eventually(lambda: self.admin.item(self.item).available == 1)
+        if not has_units:
+            self.admin.withdraw_stock(self.item, 1, "withdrawn")
+            eventually(lambda: self.admin.item(self.item).stock == 0)
         self.place(checkout)
         checkouts.report(checkout)
+        return checkout
+
+    def test_an_order_paid_after_its_hold_takes_a_unit_that_is_left(self) -> None:
+        checkout = self.pay_late(has_units=True)
+        self.assertEqual(self.state(checkout), State.CONFIRMED)
+        self.assertEqual(self.units(), {"held": 0, "confirmed": 1})
+
+    def test_an_order_paid_when_no_unit_is_left_is_cancelled_and_its_money_returned(self) -> None:
+        checkout = self.pay_late(has_units=False)
         self.assertEqual(self.state(checkout), State.REFUND_DUE)
         settle()
         self.assertEqual(self.state(checkout), State.REFUNDED)

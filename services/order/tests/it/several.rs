@@ -70,8 +70,7 @@ async fn an_item_that_cannot_be_read_does_not_hide_the_others() {
     on_both_ledgers(Options::default(), async |env| {
         let vase = env.create(json!({ "stock": 5, "segments": 1 })).await;
         let jar = env.create(json!({ "stock": 7 })).await;
-        let client = redis::Client::open(env.redis_url.as_str()).unwrap();
-        let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+        let mut redis = testbed::patient_connection(&env.redis_url).await.unwrap();
         let keys: Vec<String> = redis::cmd("KEYS")
             .arg(format!("*{{{vase}:0}}*"))
             .query_async(&mut redis)

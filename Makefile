@@ -1,6 +1,7 @@
 # How to run, test and measure Stockade. `make` alone lists the targets; CI calls the same ones.
 #
-# REDIS_URL, LOCK_URLS, DATABASE_URL and the STOCKADE_* settings reach `make up` from the environment or as `make up REDIS_URL=...`.
+# REDIS_URL, LOCK_URLS, DATABASE_URL and the STOCKADE_* settings reach `make up` from the
+# environment or as `make up REDIS_URL=...`.
 
 DIR ?= .stockade
 LISTEN ?=
@@ -15,7 +16,8 @@ SEQUENCES ?= 300000
 SEED ?= 7
 FAULTS ?= 100
 PROFILE ?= sentinel
-# The older commit that `make upgrade` replaces. Its schema has no sinks, processes or counts of requests.
+# The older commit that `make upgrade` replaces. Its schema has no sinks, processes or counts of
+# requests.
 UPGRADE_FROM ?= c53076130ca56ccdff8f45f0ffb6b6f43dda52c1
 COMPOSE_STOCK ?= 60000
 COMPOSE_FAULTS ?=
@@ -24,9 +26,11 @@ ARGS ?=
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # In CI, Cargo.lock must already name what is built.
 CARGO_FLAGS := $(if $(CI),--locked)
-# `make test` and `make lint` build every backend of the lock and every sink; `stockade` by itself has the light ones.
+# `make test` and `make lint` build every backend of the lock and every sink; `stockade` by itself
+# has the light ones.
 LOCK_FEATURES = $(shell scripts/lock_features.sh)
-# Each program has a separate cargo run: a joint build would use the union of their features, and earlier builds would be repeated.
+# Each program has a separate cargo run: a joint build would use the union of their features, and
+# earlier builds would be repeated.
 
 # rustup installs here, but a shell that was opened before does not have it in PATH.
 ifeq (,$(shell command -v cargo 2>/dev/null))

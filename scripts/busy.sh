@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs a command beside as many spinning processes as there are cores: a busy machine, to find tests that fail on one.
+# Runs a command beside as many spinning processes as there are cores: a busy machine, to find tests
+# that fail on one.
 #
 #   scripts/busy.sh COMMAND [ARGUMENT...]
 set -euo pipefail

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Tries the API of a real service against its description, with schemathesis: every call, with
-# bodies and parameters that fit the description and some that do not. For the parameters of lists, both
-# must agree on what is allowed: a `state` that the description has and the service refuses is a failure, and
-# so is `state=lost` if either lets it pass.
+# bodies and parameters that fit the description and some that do not. For the parameters of lists,
+# both must agree on what is allowed: a `state` that the description has and the service refuses is
+# a failure, and so is `state=lost` if either lets it pass.
 #
 # Usage: check_api.sh PROGRAM [ARGUMENTS of `schemathesis run`]
 #
@@ -57,8 +57,8 @@ buyer=$("$program" --dir "$folder" token buyer ann)
 curl --silent --show-error --fail --output /dev/null "$url/v1/items/demo/orders" --header "Authorization: Bearer $buyer" \
   --header 'Idempotency-Key: an-order-of-this-check' --header 'Content-Type: application/json' --data '{"quantity": 1}'
 
-# The description as far as a generator of requests can follow it. Nothing says which cursor exists, and a wait for an event takes no minute
-# here. The lists of items are those of an item that exists.
+# The description as far as a generator of requests can follow it. Nothing says which cursor exists,
+# and a wait for an event takes no minute here. The lists of items are those of an item that exists.
 curl --silent --show-error --fail "$url/openapi.json" >"$folder/openapi.json"
 python3 - "$folder" <<'END'
 import json, sys
@@ -84,8 +84,8 @@ for parameter in parameters:
 write("lists", api)
 END
 
-# A request that fits the description may still be refused, for example for the state of an order: so
-# that it is accepted is checked for lists only.
+# A request that fits the description may still be refused, for example for the state of an order:
+# so that it is accepted is checked for lists only.
 checks=not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance
 # try_calls DESCRIPTION TOKEN CHECKS ARGUMENT...
 try_calls() {

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Fails when a test asserts that something took less than a time: it fails on a busy machine, and not for a fault.
+# Fails when a test asserts that something took less than a time: it fails on a busy machine, and
+# not for a fault.
 #
 #   assert!(since.elapsed() < ms(500))          a comparison of a measured time in an assertion
 #   timeout(ms(500), future).await.unwrap()     a short time-out that must not be reached
 #
-# Instead: count what the user would notice (attempts, polls, commands), move the clock of the test, or make
-# the wrong way take longer than `testbed::timeout()`. A guard against hanging takes `testbed::timeout()`,
-# `in_time`, `eventually` or `Deadline`. Lower bounds are welcome. Where only the clock can tell, the line above says why:
+# Instead: count what the user would notice (attempts, polls, commands), move the clock of the test,
+# or make the wrong way take longer than `testbed::timeout()`. A guard against hanging takes
+# `testbed::timeout()`, `in_time`, `eventually` or `Deadline`. Lower bounds are welcome. Where only
+# the clock can tell, the line above says why:
 #
 #   // clock: the time is that of a double, which the test moves
 #

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Checks the manifests in deploy/kubernetes: kustomize can build them, they fit the schemas of Kubernetes, and each belongs to
-# a step of deploy/kubernetes/roll.sh. A fake kubectl shows in which order the script replaces the roles.
+# Checks the manifests in deploy/kubernetes: kustomize can build them, they fit the schemas of
+# Kubernetes, and each belongs to a step of deploy/kubernetes/roll.sh. A fake kubectl shows in which
+# order the script replaces the roles.
 #
-# `kubectl` builds them, and `kubernetes-validate` (from PyPI) knows the schemas. What is not installed is skipped.
+# `kubectl` builds them, and `kubernetes-validate` (from PyPI) knows the schemas. What is not
+# installed is skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PWD/target/tools/bin:$PATH

@@ -5,9 +5,10 @@
 #   services/  on crates/ and services/
 #   lab/, load-tests/  on anything
 #
-# Tests of crates/ and services/ may use the lab's helpers; `stockade` itself uses nothing of the lab.
-# crates/lock and crates/client can be used by other projects, so they depend on no other crate of ours.
-# In what we ship there is one provider of cryptography, ring: with two of them rustls panics.
+# Tests of crates/ and services/ may use the lab's helpers; `stockade` itself uses nothing of the
+# lab. crates/lock and crates/client can be used by other projects, so they depend on no other crate
+# of ours. In what we ship there is one provider of cryptography, ring: with two of them rustls
+# panics.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v cargo >/dev/null 2>&1 || PATH=${HOME:-/root}/.cargo/bin:$PATH

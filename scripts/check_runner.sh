@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Fails when scripts/test.sh judges a suite wrongly: with a cargo of its own, whose test programs pass, fail, or fail once.
+# Fails when scripts/test.sh judges a suite wrongly: with a cargo of its own, whose test programs
+# pass, fail, or fail once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,7 +17,8 @@ shopt -s nullglob
 for program in "$FAKE_PROGRAMS"/*; do CARGO_PKG_NAME=fake scripts/queue_test.sh "$program"; done
 END
 
-# Its name is the list of its tests: `ok`, `bad` always fails, `once` fails at first, `killed` ends the program, `lacks` checks nothing.
+# Its name is the list of its tests: `ok`, `bad` always fails, `once` fails at first, `killed` ends
+# the program, `lacks` checks nothing.
 cat >"$folder/program" <<'END'
 #!/usr/bin/env bash
 state=$FAKE_STATE/${0##*/} failed=0

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks the types of the clients for Python and JavaScript. Without mypy or tsc it says so and succeeds.
+# Checks the types of the clients for Python and JavaScript. Without mypy or tsc it says so and
+# succeeds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PWD/target/tools/bin:$PATH

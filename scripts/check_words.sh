@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Fails when the prose names no component as its subject: whoever, somebody, nobody, anybody, everybody.
+# Fails when the prose names no component as its subject: whoever, somebody, nobody, anybody,
+# everybody.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

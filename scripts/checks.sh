@@ -3,8 +3,8 @@
 #
 #   scripts/checks.sh
 #
-# A check that lacks a program prints a line that begins with SKIPPED, and is counted as such. With NO_SKIPS=1 that is a failure,
-# for machines that have everything.
+# A check that lacks a program prints a line that begins with SKIPPED, and is counted as such. With
+# NO_SKIPS=1 that is a failure, for machines that have everything.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v cargo >/dev/null 2>&1 || PATH=${HOME:-/root}/.cargo/bin:$PATH

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# Starts docker-compose.yml, kills its containers and cuts their networks in the middle of a rush, and audits what is left.
+# Starts docker-compose.yml, kills its containers and cuts their networks in the middle of a rush,
+# and audits what is left.
 #
 #   scripts/compose.sh [OPTION OF THE LOAD TEST...]
 #
-# PROFILE=cluster sells from a Redis Cluster, instead of from a master that Sentinel watches. REQUESTS and STOCK are those of one rush;
-# rushes are repeated until each fault of FAULTS (default: all) has been injected during one. The last line is GOOD, with exit status
-# 0, or NOT GOOD, with exit status 1. The containers have a project of their own and are removed; their logs stay in
-# target/compose. PROGRAMS is the folder with `stockade` and `load-tests`, if they are not to be built.
+# PROFILE=cluster sells from a Redis Cluster, instead of from a master that Sentinel watches.
+# REQUESTS and STOCK are those of one rush; rushes are repeated until each fault of FAULTS (default:
+# all) has been injected during one. The last line is GOOD, with exit status 0, or NOT GOOD, with
+# exit status 1. The containers have a project of their own and are removed; their logs stay in
+# target/compose. PROGRAMS is the folder with `stockade` and `load-tests`, if they are not to be
+# built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v cargo >/dev/null 2>&1 || PATH=${HOME:-/root}/.cargo/bin:$PATH
@@ -37,7 +40,7 @@ not_good() {
   exit 1
 }
 
-# --- the project -----------------------------------------------------------------------------------------------------------------
+# --- the project ----------------------------------------------------------------------------------
 
 project=stockade-$$
 if docker compose version >/dev/null 2>&1; then
@@ -49,7 +52,8 @@ compose+=(--project-name "$project" --profile watch --profile cluster)
 
 random() { od -An -N16 -tx1 /dev/urandom | tr -d ' \n'; }
 STOCKADE_JWT_SECRET=$(random) STOCKADE_ADMIN_TOKEN=$(random) STOCKADE_PAYMENT_SECRET=$(random) STOCKADE_POSTGRES_PASSWORD=$(random)
-# Free ports, so that a project of the same file may run beside this one. Docker would choose another one whenever a container starts.
+# Free ports, so that a project of the same file may run beside this one. Docker would choose
+# another one whenever a container starts.
 free_port() {
   local port
   while port=$((20000 + RANDOM % 10000)) && (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do :; done
@@ -98,7 +102,7 @@ wait_until() {
   done
 }
 
-# --- its health ------------------------------------------------------------------------------------------------------------------
+# --- its health -----------------------------------------------------------------------------------
 
 is_healthy() { ! containers --format '{{.Status}}' | grep -E 'unhealthy|starting|Restarting|Exited \([1-9]'; }
 is_ready() { [ "$(curl -fsS -m 5 "$address/readyz")" = ready ]; }
@@ -136,7 +140,7 @@ stock_is_whole() {
 
 is_whole() { is_healthy && is_ready && stock_is_whole; }
 
-# --- faults ----------------------------------------------------------------------------------------------------------------------
+# --- faults ---------------------------------------------------------------------------------------
 
 # kill_one SERVICE [NUMBER]: SIGKILL, and some seconds until it is there again
 kill_one() {
@@ -174,7 +178,7 @@ inject() {
   esac
 }
 
-# --- the sale --------------------------------------------------------------------------------------------------------------------
+# --- the sale -------------------------------------------------------------------------------------
 
 programs() {
   if [ -n "${PROGRAMS:-}" ]; then return; fi

@@ -3,9 +3,10 @@
 #
 #   scripts/compose_images.sh [PROGRAM]
 #
-# PROGRAM is a built `stockade` (default: target/release/stockade); its image is STOCKADE_IMAGE (default: stockade). The images of the
-# servers come from a registry. Where there is none they are made under the same names, of the programs that are installed here, with
-# the libraries that these load and nothing else. STOCKADE_IMAGES=local asks no registry.
+# PROGRAM is a built `stockade` (default: target/release/stockade); its image is STOCKADE_IMAGE
+# (default: stockade). The images of the servers come from a registry. Where there is none they are
+# made under the same names, of the programs that are installed here, with the libraries that these
+# load and nothing else. STOCKADE_IMAGES=local asks no registry.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,7 +28,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# --- a root folder ---------------------------------------------------------------------------------------------------------------
+# --- a root folder --------------------------------------------------------------------------------
 
 # The image that is being made: what it has, and what starts in it.
 root='' changes=()
@@ -98,7 +99,7 @@ commit() {
   rm -f "$tar"
 }
 
-# --- the images ------------------------------------------------------------------------------------------------------------------
+# --- the images -----------------------------------------------------------------------------------
 
 make_redis() {
   begin
@@ -212,7 +213,7 @@ make_product() {
   [ $((size >> 20)) -lt "$MIB_MAX" ] || fail "$IMAGE: expected less than $MIB_MAX MiB"
 }
 
-# --- main ------------------------------------------------------------------------------------------------------------------------
+# --- main -----------------------------------------------------------------------------------------
 
 has_image() { docker image inspect "$1" >/dev/null 2>&1; }
 # The programs that images are made of, installed at most once.

@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# Load: crowds of buyers, or orders at a fixed rate. Arguments go to the load tests (`target/release/load-tests --help`): `rush`, `capacity`, ...
+# Load: crowds of buyers, or orders at a fixed rate. Arguments go to the load tests
+# (`target/release/load-tests --help`): `rush`, `capacity`, ...
 #
-# The target is HOST if it is set, else the `stockade up` that runs in DIR, else a new one on private servers in a temporary folder. Exits as the load test does; the folder of one that failed is kept.
+# The target is HOST if it is set, else the `stockade up` that runs in DIR, else a new one on
+# private servers in a temporary folder. Exits as the load test does; the folder of one that failed
+# is kept.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v cargo >/dev/null 2>&1 || PATH=${HOME:-/root}/.cargo/bin:$PATH
@@ -30,7 +33,8 @@ case $HOST in
     ;;
 esac
 
-# One at a time: a joint build would use the union of their features, and `make up` would build again.
+# One at a time: a joint build would use the union of their features, and `make up` would build
+# again.
 build() {
   local package
   for package; do
@@ -39,7 +43,8 @@ build() {
   done
 }
 
-# The folder keeps its address file when `up` has ended, and another process may use the port by now.
+# The folder keeps its address file when `up` has ended, and another process may use the port by
+# now.
 running_in_dir() {
   [ -r "$DIR/address" ] || return
   local address
@@ -56,7 +61,8 @@ start() {
     # Crowds reach the bound of connections, and all have one address here. Attackers have many.
     export STOCKADE_CONNECTIONS_MAX=${STOCKADE_CONNECTIONS_MAX:-2048} STOCKADE_BODIES_PER_PEER_MAX=${STOCKADE_BODIES_PER_PEER_MAX:-10000}
   fi
-  # Never on the user's servers: the ledger is removed with the folder, but the stock would stay there.
+  # Never on the user's servers: the ledger is removed with the folder, but the stock would stay
+  # there.
   env -u REDIS_URL -u LOCK_URLS -u DATABASE_URL "$PROGRAMS/stockade" up --dir "$folder" --listen 127.0.0.1:0 >>"$folder/up.log" 2>&1 &
   up_pid=$!
   local deadline=$((SECONDS + READY_SECONDS))

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The flags with which cargo builds every backend of the lock and every sink of events, for the whole workspace or for
-# some of its crates.
+# The flags with which cargo builds every backend of the lock and every sink of events, for the
+# whole workspace or for some of its crates.
 #
 #   scripts/lock_features.sh [CRATE...]
 #
-# `stockade` has Redlock, Redis, PostgreSQL, SQLite and the Redis stream by default; the others cost a fresh
-# `make up` a minute. etcd's is left out where protoc is missing.
+# `stockade` has Redlock, Redis, PostgreSQL, SQLite and the Redis stream by default; the others cost
+# a fresh `make up` a minute. etcd's is left out where protoc is missing.
 set -euo pipefail
 
 [ $# -gt 0 ] || set -- stockade stockade-lab acceptance

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# A real shop under a rush: django-oscar on PostgreSQL, gunicorn with 4 workers of 6 threads, 40 guests at the same moment, 10 units.
+# A real shop under a rush: django-oscar on PostgreSQL, gunicorn with 4 workers of 6 threads, 40
+# guests at the same moment, 10 units.
 #
-#   scripts/oscar.sh [--trial] [--only plain,conditional,stockade] [--rounds 3] [--faults on|off] [--out FOLDER]
+#   scripts/oscar.sh [--trial] [--only plain,conditional,stockade] [--rounds 3] [--faults on|off]
+#                    [--out FOLDER]
 #
-# It runs oscar's own checkout, the same with a conditional UPDATE, and the one of examples/oscar behind Stockade. What each has
-# sold and charged is in target/oscar/summary.json, and what happened when in rushes.json. The tests of clients/django run first, with
-# the same program: STOCKADE_BIN, target/debug/stockade by default. With --trial, which is the first argument, they do not.
+# It runs oscar's own checkout, the same with a conditional UPDATE, and the one of examples/oscar
+# behind Stockade. What each has sold and charged is in target/oscar/summary.json, and what happened
+# when in rushes.json. The tests of clients/django run first, with the same program: STOCKADE_BIN,
+# target/debug/stockade by default. With --trial, which is the first argument, they do not.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ROOT=$PWD

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs django-oscar and what it needs into target/oscar/venv, at the pinned versions, and prints that folder.
+# Installs django-oscar and what it needs into target/oscar/venv, at the pinned versions, and prints
+# that folder.
 #
 #   scripts/oscar_venv.sh [--installed]
 #

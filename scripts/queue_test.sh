@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Notes a test program instead of running it: scripts/test.sh gives this to cargo as the runner, and runs what was noted.
+# Notes a test program instead of running it: scripts/test.sh gives this to cargo as the runner, and
+# runs what was noted.
 #
 #   STOCKADE_TEST_QUEUE=FOLDER scripts/queue_test.sh PROGRAM [ARGUMENT...]
 #

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs a test program that scripts/queue_test.sh has noted, and prints what it wrote when it has ended.
+# Runs a test program that scripts/queue_test.sh has noted, and prints what it wrote when it has
+# ended.
 #
 #   scripts/run_queued_test.sh FOLDER/jobs/NAME
 #
@@ -13,8 +14,8 @@ output=$folder/$name.output
 
 crate=$(sed -n 's/^.* CARGO_PKG_NAME="\{0,1\}\([^"]*\)"\{0,1\}$/\1/p' "$job")
 
-# The lock's tests wait for leases nearly all of their time. With as many at a time as there are cores, they
-# alone would take longer than the rest of the suite.
+# The lock's tests wait for leases nearly all of their time. With as many at a time as there are
+# cores, they alone would take longer than the rest of the suite.
 if [ "$crate" = lock ] && [ -z "${RUST_TEST_THREADS:-}" ]; then
   export RUST_TEST_THREADS=$((2 * $(getconf _NPROCESSORS_ONLN)))
 fi

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Installs the missing programs to build, run, test or measure Stockade. A second run has nothing to do.
+# Installs the missing programs to build, run, test or measure Stockade. A second run has nothing to
+# do.
 #
 #   scripts/setup.sh [--dry-run] [build|run|lint|api|test|bench|compose]
 #
-# Only the programs are needed: Stockade and its tests start private servers on free ports, in private folders. So no service starts while
-# its package is being installed, and no service of a new package starts at the next boot. The script does not install Rust.
+# Only the programs are needed: Stockade and its tests start private servers on free ports, in
+# private folders. So no service starts while its package is being installed, and no service of a
+# new package starts at the next boot. The script does not install Rust.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -37,7 +39,7 @@ if [ -t 0 ] && [ -z "${CI:-}" ]; then interactive=yes; fi
 PATH=$PATH:/usr/sbin:/sbin
 have cargo || PATH=${HOME:-/root}/.cargo/bin:$PATH
 
-# --- what is installed ---------------------------------------------------------------------------------------------------------------------
+# --- what is installed ----------------------------------------------------------------------------
 
 # A compiler without the C library's headers is found, and useless.
 compiles_c() {
@@ -61,7 +63,8 @@ redis_is_new_enough() {
   version=$(redis_version) && [ -n "$version" ] && [ "${version%%.*}" -ge "$REDIS_MAJOR_MIN" ]
 }
 
-# PostgreSQL refuses to run as root; tests started by root run it as the user that its packages create.
+# PostgreSQL refuses to run as root; tests started by root run it as the user that its packages
+# create.
 has_postgres() {
   [ "$(id -u)" != 0 ] || id postgres >/dev/null 2>&1 || return
   have postgres && have psql && return
@@ -84,7 +87,8 @@ has_mariadb() {
   return 1
 }
 
-# The library as Debian has it, or a release; in either case with a Java that runs. macOS has a stub that only prints where to get Java.
+# The library as Debian has it, or a release; in either case with a Java that runs. macOS has a stub
+# that only prints where to get Java.
 has_zookeeper() {
   local found='' java folder
   [ -f /usr/share/java/zookeeper.jar ] && [ -f /usr/share/java/slf4j-simple.jar ] && found=yes
@@ -135,7 +139,8 @@ apt_offers() {
   case $(LC_ALL=C apt-cache policy "$1" | sed -n 's/^ *Candidate: *//p') in '' | '(none)' | *snap*) return 1 ;; esac
 }
 
-# Without a browser there is nothing to drive, and not every system that has one packages its driver.
+# Without a browser there is nothing to drive, and not every system that has one packages its
+# driver.
 has_browser_driver() {
   [ -z "$no_browser" ] || return 0
   have chromedriver && return
@@ -177,7 +182,7 @@ has_certificates() { [ "$(uname)" = Darwin ] || [ -d /etc/pki/tls/certs ] || [ -
 
 uses_only_own_redis() { [ -n "${REDIS_URL:-}" ] && [ -n "${LOCK_URLS:-}" ]; }
 
-# --- what is missing -------------------------------------------------------------------------------------------------------------------
+# --- what is missing ------------------------------------------------------------------------------
 
 missing='' reasons='' apt_packages='' brew_packages=''
 # Set where the system's packages have none.
@@ -223,7 +228,8 @@ find_missing() {
   need make 'runs the targets' make make has_make
   need cc 'builds the C parts of TLS and the allocator' 'gcc libc6-dev' '' compiles_c
   need certificates 'cargo downloads over HTTPS' ca-certificates '' has_certificates
-  # Where it cannot be installed, SQLite is built like the other dependencies. macOS has it, or an older one.
+  # Where it cannot be installed, SQLite is built like the other dependencies. macOS has it, or an
+  # older one.
   if [ "$profile" != build ] && have apt-get && may_install; then
     need sqlite 'is a ledger; building it takes a minute' libsqlite3-dev '' has_sqlite
   fi
@@ -265,7 +271,7 @@ find_missing() {
   need wrk 'loads the service with requests' wrk wrk has_wrk
 }
 
-# --- Rust ------------------------------------------------------------------------------------------------------------------------------
+# --- Rust -----------------------------------------------------------------------------------------
 
 check_rust() {
   local wanted found
@@ -290,7 +296,7 @@ check_rust_components() {
   [ -n "$dry_run" ] || rustup component add rustfmt clippy
 }
 
-# --- SQLite ------------------------------------------------------------------------------------------------------------------------------
+# --- SQLite ---------------------------------------------------------------------------------------
 
 CARGO_CONFIG=.cargo/config.toml
 CARGO_CONFIG_MARK='# By scripts/setup.sh: this system has SQLite. Without this file cargo builds it from source.'
@@ -307,7 +313,7 @@ choose_sqlite() {
   printf '%s\n[env]\nLIBSQLITE3_SYS_USE_PKG_CONFIG = "1"\n' "$CARGO_CONFIG_MARK" >"$CARGO_CONFIG"
 }
 
-# --- tools from PyPI -------------------------------------------------------------------------------------------------------------
+# --- tools from PyPI ------------------------------------------------------------------------------
 
 # An environment of their own: Debian's and Homebrew's Python refuse packages from elsewhere.
 TOOLS=target/tools
@@ -332,7 +338,7 @@ install_tools() {
   say 'that failed: the checks that need these tools will be skipped'
 }
 
-# --- installing ------------------------------------------------------------------------------------------------------------------------
+# --- installing -----------------------------------------------------------------------------------
 
 as_root() {
   if [ "$(id -u)" = 0 ]; then
@@ -396,7 +402,8 @@ new_services() {
   case " $apt_packages " in *' rabbitmq-server '*) apt_has erlang-base || printf ' epmd.socket epmd.service' ;; esac
 }
 
-# Java's package fails where there is no folder for its manual pages, as in the small images of Debian.
+# Java's package fails where there is no folder for its manual pages, as in the small images of
+# Debian.
 make_room_for_java() {
   case " $apt_packages " in *' default-jre-headless '*) as_root mkdir -p /usr/share/man/man1 ;; esac
 }
@@ -411,7 +418,8 @@ check_redis_candidate() {
     "  servers of your own: set REDIS_URL and LOCK_URLS, and \`make up\` needs none here"
 }
 
-# Debian asks this file before it starts a service. One that is already there is the owner's, and stays.
+# Debian asks this file before it starts a service. One that is already there is the owner's, and
+# stays.
 hold_services() {
   if [ -e "$POLICY" ] && ! grep -qF "$POLICY_MARK" "$POLICY"; then return; fi
   trap release_services EXIT
@@ -457,7 +465,7 @@ install() {
   fi
 }
 
-# --- main ----------------------------------------------------------------------------------------------------------------------
+# --- main -----------------------------------------------------------------------------------------
 
 find_missing
 if [ -n "$missing" ]; then

@@ -5,13 +5,14 @@
 #
 # Fails if a test failed, if a test program ended without a result, and if no test ran at all.
 #
-# A test of the whole suite that failed runs once more, alone, after all others. If it passes then, the run says
-# `FLAKY name` near its end, and may be green. More than FLAKY_MAX of them are a failure.
+# A test of the whole suite that failed runs once more, alone, after all others. If it passes then,
+# the run says `FLAKY name` near its end, and may be green. More than FLAKY_MAX of them are a
+# failure.
 #
 # With TEST_BUILT=FILE it creates the file once everything is built.
 #
-# Most tests wait for leases and servers. So the whole suite is built first, and then several test programs run
-# concurrently: TEST_JOBS of them, each with RUST_TEST_THREADS tests.
+# Most tests wait for leases and servers. So the whole suite is built first, and then several test
+# programs run concurrently: TEST_JOBS of them, each with RUST_TEST_THREADS tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -43,8 +44,8 @@ trap 'rm -rf "$folder"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# queue ARGUMENT...: builds test programs, and notes them in $folder/jobs instead of running them. Tests in the
-# documentation run at once: there are few.
+# queue ARGUMENT...: builds test programs, and notes them in $folder/jobs instead of running them.
+# Tests in the documentation run at once: there are few.
 queue() {
   # shellcheck disable=SC2086 # flags, or nothing
   STOCKADE_TEST_QUEUE=$folder/jobs cargo test ${CARGO_FLAGS:-} --no-fail-fast "$@" \
@@ -78,7 +79,8 @@ whole_suite() {
   return "$status"
 }
 
-# The tests of a job that failed. A program that was killed has no result, and fails whatever its tests say.
+# The tests of a job that failed. A program that was killed has no result, and fails whatever its
+# tests say.
 failed_tests() {
   local output=$folder/${1##*/}.output
   grep -q '^test result: ' "$output" || return 0
@@ -148,8 +150,8 @@ else
   cargo test ${CARGO_FLAGS:-} --no-fail-fast "$@" 2>&1 </dev/null | tee "$log" || status=$?
 fi
 
-# `     Running unittests src/lib.rs (target/debug/deps/domain-0123)`, `   Doc-tests domain`
-# `test result: FAILED. 3 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.10s`
+# `     Running unittests src/lib.rs (target/debug/deps/domain-0123)`, `   Doc-tests domain` `test
+# result: FAILED. 3 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.10s`
 read -r passed failed skipped unfinished < <(awk '
   { gsub(/\033\[[0-9;]*m/, "") }
   /^ +Running .*\/deps\/.*\)$|^ +Doc-tests / { programs++; open = 1 }

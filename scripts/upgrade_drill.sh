@@ -3,9 +3,9 @@
 #
 #   scripts/upgrade_drill.sh REV
 #
-# Builds `stockade` of REV in a worktree with a target folder of its own, below target/upgrade, and keeps both:
-# a second run of the same commit builds nothing. The drill is `upgrade::` of lab/acceptance; its output counts
-# the answers of each phase.
+# Builds `stockade` of REV in a worktree with a target folder of its own, below target/upgrade, and
+# keeps both: a second run of the same commit builds nothing. The drill is `upgrade::` of
+# lab/acceptance; its output counts the answers of each phase.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Joins the six servers of the profile `cluster`: three masters, each with a replica. Does nothing if they are joined already.
+# Joins the six servers of the profile `cluster`: three masters, each with a replica. Does nothing
+# if they are joined already.
 set -eu
 is_joined() {
   for node in 1 2 3 4 5 6; do

@@ -1,8 +1,9 @@
 #!/bin/sh
-# redis.sh NAME [MASTER]: starts the Redis server NAME of the stock, at first as a replica of MASTER.
+# redis.sh NAME [MASTER]: starts the Redis server NAME of the stock, at first as a replica of
+# MASTER.
 #
-# Sentinel changes roles while the servers run, and Redis writes its role to this file. So the file is made once and kept beside the
-# data: a server that restarts is what it was before.
+# Sentinel changes roles while the servers run, and Redis writes its role to this file. So the file
+# is made once and kept beside the data: a server that restarts is what it was before.
 set -eu
 file=/data/redis.conf
 if [ ! -f "$file" ]; then

@@ -1,5 +1,6 @@
 #!/bin/sh
-# sentinel.sh NAME MASTER: starts the Sentinel NAME, which watches the stock. It keeps its votes beside its configuration.
+# sentinel.sh NAME MASTER: starts the Sentinel NAME, which watches the stock. It keeps its votes
+# beside its configuration.
 set -eu
 file=/data/sentinel.conf
 if [ ! -f "$file" ]; then

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Deploys or upgrades Stockade role by role: the settings, the ledger's schema, then the reconcilers, the recorders and
-# publishers, and the order services last. Each step waits until the one before has ended, and the first that fails ends
-# the script: what has not been replaced goes on as it was. docs/operations.md says why this order.
+# Deploys or upgrades Stockade role by role: the settings, the ledger's schema, then the
+# reconcilers, the recorders and publishers, and the order services last. Each step waits until the
+# one before has ended, and the first that fails ends the script: what has not been replaced goes on
+# as it was. docs/operations.md says why this order.
 #
-#   deploy/kubernetes/roll.sh [FOLDER]         a kustomization over `base`; default: deploy/kubernetes/base
+#   deploy/kubernetes/roll.sh [FOLDER]         a kustomization over `base`;
+#                                              default: deploy/kubernetes/base
 #
-# KUBECTL names another program or context: KUBECTL='kubectl --context shop'. TIMEOUT is that of each step.
+# KUBECTL names another program or context: KUBECTL='kubectl --context shop'. TIMEOUT is that of
+# each step.
 set -euo pipefail
 
 folder=${1:-$(dirname "$0")/base}

@@ -62,7 +62,8 @@ impl Action {
         }
     }
 
-    /// The refusals that the API declares for the action, except those of placing an order or a cart.
+    /// The refusals that the API declares for the action, except those of placing an order or a
+    /// cart.
     pub fn refusals(&self) -> &'static [&'static str] {
         match self {
             Self::Order(_) | Self::Browse | Self::Cart(_) => &[],

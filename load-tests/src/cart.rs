@@ -102,7 +102,8 @@ impl CartCall {
         }
     }
 
-    /// Reads an acknowledgement: the placed cart and its state. An error names what violates the API.
+    /// Reads an acknowledgement: the placed cart and its state. An error names what violates the
+    /// API.
     pub fn read(&self, response: &Response) -> Result<(CartRef, CartState), String> {
         let placed = self
             .cart

@@ -3,8 +3,8 @@
 //! The judge sees requests and responses only. An order may have its units from its request until
 //! its cancellation is acknowledged, so the stock minus all units that orders may have is a lower
 //! bound of the free ones. A refusal is wrong if, at each instant from its request to its response,
-//! at least as many units were free as it wanted. The sold-out cache may be older than the request by
-//! its lifetime.
+//! at least as many units were free as it wanted. The sold-out cache may be older than the request
+//! by its lifetime.
 
 use std::{
     collections::{HashMap, HashSet},

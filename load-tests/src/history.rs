@@ -55,8 +55,8 @@ pub struct Observation<'a> {
 }
 
 /// Counts of all requests and the orders that they placed. Each request is in exactly one of held,
-/// sold out, limited, carts, carts refused, extended, replayed, reads, payments, ends, declined, given
-/// up and errors.
+/// sold out, limited, carts, carts refused, extended, replayed, reads, payments, ends, declined,
+/// given up and errors.
 pub struct History {
     /// Settled requests, and those that were given up.
     pub requested: u64,

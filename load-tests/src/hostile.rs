@@ -36,8 +36,8 @@ const PACE: Duration = Duration::from_millis(100);
 const UNITS_OF_STORM: u64 = 4;
 /// Limit for a crowd to open its connections before the rush begins.
 const CROWD_TIMEOUT: Duration = Duration::from_secs(15);
-/// What the clients of a crowd note when the service has closed a connection without an answer, to make room
-/// for another one.
+/// What the clients of a crowd note when the service has closed a connection without an answer, to
+/// make room for another one.
 const CLOSED: &str = "closed by the service";
 /// The same at a time limit, which says nothing about the bound.
 const LATER: &str = "closed at a time limit";

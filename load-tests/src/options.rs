@@ -63,8 +63,9 @@ pub struct Options {
     /// the scenario and the time.
     #[arg(long, value_name = "ID")]
     item: Option<String>,
-    /// Number of hostile clients beside the virtual users: silent connections, half bodies, answers that
-    /// are read in drips or not at all, huge signatures, quantities above the limit, storms of returns.
+    /// Number of hostile clients beside the virtual users: silent connections, half bodies, answers
+    /// that are read in drips or not at all, huge signatures, quantities above the limit, storms of
+    /// returns.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000))]
     pub hostile: u32,
     /// The one kind of attack, instead of all: `half bodies`, for example.
@@ -73,8 +74,8 @@ pub struct Options {
     /// Connections that the hostile clients keep open together: as many as the service admits.
     #[arg(long, value_name = "N", default_value_t = CONNECTIONS, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub hostile_connections: u32,
-    /// Servers fail during the run. Then an outcome that is unknown at first is no error if a repeat
-    /// resolves it, a refusal is not final, and the audit may take longer to be at rest.
+    /// Servers fail during the run. Then an outcome that is unknown at first is no error if a
+    /// repeat resolves it, a refusal is not final, and the audit may take longer to be at rest.
     #[arg(long)]
     pub outages: bool,
     /// Seed of all decisions.

@@ -43,8 +43,8 @@ impl ReturnPolicy {
         }
     }
 
-    /// Whether the item with this number is scarce, so that many carts fail because of it. The first
-    /// and the last are: a cart takes its lines by item.
+    /// Whether the item with this number is scarce, so that many carts fail because of it. The
+    /// first and the last are: a cart takes its lines by item.
     pub fn is_scarce(self, number: u32) -> bool {
         self == Self::InCarts && number.is_multiple_of(ITEMS_OF_CARTS - 1)
     }

@@ -93,8 +93,8 @@ impl Sale {
         })
     }
 
-    /// Whether a unit of the item may be for sale again after a refusal. A master that takes over may
-    /// lack the last orders, and so may have their units until it is repaired.
+    /// Whether a unit of the item may be for sale again after a refusal. A master that takes over
+    /// may lack the last orders, and so may have their units until it is repaired.
     pub fn units_return(&self, item: usize) -> bool {
         self.outages || self.items.get(item).policy.returns()
     }

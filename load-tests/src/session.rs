@@ -483,8 +483,8 @@ impl<'a> Session<'a> {
             // The service is down, and every other session would wait for it as long.
             self.sale.budget.close();
         }
-        // An outcome that was unknown first is an error, even if a repeat resolved it, unless servers
-        // are meant to fail.
+        // An outcome that was unknown first is an error, even if a repeat resolved it, unless
+        // servers are meant to fail.
         let first_unknown = settled.unknown.first();
         let error = first_unknown.filter(|_| !self.sale.outages);
         let unknown = error.and_then(|attempt| attempt.outcome.error());

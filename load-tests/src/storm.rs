@@ -1,9 +1,9 @@
-//! A storm of returns to an item that sold out to a crowd, beside a rush of honest buyers of another
-//! one.
+//! A storm of returns to an item that sold out to a crowd, beside a rush of honest buyers of
+//! another one.
 //!
-//! A unit that comes back changes what is known about the buyers of a sold-out item. A service that read
-//! all of them anew would be busy with nothing else, so the crowd is a real one: every buyer holds a
-//! unit, in Redis and in the ledger. Shop-side batches place their orders.
+//! A unit that comes back changes what is known about the buyers of a sold-out item. A service that
+//! read all of them anew would be busy with nothing else, so the crowd is a real one: every buyer
+//! holds a unit, in Redis and in the ledger. Shop-side batches place their orders.
 
 use std::{
     sync::{
@@ -168,8 +168,8 @@ impl Storm {
             .collect()
     }
 
-    /// Ends the clients. Each gives back first what it has, or the next rush would have fewer units in
-    /// motion.
+    /// Ends the clients. Each gives back first what it has, or the next rush would have fewer units
+    /// in motion.
     async fn end(&self, clients: JoinSet<()>) {
         self.is_over.store(true, Ordering::Relaxed);
         clients.join_all().await;
@@ -234,8 +234,8 @@ fn too_little(least_returned: u64, refused: u64) -> Vec<String> {
     findings
 }
 
-/// Cancels the order, and repeats that until it is known to have happened, or until a service that still
-/// lives would have answered.
+/// Cancels the order, and repeats that until it is known to have happened, or until a service that
+/// still lives would have answered.
 async fn cancel(buyer: &client::Buyer, order: Uuid) -> bool {
     let began = Instant::now();
     while began.elapsed() < SETTLE_TIMEOUT {

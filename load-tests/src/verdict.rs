@@ -168,9 +168,9 @@ impl ItemVerdict {
         verdict
     }
 
-    /// `may_be_unacknowledged`: units of orders that may have been recorded although a later attempt
-    /// was refused. A promoted replica may lack an order and refuse its repeat, while a recorder still
-    /// commits the order. Its hold ends without a payment.
+    /// `may_be_unacknowledged`: units of orders that may have been recorded although a later
+    /// attempt was refused. A promoted replica may lack an order and refuse its repeat, while a
+    /// recorder still commits the order. Its hold ends without a payment.
     fn find(&self, closed: &Closed, units_paid: u64, may_be_unacknowledged: u64) -> Vec<String> {
         let audit = &closed.audit;
         let mut findings = Vec::new();

@@ -1,4 +1,5 @@
-//! How an outcome can violate the promises of the service, and which violations say little while servers fail.
+//! How an outcome can violate the promises of the service, and which violations say little while
+//! servers fail.
 
 /// How an outcome violates the promises of the service.
 pub type Violation = &'static str;
@@ -13,9 +14,9 @@ pub const CART_UNMARKED_COPIES: Violation =
 pub const ALL_CARTS_MARKED: Violation = "all concurrent copies of a cart were marked as replayed";
 pub const CART_TOO_SLOW: Violation = "a cart was not placed in time";
 
-/// Whether the outcome is right and only its mark as a replay is not, or its time. While servers fail,
-/// a mark says little: a service repeats a call of Redis that got no reply, and finds its own order. A
-/// master that took over may not know an order that the ledger has.
+/// Whether the outcome is right and only its mark as a replay is not, or its time. While servers
+/// fail, a mark says little: a service repeats a call of Redis that got no reply, and finds its own
+/// order. A master that took over may not know an order that the ledger has.
 pub fn says_little_in_outages(violation: Violation) -> bool {
     [
         UNMARKED,

@@ -28,7 +28,8 @@ pub async fn archivable(
     actor: &str,
     token: u64,
 ) -> Result<Option<Archivable>, AuditError> {
-    // The item and the rows are read first, and the archival compares them with those that it locks.
+    // The item and the rows are read first, and the archival compares them with those that it
+    // locks.
     let Some(item) = ledger.item(id).await? else {
         return Ok(None);
     };

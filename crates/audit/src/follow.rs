@@ -1,10 +1,11 @@
-//! Snapshots for a process that takes one several times a second: of an outbox it reads what is new, and
-//! not the whole backlog that the ledger lacks.
+//! Snapshots for a process that takes one several times a second: of an outbox it reads what is
+//! new, and not the whole backlog that the ledger lacks.
 //!
-//! It remembers the last entry that it has read, by id and fingerprint. An outbox grows at its end, is
-//! trimmed at its front, and a failover cuts off its end. So as long as that entry is there, all before
-//! it are as they were read. If it is gone, the outbox is read from the checkpoint on. The anchor is
-//! looked for in each snapshot: it alone shows that the outbox continues what the ledger has.
+//! It remembers the last entry that it has read, by id and fingerprint. An outbox grows at its end,
+//! is trimmed at its front, and a failover cuts off its end. So as long as that entry is there, all
+//! before it are as they were read. If it is gone, the outbox is read from the checkpoint on. The
+//! anchor is looked for in each snapshot: it alone shows that the outbox continues what the ledger
+//! has.
 //!
 //! Of each entry that is not recorded it keeps less than a hundred bytes, and of each page nothing.
 
@@ -87,8 +88,8 @@ impl Unrecorded {
     }
 
     fn of_one(entry: &Entry) -> Self {
-        // `opened` has the units that the row began with. A repair writes `adjusted` only over a row
-        // with the same units.
+        // `opened` has the units that the row began with. A repair writes `adjusted` only over a
+        // row with the same units.
         let effect = entry.change.effect().unwrap_or(0);
         let takes = matches!(entry.change, Change::Taken { .. });
         Self {
@@ -125,8 +126,8 @@ impl Seen {
         self.0.back().map(|mark| (mark.id, mark.fingerprint))
     }
 
-    /// Forgets what was recorded before the checkpoint, and everything if the checkpoint is not among
-    /// what was read.
+    /// Forgets what was recorded before the checkpoint, and everything if the checkpoint is not
+    /// among what was read.
     fn trim(&mut self, checkpoint: Option<EntryId>) {
         let Some(checkpoint) = checkpoint else {
             return;
@@ -189,8 +190,8 @@ async fn follow(
     Ok((whole, Seen::default()))
 }
 
-/// Reads the segment and its new entries, page by page. `None`: the outbox does not have the last entry
-/// that was read, or its anchor.
+/// Reads the segment and its new entries, page by page. `None`: the outbox does not have the last
+/// entry that was read, or its anchor.
 async fn follow_once(
     stock: &Stock,
     row: &SegmentRow,

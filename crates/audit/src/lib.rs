@@ -188,8 +188,8 @@ async fn final_report(
     last.map(AuditReport::from_final).transpose()
 }
 
-/// A number that changes when a counter or the version of a row changes. It is meant for one release:
-/// another one may get another number from the same rows.
+/// A number that changes when a counter or the version of a row changes. It is meant for one
+/// release: another one may get another number from the same rows.
 pub fn revision<'r>(rows: impl IntoIterator<Item = &'r SegmentRow>) -> u64 {
     let mut hasher = DefaultHasher::new();
     for row in rows {

@@ -120,8 +120,8 @@ impl Admin {
             .await
     }
 
-    /// Has the hold of any buyer's order last so many seconds from its creation, or longer if it does
-    /// already; or names the checkout session in which the buyer pays. See [`HoldChange`].
+    /// Has the hold of any buyer's order last so many seconds from its creation, or longer if it
+    /// does already; or names the checkout session in which the buyer pays. See [`HoldChange`].
     pub async fn extend_hold(&self, id: Uuid, hold: impl Into<HoldChange>) -> Result<Order, Error> {
         let request = Request::extend_hold(&self.token, id, &hold.into());
         self.call(&request, |response| Order::read(response, id))
@@ -158,8 +158,8 @@ impl Admin {
         .await
     }
 
-    /// Places a cart for a buyer, whose own request with the same key is a repeat of it. Otherwise as
-    /// [`Buyer::place_cart`](crate::Buyer::place_cart), and it may cost less than its lines.
+    /// Places a cart for a buyer, whose own request with the same key is a repeat of it. Otherwise
+    /// as [`Buyer::place_cart`](crate::Buyer::place_cart), and it may cost less than its lines.
     pub async fn place_cart(&self, buyer: &str, cart: &NewCart) -> Result<PlacedCart, Error> {
         let request = Request::place_cart_for(&self.token, buyer, cart);
         let read = |response: &Response| cart.read(response).and_then(PlacedCart::with_units);

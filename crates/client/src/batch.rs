@@ -209,8 +209,8 @@ impl OrderBatcher {
     /// Places an order, and repeats it with the same key while its outcome is unknown.
     ///
     /// A repeat of an order that has units succeeds too; one that has ended since is
-    /// [`Error::NoLongerHeld`]. If the future is dropped, the order may be placed all the same. Needs a
-    /// Tokio runtime.
+    /// [`Error::NoLongerHeld`]. If the future is dropped, the order may be placed all the same.
+    /// Needs a Tokio runtime.
     pub async fn order(
         &self,
         buyer: &str,

@@ -22,8 +22,8 @@ impl Buyer {
 
     /// Places an order, and repeats the request with the same key while the outcome is unknown.
     ///
-    /// A repeat of an order that has units succeeds too, and returns it as it is now. The order of the
-    /// key may also have ended since: that is [`Error::NoLongerHeld`].
+    /// A repeat of an order that has units succeeds too, and returns it as it is now. The order of
+    /// the key may also have ended since: that is [`Error::NoLongerHeld`].
     pub async fn place(&self, order: &NewOrder) -> Result<Placed, Error> {
         let request = Request::place(&self.token, order);
         let read = |response: &Response| order.read(response).and_then(Placed::with_units);
@@ -46,8 +46,9 @@ impl Buyer {
             .await
     }
 
-    /// Has the hold of one of the buyer's orders last so many seconds from its creation, or longer if it
-    /// does already; or names the checkout session in which the buyer pays. See [`HoldChange`].
+    /// Has the hold of one of the buyer's orders last so many seconds from its creation, or longer
+    /// if it does already; or names the checkout session in which the buyer pays. See
+    /// [`HoldChange`].
     pub async fn extend_hold(&self, id: Uuid, hold: impl Into<HoldChange>) -> Result<Order, Error> {
         let request = Request::extend_hold(&self.token, id, &hold.into());
         self.client
@@ -56,9 +57,9 @@ impl Buyer {
     }
 
     /// Places a cart, and repeats the request with the same key while the outcome is unknown. All
-    /// lines are held, or none: the problem then names the item ([`crate::Problem::item`]). Keep the
-    /// key if the refusal is not final ([`Error::is_final`]). A cart of the key that has ended since is
-    /// [`Error::NoLongerHeld`].
+    /// lines are held, or none: the problem then names the item ([`crate::Problem::item`]). Keep
+    /// the key if the refusal is not final ([`Error::is_final`]). A cart of the key that has ended
+    /// since is [`Error::NoLongerHeld`].
     pub async fn place_cart(&self, cart: &NewCart) -> Result<PlacedCart, Error> {
         let request = Request::place_cart(&self.token, cart);
         let read = |response: &Response| cart.read(response).and_then(PlacedCart::with_units);
@@ -73,9 +74,9 @@ impl Buyer {
             .await
     }
 
-    /// Has the holds of all lines of a cart last so many seconds from the creation of its first order, or
-    /// longer if they do already; or names the checkout session in which the buyer pays. No item of the
-    /// cart may have a smaller `max_hold_seconds`.
+    /// Has the holds of all lines of a cart last so many seconds from the creation of its first
+    /// order, or longer if they do already; or names the checkout session in which the buyer pays.
+    /// No item of the cart may have a smaller `max_hold_seconds`.
     pub async fn extend_cart(&self, id: Uuid, hold: impl Into<HoldChange>) -> Result<Cart, Error> {
         let request = Request::extend_cart(&self.token, id, &hold.into());
         self.client

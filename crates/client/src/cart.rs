@@ -70,8 +70,8 @@ pub struct CartLine {
     pub quantity: u32,
 }
 
-/// Where a cart is in its life. All of its lines are in the same state, except while it is `Placing`
-/// or `Failed`.
+/// Where a cart is in its life. All of its lines are in the same state, except while it is
+/// `Placing` or `Failed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CartState {
@@ -95,8 +95,8 @@ pub enum CartState {
 
 /// A cart that was placed, now or by an earlier request with the same key.
 ///
-/// [`Buyer::place_cart`](crate::Buyer::place_cart) returns it only if the cart has units. One that has
-/// ended since is [`Error::NoLongerHeld`].
+/// [`Buyer::place_cart`](crate::Buyer::place_cart) returns it only if the cart has units. One that
+/// has ended since is [`Error::NoLongerHeld`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedCart {
     /// The cart as it is now. After a replay it may have moved on.
@@ -170,8 +170,8 @@ impl NewCart {
         Self { key, ..self }
     }
 
-    /// The same cart at the shop's total, which payments are checked against. By default it costs the
-    /// price of its lines. Only an admin states less than that, or [`CartAmount::Unchecked`].
+    /// The same cart at the shop's total, which payments are checked against. By default it costs
+    /// the price of its lines. Only an admin states less than that, or [`CartAmount::Unchecked`].
     #[must_use]
     pub fn with_amount(self, amount: impl Into<CartAmount>) -> Self {
         Self {

@@ -40,9 +40,9 @@ pub struct ClientBuilder {
 
 /// The result of a request, and how many attempts it took.
 ///
-/// More than one attempt means that the earlier ones left the outcome open. The result is true for all
-/// of them: it is a refusal only if no attempt was lost, or if the service itself has decided. A
-/// request that is still on its way then is decided when it arrives.
+/// More than one attempt means that the earlier ones left the outcome open. The result is true for
+/// all of them: it is a refusal only if no attempt was lost, or if the service itself has decided.
+/// A request that is still on its way then is decided when it arrives.
 #[derive(Debug)]
 pub struct Sent {
     /// Number of times that the request was sent.

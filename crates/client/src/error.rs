@@ -9,9 +9,9 @@ use crate::{Ended, Problem, ProblemCode};
 pub enum Error {
     /// The request was refused, and no attempt of this call has taken effect.
     ///
-    /// If [`Error::settles_key`], the service has decided. Otherwise something before the decision has
-    /// refused the request, such as a token that has expired (401) or a limit of requests (429): mend
-    /// that, and send the same request again.
+    /// If [`Error::settles_key`], the service has decided. Otherwise something before the decision
+    /// has refused the request, such as a token that has expired (401) or a limit of requests
+    /// (429): mend that, and send the same request again.
     #[error("the service refused the request: {0}")]
     Refused(Box<Problem>),
 
@@ -27,8 +27,8 @@ pub enum Error {
 
     /// The key is that of an order or a cart which has ended and holds no units.
     ///
-    /// It was placed by an earlier request, and was cancelled, refunded or not paid in time since. A
-    /// new attempt of the buyer needs a new key.
+    /// It was placed by an earlier request, and was cancelled, refunded or not paid in time since.
+    /// A new attempt of the buyer needs a new key.
     #[error("{0}")]
     NoLongerHeld(Box<Ended>),
 
@@ -119,9 +119,9 @@ impl Error {
         !matches!(self, Self::Refused(problem) if problem.is_unrecorded())
     }
 
-    /// Whether a report of a payment was refused so that its money must be returned. Other refusals of
-    /// a report, also those that settle it, say nothing about the money: it may be another order's, or
-    /// returned already.
+    /// Whether a report of a payment was refused so that its money must be returned. Other refusals
+    /// of a report, also those that settle it, say nothing about the money: it may be another
+    /// order's, or returned already.
     pub fn returns_money(&self) -> bool {
         matches!(self, Self::Refused(problem) if problem.returns_money())
     }

@@ -222,8 +222,8 @@ impl ItemPatch {
         }
     }
 
-    /// Changes the price of one unit, in the currency's smallest unit, for orders to come. Orders that
-    /// exist keep theirs.
+    /// Changes the price of one unit, in the currency's smallest unit, for orders to come. Orders
+    /// that exist keep theirs.
     #[must_use]
     pub fn price(self, price: u64) -> Self {
         Self {

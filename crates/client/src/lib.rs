@@ -27,8 +27,8 @@
 //! A request can succeed while its response is lost. The service therefore identifies an order by
 //! the buyer, the item and the idempotency key: however often a request arrives, it places at most
 //! one order. A [`NewOrder`] contains its key, so **create it once and place that same value
-//! again** until the outcome is known. A new `NewOrder` has a new key, and is a second order. The same
-//! holds for a [`NewCart`].
+//! again** until the outcome is known. A new `NewOrder` has a new key, and is a second order. The
+//! same holds for a [`NewCart`].
 //!
 //! ```
 //! use client::NewOrder;
@@ -48,11 +48,12 @@
 //! "sold out", do not place another order instead, and do not forget the key: repeat the request
 //! later, with the same key. Only [`Error::Refused`] means that nothing was reserved.
 //!
-//! After an attempt that was lost, a 401, 403, 404 or 429, or the page of a proxy, says nothing about
-//! that attempt. The client keeps the outcome unknown until the service itself decides. A later call
-//! with the same key knows nothing of the earlier one, so ask [`Error::settles_key`] there: false means
-//! that the key is still open. A refusal that is not [final](Error::is_final) left no record, as most
-//! `sold_out` do: it counts unless a call with the key has ended unknown less than 10 seconds ago.
+//! After an attempt that was lost, a 401, 403, 404 or 429, or the page of a proxy, says nothing
+//! about that attempt. The client keeps the outcome unknown until the service itself decides. A
+//! later call with the same key knows nothing of the earlier one, so ask [`Error::settles_key`]
+//! there: false means that the key is still open. A refusal that is not [final](Error::is_final)
+//! left no record, as most `sold_out` do: it counts unless a call with the key has ended unknown
+//! less than 10 seconds ago.
 //!
 //! ```no_run
 //! # async fn example(buyer: &client::Buyer, order: &client::NewOrder) {
@@ -71,12 +72,12 @@
 //! # Rule 3: verify before you trust
 //!
 //! A success status alone proves little. The client checks that the order in a response is the one
-//! that was requested; a response that does not match is [`Error::Contract`]. An order that has ended
-//! since an earlier request placed it is [`Error::NoLongerHeld`], never a success. Three checks remain
-//! yours:
+//! that was requested; a response that does not match is [`Error::Contract`]. An order that has
+//! ended since an earlier request placed it is [`Error::NoLongerHeld`], never a success. Three
+//! checks remain yours:
 //!
-//! * [`Buyer::order`] shows the order as it is now. [`OrderState::has_units`] tells whether its units
-//!   still belong to the buyer.
+//! * [`Buyer::order`] shows the order as it is now. [`OrderState::has_units`] tells whether its
+//!   units still belong to the buyer.
 //! * A response 202 comes before the ledger has the order. [`Placed::recorded`] is false then, and
 //!   a crash of Redis can still lose it. Read the order with [`Buyer::order`] before you ship.
 //! * The service sells concurrently. [`Admin::audit`] proves for an item that every unit is
@@ -89,8 +90,8 @@
 //!
 //! # Webhooks
 //!
-//! A [`Webhook`] verifies that a message comes from Stockade, and returns its [`Event`]. Give it the raw
-//! body, and remember [`Event::id`]: an event may come again.
+//! A [`Webhook`] verifies that a message comes from Stockade, and returns its [`Event`]. Give it
+//! the raw body, and remember [`Event::id`]: an event may come again.
 //!
 //! This crate depends on no other crate of Stockade. Load tests and fault injection judge the
 //! service through it, and a shared bug could not hide from them.

@@ -25,8 +25,8 @@ pub struct Cursor(String);
 /// A page of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Page<T> {
-    /// The rows: as many as were asked for unless the list ends here. With a state there may be fewer, and at
-    /// least one.
+    /// The rows: as many as were asked for unless the list ends here. With a state there may be
+    /// fewer, and at least one.
     pub data: Vec<T>,
     /// Where the next page starts. `None`: the list ends here.
     pub next: Option<Cursor>,

@@ -96,8 +96,8 @@ impl NewOrder {
         Self { key, ..self }
     }
 
-    /// The same order at the shop's total, with shipping and tax: payments are checked against it. By
-    /// default it costs the price of its units, and a buyer states no less.
+    /// The same order at the shop's total, with shipping and tax: payments are checked against it.
+    /// By default it costs the price of its units, and a buyer states no less.
     #[must_use]
     pub fn with_amount(self, amount: u64) -> Self {
         Self {
@@ -146,8 +146,8 @@ impl NewOrder {
         }
     }
 
-    /// Reads the response to this order, and verifies that it is about this order. After a replay the
-    /// order may have ended, so look at [`OrderState::has_units`].
+    /// Reads the response to this order, and verifies that it is about this order. After a replay
+    /// the order may have ended, so look at [`OrderState::has_units`].
     pub fn read(&self, response: &Response) -> Result<Placed, Error> {
         let order: Order = response.json()?;
         if order.item != self.item || order.quantity != self.quantity {

@@ -36,7 +36,8 @@ impl Payment {
         }
     }
 
-    /// What was paid. The service checks that the order costs as much; an order with a price needs it.
+    /// What was paid. The service checks that the order costs as much; an order with a price needs
+    /// it.
     #[must_use]
     pub fn amount(self, amount: u64) -> Self {
         Self {
@@ -45,8 +46,8 @@ impl Payment {
         }
     }
 
-    /// What it was paid in (ISO 4217, three capital letters). The service checks that the order costs
-    /// that.
+    /// What it was paid in (ISO 4217, three capital letters). The service checks that the order
+    /// costs that.
     #[must_use]
     pub fn currency(self, currency: impl Into<String>) -> Self {
         Self {
@@ -73,8 +74,8 @@ impl PaymentProvider {
 
     /// Reports a payment of a cart; returns the cart as it is now.
     ///
-    /// Check [`Cart::state`]: `refund_due` means that the cart had expired and no units were left for
-    /// one of its lines, so the money must be returned.
+    /// Check [`Cart::state`]: `refund_due` means that the cart had expired and no units were left
+    /// for one of its lines, so the money must be returned.
     pub async fn report_cart(&self, payment: &CartPayment) -> Result<Cart, Error> {
         let request = Request::pay_cart(&self.key, payment);
         let read = |response: &Response| Cart::read(response, payment.cart());

@@ -24,8 +24,8 @@ pub struct Problem {
     /// The item because of which a cart was refused.
     #[serde(default)]
     pub item: Option<String>,
-    /// Of a refused order or cart: whether its key is decided for good. If not, nothing was written, and a
-    /// repeat with the same key is decided anew.
+    /// Of a refused order or cart: whether its key is decided for good. If not, nothing was
+    /// written, and a repeat with the same key is decided anew.
     #[serde(default, rename = "final")]
     pub is_final: Option<bool>,
     /// The state of the item with `not_open`, and of the order with `order_not_...`.
@@ -42,8 +42,8 @@ pub struct Problem {
 /// What an answer says about the attempts of its request. `clients/answers.json` has the reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// The service has looked at the key, the order, the cart or the item. If an earlier attempt had
-    /// taken effect, the answer would be another one.
+    /// The service has looked at the key, the order, the cart or the item. If an earlier attempt
+    /// had taken effect, the answer would be another one.
     Decision,
     /// This attempt has changed nothing. An earlier one may have: this is decided without a look at
     /// it.

@@ -187,8 +187,8 @@ impl Request {
         )
     }
 
-    /// `PATCH /v1/items/{item}`: changes the limit, the price or the times of an item, if its version is
-    /// `version`.
+    /// `PATCH /v1/items/{item}`: changes the limit, the price or the times of an item, if its
+    /// version is `version`.
     pub fn patch_item(admin: &Token, item: &str, patch: &ItemPatch, version: Option<u64>) -> Self {
         Self::at(Method::PATCH, item_path(item, ""))
             .bearer(admin)
@@ -303,8 +303,8 @@ impl Request {
         Self::new(Method::GET, path).bearer(admin)
     }
 
-    /// `GET /v1/events`: the events after a cursor, or from the oldest. Waits so many seconds for the
-    /// first of them.
+    /// `GET /v1/events`: the events after a cursor, or from the oldest. Waits so many seconds for
+    /// the first of them.
     pub fn events(admin: &Token, after: Option<&str>, wait_seconds: u8) -> Self {
         let after = after
             .map(|after| format!("&after={}", escaped(after)))
@@ -318,8 +318,8 @@ impl Request {
         Self::new(Method::GET, "/v1/webhooks".into()).bearer(admin)
     }
 
-    /// `POST /v1/webhooks`: creates a webhook for these kinds of events, or for all. A repeat creates
-    /// another one, so send it once.
+    /// `POST /v1/webhooks`: creates a webhook for these kinds of events, or for all. A repeat
+    /// creates another one, so send it once.
     pub fn create_webhook(admin: &Token, url: &str, kinds: &[String]) -> Self {
         Self::new(Method::POST, "/v1/webhooks".into())
             .bearer(admin)
@@ -395,7 +395,8 @@ impl Request {
         }
     }
 
-    /// The request for the instance at `server`, signed now. Fails if a name cannot be part of a path.
+    /// The request for the instance at `server`, signed now. Fails if a name cannot be part of a
+    /// path.
     pub(crate) fn build(
         &self,
         http: &reqwest::Client,

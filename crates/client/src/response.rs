@@ -32,8 +32,8 @@ pub struct Response {
 pub enum Content {
     /// `application/json`, which the service's successes have.
     Json,
-    /// `application/problem+json`, which every problem of the service has. A `code` in other JSON is a
-    /// gateway's.
+    /// `application/problem+json`, which every problem of the service has. A `code` in other JSON
+    /// is a gateway's.
     Problem,
     /// Anything else.
     #[default]
@@ -110,8 +110,8 @@ impl Response {
 
     /// The response if its status is a success.
     ///
-    /// Other 4xx statuses are refusals of this attempt, by the service or by something before it. 408
-    /// and every 5xx status leave the outcome open.
+    /// Other 4xx statuses are refusals of this attempt, by the service or by something before it.
+    /// 408 and every 5xx status leave the outcome open.
     pub fn into_success(self) -> Result<Self, Error> {
         match self.status {
             200..=299 => Ok(self),
@@ -128,8 +128,8 @@ impl Response {
     }
 }
 
-/// The version in an `ETag`. A proxy that compresses makes it weak (`W/"3"`) or adds the name of its
-/// coding (`"3-gzip"`).
+/// The version in an `ETag`. A proxy that compresses makes it weak (`W/"3"`) or adds the name of
+/// its coding (`"3-gzip"`).
 fn version(tag: &str) -> Option<u64> {
     let tag = tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"');
     tag.split(['-', ';']).next()?.parse().ok()

@@ -47,8 +47,8 @@ pub struct Event {
 pub struct InvalidSignature(&'static str);
 
 impl Webhook {
-    /// With the secrets (`whsec_...`) of one webhook or several, or the old and the new one while it
-    /// changes.
+    /// With the secrets (`whsec_...`) of one webhook or several, or the old and the new one while
+    /// it changes.
     pub fn new<S: AsRef<str>>(secrets: impl IntoIterator<Item = S>) -> Result<Self, Error> {
         let invalid = || Error::InvalidInput {
             field: "secrets",

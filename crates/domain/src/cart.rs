@@ -27,10 +27,11 @@ pub struct Cart {
     pub state: CartState,
     /// Its orders, as the buyer listed them. No item occurs twice.
     pub lines: Vec<CartLine>,
-    /// What it costs, in the currency's smallest unit: the price of all lines, or the total of the shop
-    /// if it has stated one. Of a cart that is paid and unchecked: what the payment paid.
+    /// What it costs, in the currency's smallest unit: the price of all lines, or the total of the
+    /// shop if it has stated one. Of a cart that is paid and unchecked: what the payment paid.
     pub amount: u64,
-    /// Whether only a payment of this amount pays the cart. Otherwise the shop checks what was paid.
+    /// Whether only a payment of this amount pays the cart. Otherwise the shop checks what was
+    /// paid.
     pub is_checked: bool,
     /// What its lines cost together when it was placed. `None`: the first price of their items.
     pub price: Option<u64>,
@@ -113,7 +114,8 @@ named_enum! {
 impl CartState {
     /// The state of every line of a cart in this state. `None`: each line has its own, and none is
     /// confirmed. While a late payment of an expired cart is under way, lines that have taken units
-    /// again are `held`, and expire at the end of their own holds if the cart does not become theirs.
+    /// again are `held`, and expire at the end of their own holds if the cart does not become
+    /// theirs.
     pub const fn lines(self) -> Option<OrderState> {
         match self {
             Self::Placing | Self::Failed => None,
@@ -126,8 +128,8 @@ impl CartState {
         }
     }
 
-    /// Whether the state machine allows this transition. An expired cart becomes `confirmed` only if all
-    /// of its lines have taken units again.
+    /// Whether the state machine allows this transition. An expired cart becomes `confirmed` only
+    /// if all of its lines have taken units again.
     pub const fn may_become(self, next: Self) -> bool {
         matches!(
             (self, next),
@@ -282,8 +284,8 @@ mod tests {
         }
     }
 
-    /// The lines follow their cart: a transition of the cart is one of each line. The lines of an expired
-    /// cart that is confirmed are held again before.
+    /// The lines follow their cart: a transition of the cart is one of each line. The lines of an
+    /// expired cart that is confirmed are held again before.
     #[test]
     fn a_transition_of_a_cart_is_a_transition_of_its_lines() {
         for from in CartState::ALL {

@@ -65,8 +65,8 @@ macro_rules! text_newtype {
     };
 }
 
-/// Whether a name cannot be a segment of a URL's path. Clients resolve `.` and `..` before they send
-/// a request, percent-encoded ones too (RFC 3986, 5.2.4), so the request has another path.
+/// Whether a name cannot be a segment of a URL's path. Clients resolve `.` and `..` before they
+/// send a request, percent-encoded ones too (RFC 3986, 5.2.4), so the request has another path.
 fn is_dots(name: &str) -> bool {
     matches!(name, "." | "..")
 }
@@ -366,8 +366,8 @@ impl PaymentId {
 
 text_newtype!(PaymentId);
 
-/// The payment provider's id of a checkout session, in which a buyer can pay: 1 to 255 visible ASCII
-/// characters.
+/// The payment provider's id of a checkout session, in which a buyer can pay: 1 to 255 visible
+/// ASCII characters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SessionId(Box<str>);
@@ -422,8 +422,8 @@ impl TransferId {
         Self::of_hash(hash)
     }
 
-    /// The id of the part at `segment` of the change that gives the item's `version` another stock. It
-    /// differs from the ids of all requests, because no key has a space.
+    /// The id of the part at `segment` of the change that gives the item's `version` another stock.
+    /// It differs from the ids of all requests, because no key has a space.
     pub fn of_version(item: &ItemId, version: u64, segment: u16) -> Self {
         let mut hash = Self::hash_of(item, "the stock of a version");
         hash.update(version.to_be_bytes());

@@ -79,8 +79,8 @@ impl Item {
         coming.fold(self.stock, |sum, wave| sum.saturating_add(wave.units))
     }
 
-    /// Whether a change to `after` raises the item above [`Item::MAX_STOCK`]. One that has more already
-    /// may get fewer.
+    /// Whether a change to `after` raises the item above [`Item::MAX_STOCK`]. One that has more
+    /// already may get fewer.
     pub fn exceeds_stock(&self, after: &Self) -> bool {
         let units = after.stock_with_waves();
         units > Self::MAX_STOCK && units > self.stock_with_waves()

@@ -20,7 +20,8 @@ pub struct Order {
     pub quantity: Quantity,
     /// The price of a unit that the buyer was told. `None`: the first one of the item.
     pub price: Option<u64>,
-    /// The total of the shop, in the currency's smallest unit. `None`: it costs the price of its units.
+    /// The total of the shop, in the currency's smallest unit. `None`: it costs the price of its
+    /// units.
     pub amount: Option<u64>,
     /// State of the order.
     pub state: OrderState,

@@ -12,9 +12,9 @@ use crate::Invalid;
 
 /// A time with its offset from UTC (RFC 3339), such as `2027-07-01T10:00:00+02:00`.
 ///
-/// An annotation behind it (RFC 9557), such as `[Europe/Berlin]`, is refused and not skipped. It may
-/// contradict the offset, and then one of the two is a mistake that opens a sale an hour off. Which
-/// offset a zone has is known only to a database that differs between machines, so that one
+/// An annotation behind it (RFC 9557), such as `[Europe/Berlin]`, is refused and not skipped. It
+/// may contradict the offset, and then one of the two is a mistake that opens a sale an hour off.
+/// Which offset a zone has is known only to a database that differs between machines, so that one
 /// instance would accept what another one refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GivenTime(pub Timestamp);

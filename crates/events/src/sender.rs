@@ -69,8 +69,8 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A sender whose requests take `timeout` at most. It accepts the authorities that browsers trust,
-    /// and those of the PEM file `authority`.
+    /// A sender whose requests take `timeout` at most. It accepts the authorities that browsers
+    /// trust, and those of the PEM file `authority`.
     pub fn new(
         policy: TargetPolicy,
         timeout: Duration,

@@ -2,8 +2,8 @@
 //!
 //! A URL comes from outside, and our network may trust its own machines: without a check, a webhook
 //! could reach a database or the metadata service of a cloud. A name is checked by the addresses
-//! that it resolves to, at the creation and again for each connection, because the owner of the name
-//! can change them at any time.
+//! that it resolves to, at the creation and again for each connection, because the owner of the
+//! name can change them at any time.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},

@@ -43,7 +43,8 @@ pub struct FinalAudit {
     pub token: u64,
     /// The report.
     pub report: Value,
-    /// When the last of what the sale has left was deleted. `None`: the ledger still has its orders.
+    /// When the last of what the sale has left was deleted. `None`: the ledger still has its
+    /// orders.
     pub dropped_at: Option<Timestamp>,
 }
 

@@ -1,12 +1,12 @@
 //! Carts, for every database: one transaction changes a cart and all of its lines.
 //!
 //! The cart's row is locked first, before any lock of the orders' transitions. A line changes only
-//! under this lock, so the lines of a cart cannot part: the holder of the row sees all of them in the
-//! cart's state, or the transaction fails.
+//! under this lock, so the lines of a cart cannot part: the holder of the row sees all of them in
+//! the cart's state, or the transaction fails.
 //!
-//! The lines of an expired cart are the exception. They take units again by the outbox of their segments,
-//! and lose them at the end of their own holds, whatever the cart's row says. So a step that moves them
-//! checks the version of each.
+//! The lines of an expired cart are the exception. They take units again by the outbox of their
+//! segments, and lose them at the end of their own holds, whatever the cart's row says. So a step
+//! that moves them checks the version of each.
 
 pub(crate) mod extension;
 pub(crate) mod line;
@@ -33,11 +33,11 @@ const LOOK_INTERVAL: SignedDuration = SignedDuration::from_millis(500);
 /// A transition of a cart, decided on the cart as it was read.
 #[derive(Debug, Clone)]
 pub struct CartStep {
-    /// The cart as it was read. The step applies only to this version; a cart that is `placing` only
-    /// has to be so still.
+    /// The cart as it was read. The step applies only to this version; a cart that is `placing`
+    /// only has to be so still.
     pub cart: Cart,
-    /// The state that it shall have. From `failed` to `failed`: release the lines that were recorded
-    /// since.
+    /// The state that it shall have. From `failed` to `failed`: release the lines that were
+    /// recorded since.
     pub to: CartState,
     /// The payment that comes with the step. It applies only if nothing else has it.
     pub payment: Option<PaymentId>,
@@ -50,8 +50,8 @@ pub struct CartStep {
     pub is_settled: bool,
     /// The admin who makes the step, for the journal of each line's item. `None`: no admin does.
     pub actor: Option<Arc<str>>,
-    /// An admin has returned the money of the cart: its payment pays nothing more, and the refunds of it
-    /// that are known to have failed are settled.
+    /// An admin has returned the money of the cart: its payment pays nothing more, and the refunds
+    /// of it that are known to have failed are settled.
     pub returns_money: bool,
 }
 
@@ -113,8 +113,8 @@ pub(crate) trait Statements: transition::Statements {
     /// Number of the cart's lines whose orders went with a drop of their item.
     async fn dropped_lines(&mut self, id: CartId) -> Result<usize, LedgerError>;
 
-    /// Writes state, end, payment, amount, refusal and version of the cart, and when a reconciler has to look
-    /// at it again.
+    /// Writes state, end, payment, amount, refusal and version of the cart, and when a reconciler
+    /// has to look at it again.
     async fn write_cart(
         &mut self,
         cart: &Cart,
@@ -220,8 +220,8 @@ fn all_are(cart: &Cart, lines: &[Order], state: OrderState) -> bool {
     lines.len() == cart.lines.len() && lines.iter().all(|line| line.state == state)
 }
 
-/// The transitions of the lines, sorted by id. `dropped`: lines that do not exist any more, because a sale
-/// of one of the cart's items was dropped. The others move without them.
+/// The transitions of the lines, sorted by id. `dropped`: lines that do not exist any more, because
+/// a sale of one of the cart's items was dropped. The others move without them.
 fn moves(step: &CartStep, lines: &[Order], dropped: usize) -> Result<Vec<Transition>, LedgerError> {
     // Lines of an expired cart that have taken units again are held.
     let is_held_again =

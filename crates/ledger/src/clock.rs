@@ -1,7 +1,7 @@
 //! The time by which acts go that cannot be undone.
 //!
-//! A process whose clock runs ahead would archive, delete or give up too early. So it takes the earlier
-//! of its own time and that of a store, and does nothing while the two differ by seconds.
+//! A process whose clock runs ahead would archive, delete or give up too early. So it takes the
+//! earlier of its own time and that of a store, and does nothing while the two differ by seconds.
 
 use std::time::Duration;
 

@@ -847,8 +847,8 @@ impl TryFrom<PayerColumns> for Payer {
             cart: row.cart.map(CartId::from),
             is_cart: row.is_cart,
             item: parsed("item", &row.item)?,
-            // A cart that failed, or is being placed, has no state of orders: none of it is for sale
-            // to this payment.
+            // A cart that failed, or is being placed, has no state of orders: none of it is for
+            // sale to this payment.
             state: row.state.parse().unwrap_or(OrderState::Cancelled),
             is_paid: row.is_paid,
         })

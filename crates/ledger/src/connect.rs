@@ -11,15 +11,15 @@ use crate::{Ledger, LedgerError, postgres::PostgresLedger, sqlite::SqliteLedger}
 pub struct PoolSettings {
     /// Largest number of connections.
     pub connections: u32,
-    /// How long a step of an order waits for a connection before it fails. Default: three seconds on
-    /// PostgreSQL, and on SQLite as long as for the write of another process.
+    /// How long a step of an order waits for a connection before it fails. Default: three seconds
+    /// on PostgreSQL, and on SQLite as long as for the write of another process.
     pub acquire_timeout: Option<Duration>,
     /// Limits of statements.
     pub limits: StatementLimits,
 }
 
-/// How long statements may take, and wait. A statement that is ended changes nothing, and its connection
-/// goes on.
+/// How long statements may take, and wait. A statement that is ended changes nothing, and its
+/// connection goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatementLimits {
     /// For steps of orders, recording and look-ups. On PostgreSQL only.
@@ -27,8 +27,8 @@ pub struct StatementLimits {
     /// For lists, exports, drops and each piece of a full audit. On PostgreSQL
     /// only.
     pub long_statement: Duration,
-    /// How long a statement waits for a lock; on SQLite, how long a writer waits for the write of another
-    /// process.
+    /// How long a statement waits for a lock; on SQLite, how long a writer waits for the write of
+    /// another process.
     pub lock: Duration,
 }
 

@@ -1,9 +1,11 @@
 //! The contract between the engine and the SQL databases, cut by user.
 //!
-//! Each trait serves one role: [`Recording`] the recorder, [`OrderLife`] and [`Refunds`] the order service and the
-//! expiry, [`Carts`] the same for orders of several items, [`StockOperations`] operators and the reconciler, [`Archives`] and [`Drops`] the end of an item, [`Audits`] what audits have found,
-//! [`Reading`] everything that only looks at the tables, [`Listing`] the lists of the API, [`EventLog`],
-//! [`Webhooks`] and [`Sinks`] what leaves the engine, [`Processes`] what runs. [`Ledger`] is all of them; its users hold an `Arc<dyn Ledger>`.
+//! Each trait serves one role: [`Recording`] the recorder, [`OrderLife`] and [`Refunds`] the order
+//! service and the expiry, [`Carts`] the same for orders of several items, [`StockOperations`]
+//! operators and the reconciler, [`Archives`] and [`Drops`] the end of an item, [`Audits`] what
+//! audits have found, [`Reading`] everything that only looks at the tables, [`Listing`] the lists
+//! of the API, [`EventLog`], [`Webhooks`] and [`Sinks`] what leaves the engine, [`Processes`] what
+//! runs. [`Ledger`] is all of them; its users hold an `Arc<dyn Ledger>`.
 
 mod acts;
 mod archives;
@@ -82,8 +84,8 @@ pub trait Ledger:
     async fn time(&self) -> Result<Timestamp, LedgerError>;
 
     /// Fails unless the database takes writes now: a server that is a standby or whose transactions
-    /// are read only fails, and so does a file that is read only or whose disk is full. Cheap enough
-    /// for once a second.
+    /// are read only fails, and so does a file that is read only or whose disk is full. Cheap
+    /// enough for once a second.
     ///
     /// PostgreSQL is asked on a connection of its own, which a full pool does not delay. SQLite
     /// commits one page, and waits for other writers as an order does.

@@ -59,9 +59,9 @@ pub(crate) fn json(column: &'static str, text: &str) -> Result<serde_json::Value
     serde_json::from_str(text).map_err(|_| unreadable(column, text))
 }
 
-/// Whether the request for this item repeats the one that created the item in the ledger. An item of
-/// an earlier version lacks the properties that have come since, or whose default was another one then:
-/// what is not stored tells nothing apart.
+/// Whether the request for this item repeats the one that created the item in the ledger. An item
+/// of an earlier version lacks the properties that have come since, or whose default was another
+/// one then: what is not stored tells nothing apart.
 pub(crate) fn is_repeat(created: &serde_json::Value, item: &Item) -> bool {
     let requested = as_created(item);
     created.as_object().is_some_and(|created| {

@@ -2,8 +2,9 @@
 //!
 //! A drop has three parts. The caller reads the rows that go, page by page, and writes them into an
 //! export. It then hands the rows of the export back, batch by batch. Each batch is one short
-//! transaction: it locks the item, reads the rows again, and deletes those that are as in the export.
-//! A row that has changed since stays, and goes into the next export. The last part writes the figures.
+//! transaction: it locks the item, reads the rows again, and deletes those that are as in the
+//! export. A row that has changed since stays, and goes into the next export. The last part writes
+//! the figures.
 //!
 //! What a batch deletes it also counts, in the same transaction: a crash between two batches loses
 //! neither a row nor the figures. The payments stay, with their refunds: each says which order it
@@ -24,7 +25,8 @@ use crate::{
     transaction::{Outcome, end_as},
 };
 
-/// Events that are younger stay: readers that are a little behind still get them. They go by their age.
+/// Events that are younger stay: readers that are a little behind still get them. They go by their
+/// age.
 pub(crate) const EVENTS_MIN_AGE: Duration = Duration::from_secs(3600);
 
 /// Result of asking for a drop.
@@ -50,8 +52,8 @@ pub enum SaleTable {
     Orders,
     /// The transfers between the segments.
     Transfers,
-    /// The journal, except the entries of money, those of the end of the item, and those of admins about
-    /// more than the hold of an order.
+    /// The journal, except the entries of money, those of the end of the item, and those of admins
+    /// about more than the hold of an order.
     Journal,
     /// The events that every webhook and every sink has, and that are no longer new.
     Events,
@@ -91,8 +93,8 @@ pub struct ExportPage {
 }
 
 impl ExportPage {
-    /// The page of these keys, which were read with this limit. A key without a document is that of a row
-    /// that does not go.
+    /// The page of these keys, which were read with this limit. A key without a document is that of
+    /// a row that does not go.
     pub(crate) fn of(rows: Vec<(u128, Option<String>)>, at_most: usize) -> Self {
         let last = rows.last().map(|(key, _)| *key);
         let next = last.filter(|_| rows.len() >= at_most);
@@ -168,8 +170,8 @@ pub(crate) trait Statements: item::Statements {
     /// Writes who has asked for the drop.
     async fn write_drop_request(&mut self, id: &ItemId, actor: &str) -> Result<(), LedgerError>;
 
-    /// Locks these rows of the item, and reads those that go. Not those that may not go any more: orders
-    /// whose money is to be returned, and events that a webhook or a sink has yet to get.
+    /// Locks these rows of the item, and reads those that go. Not those that may not go any more:
+    /// orders whose money is to be returned, and events that a webhook or a sink has yet to get.
     async fn lock_rows(
         &mut self,
         id: &ItemId,
@@ -267,8 +269,8 @@ async fn apply_export(
     Ok(Outcome::Done(()))
 }
 
-/// Deletes the rows in the transaction that are as in the export. `None`: the item is not to be dropped,
-/// or was dropped.
+/// Deletes the rows in the transaction that are as in the export. `None`: the item is not to be
+/// dropped, or was dropped.
 pub(crate) async fn delete(
     mut transaction: impl Statements,
     id: &ItemId,

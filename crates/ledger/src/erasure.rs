@@ -1,14 +1,14 @@
 //! Erasing the name of a buyer, for every database.
 //!
 //! A random name replaces the name at archived items. It is made for one erasure and follows from
-//! nothing, so no list of candidate names leads back from it. At other items the name has to stay: it
-//! selects the home segment of its orders, which counts them and must remember them after a repair. A
-//! cart that has failed has no units anywhere, and loses the name once none of its lines can be
-//! recorded any more.
+//! nothing, so no list of candidate names leads back from it. At other items the name has to stay:
+//! it selects the home segment of its orders, which counts them and must remember them after a
+//! repair. A cart that has failed has no units anywhere, and loses the name once none of its lines
+//! can be recorded any more.
 //!
-//! The ids of the orders and carts still follow from the name, without a key
-//! ([`domain::OrderId`], [`domain::CartId`]). A list of candidate names finds the right one by them,
-//! until a drop deletes the rows. Those beside payments and refunds stay.
+//! The ids of the orders and carts still follow from the name, without a key ([`domain::OrderId`],
+//! [`domain::CartId`]). A list of candidate names finds the right one by them, until a drop deletes
+//! the rows. Those beside payments and refunds stay.
 
 use std::collections::BTreeMap;
 
@@ -47,12 +47,12 @@ pub enum Erased {
 /// SQL statements of a transaction that erases a buyer, besides the journal's.
 #[async_trait]
 pub(crate) trait Statements: item::Statements {
-    /// Number of the buyer's held orders and of the buyer's carts that are being placed, and of all orders at items that are not archived and
-    /// failed carts that may still get a line there.
+    /// Number of the buyer's held orders and of the buyer's carts that are being placed, and of all
+    /// orders at items that are not archived and failed carts that may still get a line there.
     async fn orders_of(&mut self, buyer: &BuyerId) -> Result<(u64, u64), LedgerError>;
 
-    /// Deletes the key with which earlier releases made the names of erased buyers. Without it these
-    /// names follow from nothing, too.
+    /// Deletes the key with which earlier releases made the names of erased buyers. Without it
+    /// these names follow from nothing, too.
     async fn forget_erasure_key(&mut self) -> Result<(), LedgerError>;
 
     /// Replaces the name in the orders at archived items, and in the carts that have failed and are

@@ -46,8 +46,8 @@ pub enum LedgerError {
     /// read again to find out.
     #[error("the ledger's database did not answer within {0:?}")]
     NoAnswer(Duration),
-    /// A statement took or waited longer than its limit, or an operator has canceled it. Nothing was
-    /// changed.
+    /// A statement took or waited longer than its limit, or an operator has canceled it. Nothing
+    /// was changed.
     #[error("a statement of the ledger's database was ended: {limit}")]
     TimedOut {
         /// Which limit.
@@ -191,8 +191,8 @@ impl LedgerError {
         }
     }
 
-    /// Whether the database would have answered any other call the same: it takes no writes, or gave
-    /// no connection. Nothing was changed.
+    /// Whether the database would have answered any other call the same: it takes no writes, or
+    /// gave no connection. Nothing was changed.
     pub fn is_of_all(&self) -> bool {
         match self {
             Self::Database(error) => answers::proves_unchanged(error),
@@ -201,8 +201,8 @@ impl LedgerError {
         }
     }
 
-    /// Whether the server itself has said that it takes nothing now. A connection that was not had in time
-    /// says less: the pool may have been full.
+    /// Whether the server itself has said that it takes nothing now. A connection that was not had
+    /// in time says less: the pool may have been full.
     pub fn is_said_by_server(&self) -> bool {
         let by_server = match self {
             Self::Database(error) => error.as_database_error().is_some(),

@@ -1,8 +1,8 @@
 //! Pages whose rows lie far apart: how far one page searches for them.
 //!
-//! A page of orders in one state could read a whole sale before it is full. It ends after a bounded search
-//! instead, once it has a row, and its cursor continues there. Until then it searches on: an empty page
-//! that has a next one would look like the end of the list.
+//! A page of orders in one state could read a whole sale before it is full. It ends after a bounded
+//! search instead, once it has a row, and its cursor continues there. Until then it searches on: an
+//! empty page that has a next one would look like the end of the list.
 
 use async_trait::async_trait;
 use domain::{ItemId, Order, OrderId, OrderState};

@@ -1,7 +1,7 @@
 //! The list of the items that have keys in Redis, as a worker keeps it.
 //!
-//! A ledger has tens of thousands of items, and few of them change. So a worker reads what has changed
-//! since it last looked: one statement, whose cost does not grow with the items.
+//! A ledger has tens of thousands of items, and few of them change. So a worker reads what has
+//! changed since it last looked: one statement, whose cost does not grow with the items.
 
 use std::{
     collections::HashMap,

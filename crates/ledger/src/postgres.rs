@@ -155,8 +155,8 @@ impl PostgresLedger {
     }
 }
 
-/// How many connections to PostgreSQL a ledger opens with so many for its steps, at most. Before them, its
-/// start opens two, which it closes.
+/// How many connections to PostgreSQL a ledger opens with so many for its steps, at most. Before
+/// them, its start opens two, which it closes.
 pub fn postgres_connections(steps: u32) -> u32 {
     const PROBE: u32 = 1;
     steps + reading_connections(steps) + LIST_CONNECTIONS + AUDIT_CONNECTIONS + PROBE
@@ -393,8 +393,8 @@ mod tests {
         }
     }
 
-    /// A migration has limits of its own: a short limit of statements does not end it, and it waits for a
-    /// table by trying again.
+    /// A migration has limits of its own: a short limit of statements does not end it, and it waits
+    /// for a table by trying again.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_migration_is_tried_again_until_it_has_its_table() {
         let url = testkit::postgres_database().await;

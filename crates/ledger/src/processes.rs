@@ -116,7 +116,8 @@ pub struct ProcessReport {
     pub now: Timestamp,
     /// The item locks that it has, and those that it had last.
     pub locks: Vec<ReportedLock>,
-    /// The items whose counts have changed since its last report, with their totals since its start.
+    /// The items whose counts have changed since its last report, with their totals since its
+    /// start.
     pub requests: Vec<(ItemId, RequestCounts)>,
 }
 
@@ -144,8 +145,8 @@ pub struct SeenProcess {
     pub started_at: Timestamp,
     /// Time since its last report, by the database's clock.
     pub silent: SignedDuration,
-    /// Its clock less the database's when it reported. `None`: they are the same clock. A report that
-    /// is slow makes it look late.
+    /// Its clock less the database's when it reported. `None`: they are the same clock. A report
+    /// that is slow makes it look late.
     pub clock_difference: Option<SignedDuration>,
     /// The item locks that it has, and those that it had last.
     pub locks: Vec<ReportedLock>,

@@ -1,13 +1,14 @@
 //! What became of the money of a payment, for every database.
 //!
-//! A refund has a state at the provider, and the last one is not the first: a refund that succeeded may
-//! fail days later, when the buyer's bank sends the money back. Then it is due again. Reports arrive in
-//! any order and any number of times, so nothing here depends on the order of arrival:
+//! A refund has a state at the provider, and the last one is not the first: a refund that succeeded
+//! may fail days later, when the buyer's bank sends the money back. Then it is due again. Reports
+//! arrive in any order and any number of times, so nothing here depends on the order of arrival:
 //!
-//! * A refund is known by its id, and its state moves in one direction only ([`RefundState::rank`]).
-//! * What is due is computed anew from all known refunds of the payment ([`owed`]), by the provider's
-//!   times. A full return counts against the failures before it. A repeat of an old report has its old
-//!   time, and so does not hide a failure that came after it.
+//! * A refund is known by its id, and its state moves in one direction only
+//!   ([`RefundState::rank`]).
+//! * What is due is computed anew from all known refunds of the payment ([`owed`]), by the
+//!   provider's times. A full return counts against the failures before it. A repeat of an old
+//!   report has its old time, and so does not hide a failure that came after it.
 //!
 //! Each transaction locks the payment before any segment, and acts on it by the one rule
 //! ([`Money::after`]).
@@ -35,8 +36,8 @@ pub(crate) use {
     rule::{Act, Money, Ruling},
 };
 
-/// How long a return or a failed refund is kept of whose payment nothing is known: providers repeat a
-/// report for some days.
+/// How long a return or a failed refund is kept of whose payment nothing is known: providers repeat
+/// a report for some days.
 const UNCLAIMED_FOR: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// A report of the provider that all money of a payment was returned.
@@ -47,8 +48,8 @@ pub struct PaymentReturn {
     /// The order or the cart that the report names, if any. It counts only for a payment of which
     /// nothing else is known, and only if it exists.
     pub payer: Option<Uuid>,
-    /// When it was returned, by the provider's clock. `None`: the report has no time, so it does not
-    /// count against a refund that failed.
+    /// When it was returned, by the provider's clock. `None`: the report has no time, so it does
+    /// not count against a refund that failed.
     pub at: Option<Timestamp>,
 }
 
@@ -95,8 +96,8 @@ pub struct Payer {
 pub enum ReturnedPayment {
     /// The payment was reported for this.
     Of(Payer),
-    /// Nothing is known of the payment, and the report names nothing that exists. It is remembered: the
-    /// payment pays nothing if it is reported later.
+    /// Nothing is known of the payment, and the report names nothing that exists. It is remembered:
+    /// the payment pays nothing if it is reported later.
     Unknown,
 }
 
@@ -117,8 +118,8 @@ pub enum NotedRefund {
 /// A payment as its row has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PaymentRow {
-    /// What has it, or what it was reported for. `None`: it was returned before anything was known of
-    /// it.
+    /// What has it, or what it was reported for. `None`: it was returned before anything was known
+    /// of it.
     pub payer: Option<Uuid>,
     pub returned_at: Option<Timestamp>,
     pub due: Option<Due>,
@@ -174,8 +175,8 @@ pub(crate) trait Statements: Transact {
     ) -> Result<Option<PaymentRow>, LedgerError>;
 
     /// Marks the payment as returned, at the later of this time and the one that it has. A payment
-    /// without a row or a payer gets `payer`. Returns the payer of the row. It waits for a transaction
-    /// that binds the payment, and one that comes later finds the mark.
+    /// without a row or a payer gets `payer`. Returns the payer of the row. It waits for a
+    /// transaction that binds the payment, and one that comes later finds the mark.
     async fn mark_returned(
         &mut self,
         payment: &PaymentId,
@@ -183,8 +184,8 @@ pub(crate) trait Statements: Transact {
         at: Timestamp,
     ) -> Result<Option<Uuid>, LedgerError>;
 
-    /// Notes that the payment was returned and has no payer, and deletes some such payments that were
-    /// noted before `before`: nothing else of them has come.
+    /// Notes that the payment was returned and has no payer, and deletes some such payments that
+    /// were noted before `before`: nothing else of them has come.
     async fn mark_return_unclaimed(
         &mut self,
         payment: &PaymentId,
@@ -215,8 +216,8 @@ pub(crate) trait Statements: Transact {
         refund: &KnownRefund,
     ) -> Result<(), LedgerError>;
 
-    /// Marks a refund of a payment of which nothing is known, and deletes some that were marked before
-    /// `before`: nothing else of their payments has come.
+    /// Marks a refund of a payment of which nothing is known, and deletes some that were marked
+    /// before `before`: nothing else of their payments has come.
     async fn mark_unclaimed(&mut self, refund: &str, before: Timestamp) -> Result<(), LedgerError>;
 
     /// Takes these marks from the payment and its refunds: what it was reported for is known.
@@ -349,8 +350,8 @@ async fn apply_refund(
 }
 
 /// Remembers a refund that has failed before anything is known of its payment: the report that the
-/// payment was returned may come later, and tells nothing of the failure. Most such refunds are those
-/// of another shop with the same account, so they are kept for a while only.
+/// payment was returned may come later, and tells nothing of the failure. Most such refunds are
+/// those of another shop with the same account, so they are kept for a while only.
 async fn keep_unclaimed(
     transaction: &mut impl Statements,
     payment: &PaymentId,
@@ -421,8 +422,8 @@ fn id_in(value: &Value, name: &str) -> Option<Uuid> {
     value[name].as_str().and_then(|id| id.parse().ok())
 }
 
-/// Writes what is due after what the transaction has changed, and notes it if it is new, or if nothing
-/// is due any more. The latest failure names it: its journal entry is listed.
+/// Writes what is due after what the transaction has changed, and notes it if it is new, or if
+/// nothing is due any more. The latest failure names it: its journal entry is listed.
 async fn update_due(
     transaction: &mut impl Statements,
     payment: &PaymentId,
@@ -468,13 +469,14 @@ async fn note_closed(
     transaction.note_once(&closed, &once).await.map(drop)
 }
 
-/// The name under which the journal has that the money of a failed refund was returned by another one.
+/// The name under which the journal has that the money of a failed refund was returned by another
+/// one.
 fn closed_name(refund: &str) -> String {
     format!("{PAYMENT_REFUNDED} refund {refund}")
 }
 
-/// Notes that the refund has failed, once. Its event tells that money is due, so a failure because of
-/// which nothing is due is not noted: its own later report, or that of the return, notes it.
+/// Notes that the refund has failed, once. Its event tells that money is due, so a failure because
+/// of which nothing is due is not noted: its own later report, or that of the return, notes it.
 async fn note_failed(
     transaction: &mut impl Statements,
     payment: &PaymentId,

@@ -1,9 +1,9 @@
 //! The data folder of one server, used by one process at a time.
 //!
 //! A locked file marks the folder as used. The system releases the lock when its owner dies, so the
-//! lock answers two questions that a pid in a file cannot answer. The first: is a folder in use? Two
-//! Redis servers on one append-only file ruin it. The second: did a dead process leave a temporary
-//! folder behind? A process that SIGKILL ends removes nothing.
+//! lock answers two questions that a pid in a file cannot answer. The first: is a folder in use?
+//! Two Redis servers on one append-only file ruin it. The second: did a dead process leave a
+//! temporary folder behind? A process that SIGKILL ends removes nothing.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -63,15 +63,15 @@ impl LockedFolder {
 }
 
 impl Drop for LockedFolder {
-    /// A process that is being started inherits the file until it executes its program. The lock must
-    /// not last until then.
+    /// A process that is being started inherits the file until it executes its program. The lock
+    /// must not last until then.
     fn drop(&mut self) {
         let _ = self.lock.unlock();
     }
 }
 
-/// Whether the open file is the one that the path leads to. The file could be locked, and removed with
-/// its folder, between the moment it was opened and the moment it was locked.
+/// Whether the open file is the one that the path leads to. The file could be locked, and removed
+/// with its folder, between the moment it was opened and the moment it was locked.
 fn is_at(file: &File, path: &Path) -> bool {
     let same = || -> io::Result<bool> {
         let (open, named) = (file.metadata()?, fs::metadata(path)?);

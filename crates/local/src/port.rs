@@ -6,9 +6,9 @@
 //! connections.
 //!
 //! Another process that starts servers could take the port of a killed server too. So each process
-//! claims whole blocks of ports by a lock on a file, which the system releases when the process ends.
-//! Without such files, or when all blocks are claimed, a process uses a block that it shares; in a
-//! collision it finds the port taken and uses the next one.
+//! claims whole blocks of ports by a lock on a file, which the system releases when the process
+//! ends. Without such files, or when all blocks are claimed, a process uses a block that it shares;
+//! in a collision it finds the port taken and uses the next one.
 
 use std::{
     fs::{self, File, TryLockError},

@@ -70,9 +70,9 @@ impl RedisBuilder {
         self
     }
 
-    /// Every client must log in with this password, which has letters and digits only. It stands in the
-    /// configuration file, which no other user may read, and not on the command line, which every user
-    /// sees. Default: none.
+    /// Every client must log in with this password, which has letters and digits only. It stands in
+    /// the configuration file, which no other user may read, and not on the command line, which
+    /// every user sees. Default: none.
     pub fn password(mut self, password: &str) -> Self {
         self.settings.set(&[(PASSWORD, password)]);
         self

@@ -10,7 +10,8 @@
 //!
 //! A holder can be paused after it has checked its lock and before it writes. Its lease ends
 //! meanwhile, another holder writes, and the late write would overwrite the newer content. No lock
-//! can prevent that. The file can: every holder gets a higher token, and the file refuses lower ones.
+//! can prevent that. The file can: every holder gets a higher token, and the file refuses lower
+//! ones.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
@@ -54,7 +55,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .run(|held| spawn_blocking(move || writer.write(held.token(), "written by the second")))
         .await???;
     println!("  {outcome:?}");
-    // `release` fails with `Lost` if the lock was lost before. Then another holder may have written.
+    // `release` fails with `Lost` if the lock was lost before. Then another holder may have
+    // written.
     second.release().await?;
 
     // The first holder continues, and still has its old token. The file refuses the late write.

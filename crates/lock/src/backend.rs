@@ -32,7 +32,8 @@ pub trait Lock: Send + Sync {
     async fn request(&self, request: Request<'_>) -> Result<Guard, LockError>;
 
     /// Raises the next tokens of this name above a token that is known from elsewhere, usually the
-    /// fence of a row that the lock protects. A backend whose servers cannot be set back ignores it.
+    /// fence of a row that the lock protects. A backend whose servers cannot be set back ignores
+    /// it.
     ///
     /// # Errors
     ///

@@ -2,12 +2,12 @@
 //! the token.
 //!
 //! **Tested against a test double only**, which follows Consul's documentation and source
-//! (`tests/it/contract/consul_double.rs`); no server was available. All requests go through Consul's
-//! HTTP API, usually to the agent on the same machine.
+//! (`tests/it/contract/consul_double.rs`); no server was available. All requests go through
+//! Consul's HTTP API, usually to the agent on the same machine.
 //!
-//! A key counts in its `LockIndex` how often it was acquired. A release leaves the key and the index
-//! in place, so tokens rise from holder to holder. They start again if the key is deleted: nothing
-//! here does that, and no other program should.
+//! A key counts in its `LockIndex` how often it was acquired. A release leaves the key and the
+//! index in place, so tokens rise from holder to holder. They start again if the key is deleted:
+//! nothing here does that, and no other program should.
 //!
 //! Invariants and limits:
 //!
@@ -16,8 +16,8 @@
 //!   and for the lock-delay after that.
 //! * The session has no health checks. With Consul's default check it would also end when gossip
 //!   declares the node dead, before its TTL, and the guard's deadline would be wrong.
-//! * Destroying a session that holds a key starts the lock-delay, as its expiry does. Only a release
-//!   frees the key immediately, so the release comes first.
+//! * Destroying a session that holds a key starts the lock-delay, as its expiry does. Only a
+//!   release frees the key immediately, so the release comes first.
 //! * Consul keeps no queue. After a release all waiters are notified, and the first acquire wins.
 //!   Waiters try again only when the key has no holder: an attempt costs a write in the log of the
 //!   cluster, waiting costs a connection.

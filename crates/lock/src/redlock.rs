@@ -96,8 +96,8 @@ pub enum Standing {
 
 #[async_trait]
 impl Lock for Redlock {
-    /// Once the lock has been acquired, the tokens of names that the nodes do not know yet are above
-    /// this one as well: a number near the last token uses up theirs too.
+    /// Once the lock has been acquired, the tokens of names that the nodes do not know yet are
+    /// above this one as well: a number near the last token uses up theirs too.
     fn observe(&self, name: &str, token: FencingToken) -> Result<(), LockError> {
         self.seen().note(&Keys::new(name)?, token);
         Ok(())

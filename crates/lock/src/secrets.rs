@@ -17,8 +17,8 @@ const SECRET_NAMES: [&str; 9] = [
     "privatekey",
     "signature",
 ];
-/// A parameter has a secret value if a word of its name is one of these. Within other words they mean
-/// nothing: `design`, `encode`, `author`.
+/// A parameter has a secret value if a word of its name is one of these. Within other words they
+/// mean nothing: `design`, `encode`, `author`.
 const SECRET_WORDS: [&str; 6] = ["sig", "auth", "authorization", "code", "key", "jwt"];
 /// What stands before the name of a parameter.
 const BEFORE_NAME: &[char] = &['?', '&', ';', '#', ',', ' '];
@@ -27,10 +27,10 @@ const AFTER_HOSTS: &[char] = &['/', '?', '#'];
 
 /// The address, or list of addresses, as a log or an error may show it.
 ///
-/// Many passwords are not encoded as a URL requires, so any character may belong to one. Where a text
-/// has two readings, this function hides what is secret in either: all that stands before the last
-/// `@`, and all that follows the name of a parameter such as `password`. Of a list with passwords it
-/// shows only the last host.
+/// Many passwords are not encoded as a URL requires, so any character may belong to one. Where a
+/// text has two readings, this function hides what is secret in either: all that stands before the
+/// last `@`, and all that follows the name of a parameter such as `password`. Of a list with
+/// passwords it shows only the last host.
 ///
 /// ```
 /// use lock::without_secrets;
@@ -60,8 +60,8 @@ pub fn without_secrets(text: &str) -> String {
     }
 }
 
-/// A character in the user or the password of this URL that the URL must encode: as it stands there,
-/// a client reads another host or another password. `None`: the URL has one reading.
+/// A character in the user or the password of this URL that the URL must encode: as it stands
+/// there, a client reads another host or another password. `None`: the URL has one reading.
 ///
 /// `has_hosts`: the URL lists hosts with commas, after one user and password for all of them.
 pub fn unencoded(url: &str, has_hosts: bool) -> Option<char> {
@@ -95,7 +95,8 @@ pub fn unencoded_text(found: char) -> String {
 /// Whether an `@` behind the hosts shows that a password went on there.
 fn has_misplaced_at(hosts: &str, after: &str) -> bool {
     let (path, query) = after.split_once('?').unwrap_or((after, ""));
-    // `?user=ann@shop` is a parameter. The rest of a password is none, or what precedes it is no host.
+    // `?user=ann@shop` is a parameter. The rest of a password is none, or what precedes it is no
+    // host.
     let is_parameter = |part: &str| !part.contains('@') || part.contains('=');
     let is_host = hosts.contains('@') || has_ports(hosts);
     let in_query = query.contains('@') && !(is_host && query.split('&').all(is_parameter));

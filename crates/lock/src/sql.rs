@@ -24,8 +24,8 @@
 //!   tokens from the same column.
 //! * **A server that takes no writes gives no locks and keeps none.** A connection to one is closed
 //!   after its first answer, and the next one resolves the address anew.
-//! * **A pooler must be in session mode.** In transaction mode, two clients may share a session, and
-//!   with it an advisory lock.
+//! * **A pooler must be in session mode.** In transaction mode, two clients may share a session,
+//!   and with it an advisory lock.
 //! * **Tokens are as durable as a commit.** A database that loses commits
 //!   (`synchronous_commit = off`, `innodb_flush_log_at_trx_commit = 0`, a replica that is promoted
 //!   too early) may give a token twice.

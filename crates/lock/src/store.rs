@@ -2,9 +2,9 @@
 //! PostgreSQL, MySQL or MariaDB, and SQLite.
 //!
 //! A lock on other servers ends by time, so two clients can both consider themselves its holder for
-//! a moment. Only the row that the lock protects can tell them apart. It needs two columns for that:
-//! the `fence` is the highest token that has claimed the row, and every claim and every write raises
-//! the `version`. What gets past a store that checks less:
+//! a moment. Only the row that the lock protects can tell them apart. It needs two columns for
+//! that: the `fence` is the highest token that has claimed the row, and every claim and every write
+//! raises the `version`. What gets past a store that checks less:
 //!
 //! | check at the store | what still gets through |
 //! |---|---|
@@ -65,9 +65,9 @@
 //!   version = version + 1`.
 //! * **Write values that the caller has decided.** There is no `stock = stock - 1` here: a single
 //!   statement without any lock does that.
-//! * **After an error the outcome is unknown.** A claim may be repeated immediately. So may a write:
-//!   it is never applied twice, but a write that was applied and whose answer was lost then returns
-//!   [`Conflict`](Write::Conflict). Claim again and read.
+//! * **After an error the outcome is unknown.** A claim may be repeated immediately. So may a
+//!   write: it is never applied twice, but a write that was applied and whose answer was lost then
+//!   returns [`Conflict`](Write::Conflict). Claim again and read.
 //!
 //! # Repeated and falling tokens
 //!

@@ -15,8 +15,8 @@
 //!   transaction (one that changes nothing): its success proves that the leader knows our session
 //!   and our node.
 //! * A server reports only every half tick to its leader which sessions are alive. If the server
-//!   dies in between, the leader counts from the contact before. That is why the guard's deadline is
-//!   half a tick before the end of the session.
+//!   dies in between, the leader counts from the contact before. That is why the guard's deadline
+//!   is half a tick before the end of the session.
 //! * A create whose connection was lost may have been carried out. The node has a unique name, as
 //!   Curator's has, and is looked up before another one is created.
 //! * The server numbers the nodes below one node with 32 bits. After two thousand million

@@ -5,10 +5,10 @@
 //! every returned unit would cost thousands of spillovers. While units are plentiful it has no
 //! effect. Three things keep its refusals true:
 //!
-//! * an order that finds all units taken by orders in flight waits for them instead of being refused,
-//!   so the last unit goes to a buyer who wants it;
-//! * the *sold-out cache* holds for a moment only ([`crate::StockSettings::sold_out_cache_ttl`]) and
-//!   is filled from two snapshots of all segments that agree (`item/survey.rs`);
+//! * an order that finds all units taken by orders in flight waits for them instead of being
+//!   refused, so the last unit goes to a buyer who wants it;
+//! * the *sold-out cache* holds for a moment only ([`crate::StockSettings::sold_out_cache_ttl`])
+//!   and is filled from two snapshots of all segments that agree (`item/survey.rs`);
 //! * the cache knows, or looks up, every buyer who has units or has released some. Such a buyer may
 //!   be repeating an order, so the order always goes to Redis, where its decision is. An order that
 //!   is shed has never taken anything, and leaves no record.
@@ -41,11 +41,11 @@ pub(crate) struct Admission {
     seen: Box<[AtomicU64]>,
     /// Units requested by orders in flight.
     in_flight: AtomicU64,
-    /// Permits for unsatisfiable orders, which want more than any segment has. They leave records at
-    /// every segment, so only a few of them proceed concurrently.
+    /// Permits for unsatisfiable orders, which want more than any segment has. They leave records
+    /// at every segment, so only a few of them proceed concurrently.
     unsatisfiable: Arc<Semaphore>,
-    /// Orders that wait for orders in flight. A waiter raises it before it reads `in_flight`, and an
-    /// order that ends lowers `in_flight` before it reads this: one of the two sees the other.
+    /// Orders that wait for orders in flight. A waiter raises it before it reads `in_flight`, and
+    /// an order that ends lowers `in_flight` before it reads this: one of the two sees the other.
     waiting: AtomicUsize,
     /// Wakes one waiter. A waiter that was woken and stops waiting, for whatever reason, wakes the
     /// next one: an order that ends costs one or two tries, and not one for every waiter.
@@ -73,8 +73,8 @@ pub(crate) struct SoldOut {
     /// The buyers who hold units or have released some. `None`: the item is empty but must not be
     /// called sold out, because it is not open.
     pub buyers: Option<Arc<Buyers>>,
-    /// What the homes were checked in when the buyers were read. `None`: a home may have lost what it
-    /// had declined, so no buyer is known to be a stranger.
+    /// What the homes were checked in when the buyers were read. `None`: a home may have lost what
+    /// it had declined, so no buyer is known to be a stranger.
     pub checked: Option<Arc<Checked>>,
 }
 
@@ -155,7 +155,8 @@ impl Admission {
         self.seen[usize::from(segment)].store(available, Ordering::Relaxed);
     }
 
-    /// Notes that units have come back to a segment. No order is shed by a snapshot older than this.
+    /// Notes that units have come back to a segment. No order is shed by a snapshot older than
+    /// this.
     pub(crate) fn came_back(&self, segment: u16, available: u64) {
         if let Some(seen) = self.seen.get(usize::from(segment)) {
             seen.store(available, Ordering::Relaxed);
@@ -201,8 +202,8 @@ impl Admission {
         }
     }
 
-    /// Whether the cache says that an open item has nothing left, for a buyer whose order cannot be a
-    /// repeat.
+    /// Whether the cache says that an open item has nothing left, for a buyer whose order cannot be
+    /// a repeat.
     pub(crate) fn is_sold_out(&self) -> bool {
         let sold_out = (self.left().total == 0)
             .then(|| self.fresh_cache())
@@ -210,8 +211,8 @@ impl Admission {
         sold_out.is_some_and(|sold_out| sold_out.checked.is_some() && sold_out.buyers.is_some())
     }
 
-    /// Whether the segments together had fewer free units than these, by their last replies. A segment
-    /// that has not replied yet has enough.
+    /// Whether the segments together had fewer free units than these, by their last replies. A
+    /// segment that has not replied yet has enough.
     pub(crate) fn has_seen_fewer(&self, units: u64) -> bool {
         self.left().total < units
     }
@@ -283,8 +284,8 @@ impl Admission {
         Ok(())
     }
 
-    /// Whether no segment has units, and it is not known that the item has none: some may be on their
-    /// way.
+    /// Whether no segment has units, and it is not known that the item has none: some may be on
+    /// their way.
     pub(crate) fn is_undecided(&self) -> bool {
         self.left().total == 0 && self.cache.load().is_none()
     }

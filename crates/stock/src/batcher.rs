@@ -70,7 +70,8 @@ impl<B: Batch> Batcher<B> {
             queue.busy = true;
             drop(queue);
             let inner = Arc::clone(&self.0);
-            // Not on the caller's runtime, where the batch would take turns with hundreds of connections.
+            // Not on the caller's runtime, where the batch would take turns with hundreds of
+            // connections.
             self.0.runtime.spawn(async move { inner.drain().await });
         }
     }

@@ -141,8 +141,8 @@ impl Waiters {
             .collect()
     }
 
-    /// Orders that have waited longer than `limit`, with their entries. Those whose callers are gone
-    /// are dropped here.
+    /// Orders that have waited longer than `limit`, with their entries. Those whose callers are
+    /// gone are dropped here.
     fn overdue(&self, limit: Duration) -> Vec<(EntryId, OrderId)> {
         let mut waiting = self.lock();
         let mut overdue = Vec::new();

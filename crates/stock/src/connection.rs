@@ -221,9 +221,9 @@ pub(crate) async fn masters(settings: &RedisSettings) -> Result<Vec<Client>, Sto
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
 
-/// Disables Nagle's algorithm: replies to small requests must not wait for one another. Where a path
-/// has died silently, the connection must break and be reopened; a missing reply alone does not
-/// break it.
+/// Disables Nagle's algorithm: replies to small requests must not wait for one another. Where a
+/// path has died silently, the connection must break and be reopened; a missing reply alone does
+/// not break it.
 fn tcp() -> TcpSettings {
     let settings = TcpSettings::default().set_nodelay(true);
     #[cfg(target_os = "linux")]

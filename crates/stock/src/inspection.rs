@@ -1,8 +1,8 @@
 //! What Redis servers say of themselves, for operators who prepare a sale: persistence, memory,
 //! replicas and clock.
 //!
-//! It opens connections of its own. A server that [`crate::Stock::connect`] would refuse is described
-//! like any other.
+//! It opens connections of its own. A server that [`crate::Stock::connect`] would refuse is
+//! described like any other.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -48,8 +48,8 @@ pub struct ReplicaReport {
     pub silent_seconds: Option<u64>,
 }
 
-/// Asks every master that the URL leads to: one server, the masters of a cluster, or the master that
-/// Sentinel names.
+/// Asks every master that the URL leads to: one server, the masters of a cluster, or the master
+/// that Sentinel names.
 pub async fn inspect(settings: &RedisSettings) -> Result<Vec<RedisReport>, StockError> {
     let mut reports = Vec::new();
     for client in connection::masters(settings).await? {

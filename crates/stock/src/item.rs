@@ -208,8 +208,8 @@ impl ItemStock {
         Ok(self.admission.enter(units))
     }
 
-    /// Whether the buyer has nothing at home, and never had. `None`: home knows nothing of the buyer,
-    /// and may have lost it.
+    /// Whether the buyer has nothing at home, and never had. `None`: home knows nothing of the
+    /// buyer, and may have lost it.
     async fn is_stranger(&self, buyer: &BuyerId, sold_out: &SoldOut) -> Option<bool> {
         if self.may_be_repeating(buyer).await {
             return Some(false);
@@ -355,10 +355,10 @@ impl ItemStock {
         })
     }
 
-    /// The same, and whether a segment knows the order at all. If it is an order of `buyer` or of no
-    /// other, one segment is asked for an order that does not exist: the buyer's home decides it first,
-    /// and knows it for as long as any other segment does, unless a failover lost what it had declined.
-    /// Without a buyer all are asked.
+    /// The same, and whether a segment knows the order at all. If it is an order of `buyer` or of
+    /// no other, one segment is asked for an order that does not exist: the buyer's home decides it
+    /// first, and knows it for as long as any other segment does, unless a failover lost what it
+    /// had declined. Without a buyer all are asked.
     pub async fn find(&self, order: OrderId, buyer: Option<&BuyerId>) -> Result<Found, StockError> {
         if let Some(buyer) = buyer
             && let Some(home) = self.ring(buyer).next()
@@ -395,8 +395,8 @@ impl ItemStock {
         Ok(Found::Nowhere)
     }
 
-    /// Whether the home, which has just said that it does not know the order, has lost nothing: it was
-    /// checked `before` and after it was asked, and no repair came in between.
+    /// Whether the home, which has just said that it does not know the order, has lost nothing: it
+    /// was checked `before` and after it was asked, and no repair came in between.
     async fn is_unknown(
         &self,
         home: &Segment,
@@ -425,8 +425,8 @@ impl ItemStock {
         Ok(found.map_or(Found::Recorded, |found| Found::Unrecorded(Box::new(found))))
     }
 
-    /// Whether the order's home has declined it, and nothing has decided yet: a repeat may still take
-    /// units.
+    /// Whether the order's home has declined it, and nothing has decided yet: a repeat may still
+    /// take units.
     pub async fn is_undecided(&self, buyer: &BuyerId, order: OrderId) -> Result<bool, StockError> {
         let Some(home) = self.ring(buyer).next() else {
             return Ok(false);
@@ -457,8 +457,8 @@ impl ItemStock {
             from: "-".into(),
             to: "+".into(),
         };
-        // Its entry has the time at which it took its units. If it has a later one, because the server's
-        // clock was set back, the whole outbox is searched.
+        // Its entry has the time at which it took its units. If it has a later one, because the
+        // server's clock was set back, the whole outbox is searched.
         let near = self.taken_at(segment, wanted).await?;
         for range in near.into_iter().chain([whole]) {
             if let Some(found) = self.search_outbox(segment, wanted, range).await? {

@@ -2,8 +2,8 @@
 
 use domain::SegmentKey;
 
-/// A segment's script publishes here when its outbox was drained and has an entry again. The payload
-/// is `ITEM:SEGMENT`. The scripts have this name too; `tests/it/headers.rs` compares them.
+/// A segment's script publishes here when its outbox was drained and has an entry again. The
+/// payload is `ITEM:SEGMENT`. The scripts have this name too; `tests/it/headers.rs` compares them.
 pub(crate) const OUTBOX_CHANNEL: &str = "stockade:outbox";
 
 /// The recorder publishes here: `ITEM:SEGMENT ID:FINGERPRINT,... [REJECTED ORDER]...`.
@@ -38,7 +38,8 @@ pub(crate) struct Keys {
     pub stock: String,
     /// hash: order id -> decision, and transfer id -> units that it moved
     pub decisions: String,
-    /// hash: buyer id -> units counted against the limit, and [`RELEASED_MARK`] with a buyer id -> 1
+    /// hash: buyer id -> units counted against the limit, and [`RELEASED_MARK`] with a buyer id ->
+    /// 1
     pub buyers: String,
     /// stream: every change
     pub outbox: String,

@@ -19,8 +19,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// Time limit for a subscription, and for the reply to a ping.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A subscription is silent while nothing happens, and also if its host has vanished without a word.
-/// After so long without a message it is asked for a sign of life.
+/// A subscription is silent while nothing happens, and also if its host has vanished without a
+/// word. After so long without a message it is asked for a sign of life.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Messages that one subscription buffers for its reader.
@@ -37,8 +37,8 @@ pub(crate) enum Message {
 }
 
 impl Message {
-    /// The payload, for readers that need not know of a loss before it is over. It is empty if messages
-    /// may have been missed.
+    /// The payload, for readers that need not know of a loss before it is over. It is empty if
+    /// messages may have been missed.
     pub(crate) fn text(self) -> Option<String> {
         match self {
             Self::Subscribed => Some(String::new()),

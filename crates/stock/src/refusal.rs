@@ -109,8 +109,8 @@ fn cause(error: &RedisError) -> Option<&RedisError> {
     wrapped.downcast_ref().map(|NeverSent(cause)| cause)
 }
 
-/// Whether a server has answered, and refused to run the request. At its `maxclients`, Redis accepts
-/// a connection and closes it.
+/// Whether a server has answered, and refused to run the request. At its `maxclients`, Redis
+/// accepts a connection and closes it.
 pub(crate) fn is_by_server(error: &RedisError) -> bool {
     match cause(error) {
         Some(cause) if cause.is_io_error() => is_closed_by_server(cause),

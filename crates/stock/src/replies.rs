@@ -2,8 +2,8 @@
 //!
 //! To wake a task of another thread's runtime costs a lock and often a system call. A batch has
 //! hundreds of callers on a few threads, so the replies of a batch travel together: one message for
-//! each thread, which then wakes its own tasks. A thread that wants this has a [`ReplyThread`]; replies
-//! to the callers on all others are sent one by one.
+//! each thread, which then wakes its own tasks. A thread that wants this has a [`ReplyThread`];
+//! replies to the callers on all others are sent one by one.
 
 use std::{
     cell::{Cell, RefCell},
@@ -87,7 +87,8 @@ impl ReplySender {
         self.sender.is_closed()
     }
 
-    /// Sends the reply, or keeps it for the end of [`together`]. A caller that is gone is not an error.
+    /// Sends the reply, or keeps it for the end of [`together`]. A caller that is gone is not an
+    /// error.
     pub(crate) fn send(self, reply: ReplyResult) {
         let Self { sender, thread } = self;
         let Some(thread) = thread.filter(|thread| THREAD.get() != Some(*thread)) else {

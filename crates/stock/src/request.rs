@@ -56,8 +56,8 @@ pub enum Outcome {
     Held {
         /// End of the hold.
         expires_at: Timestamp,
-        /// The price of a unit that the segment gave it for. `None`: the item's first one, or it was
-        /// decided before: then the outbox or the ledger has the price.
+        /// The price of a unit that the segment gave it for. `None`: the item's first one, or it
+        /// was decided before: then the outbox or the ledger has the price.
         price: Option<u64>,
         /// It was decided before, possibly by an attempt of this request whose reply was lost. The
         /// ledger may know more of it.
@@ -75,8 +75,8 @@ pub enum Outcome {
     Shed,
     /// A segment gave units, but the ledger could not cover them. Nothing was taken.
     Rejected,
-    /// It would be refused like this, without a record. But a failover may have lost what its home had
-    /// declined: another segment, or the ledger, may have the order.
+    /// It would be refused like this, without a record. But a failover may have lost what its home
+    /// had declined: another segment, or the ledger, may have the order.
     MaybeLost {
         /// The refusal, if neither has it.
         refused: Box<Outcome>,

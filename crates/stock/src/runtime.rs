@@ -1,8 +1,9 @@
 //! The runtime that the connections to Redis belong to.
 //!
-//! A caller may run on another one: the order service has a runtime for each thread that serves HTTP
-//! connections, and those end earlier. A connection is driven by the runtime in whose context it was
-//! opened, so what may open one is polled in the context of this runtime, whatever thread polls it.
+//! A caller may run on another one: the order service has a runtime for each thread that serves
+//! HTTP connections, and those end earlier. A connection is driven by the runtime in whose context
+//! it was opened, so what may open one is polled in the context of this runtime, whatever thread
+//! polls it.
 
 use std::{future::poll_fn, pin::pin};
 

@@ -1,9 +1,9 @@
 //! A snapshot of a segment with its outbox, however long that is: the reply to one call is bounded.
 //!
 //! The state and the first entries come from one moment. Entries are only appended at the end and
-//! trimmed at the front, so those up to the `last` one of that moment can be read later, page by page.
-//! Each page begins with the entry that the one before ended with. If that is gone, the recorder has
-//! trimmed the outbox further than was read, and the snapshot is taken again.
+//! trimmed at the front, so those up to the `last` one of that moment can be read later, page by
+//! page. Each page begins with the entry that the one before ended with. If that is gone, the
+//! recorder has trimmed the outbox further than was read, and the snapshot is taken again.
 
 use domain::{Entry, EntryId};
 

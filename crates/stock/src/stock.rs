@@ -49,7 +49,8 @@ type Items = RwLock<HashMap<ItemId, Arc<ItemStock>>>;
 pub enum Wakeup {
     /// The outbox of this segment has an entry after it was drained.
     Entries(SegmentKey),
-    /// The subscription has begun. Messages of before may have been missed: any outbox may have entries.
+    /// The subscription has begun. Messages of before may have been missed: any outbox may have
+    /// entries.
     Subscribed,
     /// The subscription has ended. Wake-ups are missed until it has begun again.
     Lost,
@@ -164,15 +165,15 @@ impl Stock {
         inspection::inspect(&self.shared.settings.redis).await
     }
 
-    /// Polls `work` in the context of the runtime that opened the connections, on the caller's thread:
-    /// what it opens belongs to that runtime, whose end it shares.
+    /// Polls `work` in the context of the runtime that opened the connections, on the caller's
+    /// thread: what it opens belongs to that runtime, whose end it shares.
     pub async fn host<T>(&self, work: impl Future<Output = T>) -> T {
         self.shared.runtime.host(work).await
     }
 
-    /// Whether a message can be lost although no subscription is. The masters of a cluster pass messages
-    /// on to each other, and a subscriber hears one of them: it does not see that two others have lost
-    /// each other.
+    /// Whether a message can be lost although no subscription is. The masters of a cluster pass
+    /// messages on to each other, and a subscriber hears one of them: it does not see that two
+    /// others have lost each other.
     pub fn may_lose_messages(&self) -> bool {
         matches!(self.nodes, Nodes::Cluster(_))
     }
@@ -260,7 +261,8 @@ impl Stock {
         snapshot::take(&self.shared.connection, &Keys::of(segment), entries).await
     }
 
-    /// The same on the connections for operators and auditors: it never stands in front of an order.
+    /// The same on the connections for operators and auditors: it never stands in front of an
+    /// order.
     pub async fn snapshot(
         &self,
         segment: &SegmentKey,
@@ -295,8 +297,8 @@ impl Stock {
         connection::memory(&self.shared.operators, &self.nodes.address()).await
     }
 
-    /// The history of every master, in order: its replication id, which is another one after a promotion
-    /// or a restart. It is read on the connections for operators and auditors.
+    /// The history of every master, in order: its replication id, which is another one after a
+    /// promotion or a restart. It is read on the connections for operators and auditors.
     pub async fn histories(&self) -> Result<Vec<String>, StockError> {
         connection::histories(&self.shared.operators, &self.nodes.address()).await
     }
@@ -306,8 +308,9 @@ impl Stock {
         script::load_all(&self.shared.connection).await
     }
 
-    /// Asks every master whether it would take an order, on the connections that orders use. One that
-    /// does not answer `within` refuses. It costs one script for each master, and writes nothing.
+    /// Asks every master whether it would take an order, on the connections that orders use. One
+    /// that does not answer `within` refuses. It costs one script for each master, and writes
+    /// nothing.
     pub async fn check_writable(&self, within: Duration) -> Vec<WriteCheck> {
         let name = self.nodes.address();
         self.write_checks

@@ -3,8 +3,9 @@
 //! A server that answers may still refuse each order: it is out of memory, has too few replicas,
 //! cannot write its file, or has become a replica itself. `PING` and reads show none of it. So each
 //! master gets the script of an order, with no order in it and a deadline that is long over. Redis
-//! decides whether a script may write before it runs it, by the script's flags. What runs then reads
-//! the clock and returns: no key is read, nothing is written, and nothing goes to the replicas.
+//! decides whether a script may write before it runs it, by the script's flags. What runs then
+//! reads the clock and returns: no key is read, nothing is written, and nothing goes to the
+//! replicas.
 //!
 //! What a reader could get wrong: a script of its own would have to keep the flags, the number of
 //! keys and their names of the order's script. This one has them, whatever they become.
@@ -52,7 +53,8 @@ impl WriteCheck {
 }
 
 impl StockError {
-    /// The error in the server's own words, where it has said something: `OOM command not allowed...`.
+    /// The error in the server's own words, where it has said something:
+    /// `OOM command not allowed...`.
     pub fn in_words_of_server(&self) -> String {
         match self {
             Self::Redis(error) => said(error),

@@ -64,8 +64,8 @@ impl<K: Clone + Ord + Hash> Rota<K> {
         }
     }
 
-    /// What is to be looked at now: whatever is awake, and of what rests those whose time has come, at
-    /// most so many. Each stays due until it is put to rest.
+    /// What is to be looked at now: whatever is awake, and of what rests those whose time has come,
+    /// at most so many. Each stays due until it is put to rest.
     pub fn due(&self, now: Instant, resting_max: usize) -> Vec<K> {
         let looks = self.looks.iter().take_while(|(at, _)| *at <= now);
         let resting = looks.map(|(_, key)| key).take(resting_max);
@@ -79,8 +79,8 @@ impl<K: Clone + Ord + Hash> Rota<K> {
     }
 }
 
-/// Between half of a time and one and a half, always the same for a key: what begins together does not
-/// come together again.
+/// Between half of a time and one and a half, always the same for a key: what begins together does
+/// not come together again.
 pub fn spread(key: &impl Hash, time: Duration) -> Duration {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);

@@ -1,9 +1,10 @@
-//! The servers that Stockade is compared with over HTTP. Each is a separate process, as Stockade is.
+//! The servers that Stockade is compared with over HTTP. Each is a separate process, as Stockade
+//! is.
 //!
 //! `bare` is the ceiling. The others are what a team would write instead, and keep their orders in
-//! PostgreSQL. They use the same serving code, the same check of the buyer's token, the same shape of
-//! request and answer, and the same allocator. All but one have no limit per buyer, no index of holds
-//! and no check of a reused key, and none has a log, so the comparison favours them.
+//! PostgreSQL. They use the same serving code, the same check of the buyer's token, the same shape
+//! of request and answer, and the same allocator. All but one have no limit per buyer, no index of
+//! holds and no check of a reused key, and none has a log, so the comparison favours them.
 
 mod bare;
 mod batches;

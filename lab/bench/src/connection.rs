@@ -1,6 +1,6 @@
-//! A cheap keep-alive connection. Requests are bytes that were encoded before the clock started, and
-//! of an answer it reads only the status. With a client library, ten thousand connections or tens of
-//! thousands of requests a second would cost the driver more than the service.
+//! A cheap keep-alive connection. Requests are bytes that were encoded before the clock started,
+//! and of an answer it reads only the status. With a client library, ten thousand connections or
+//! tens of thousands of requests a second would cost the driver more than the service.
 
 use anyhow::{Context, Result, bail};
 use tokio::{

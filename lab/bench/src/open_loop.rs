@@ -1,13 +1,13 @@
 //! Orders at a fixed rate. Each order starts at its scheduled time, whether earlier ones have been
-//! answered or not, and its latency counts from that time. A stall therefore appears in the latency of
-//! every order that would have waited in it. A closed loop sends fewer requests to a stalled service
-//! (coordinated omission).
+//! answered or not, and its latency counts from that time. A stall therefore appears in the latency
+//! of every order that would have waited in it. A closed loop sends fewer requests to a stalled
+//! service (coordinated omission).
 //!
 //! As in wrk2, each connection sends every n-th request of the schedule. A request whose connection
-//! still waits for an answer starts late, and the wait counts. The driver's own delay counts as well:
-//! timers have a resolution of a millisecond, and the driver shares the processors with the service.
-//! `load-tests capacity` does the same with a complete HTTP client and a history of every order, which
-//! at half of the maximum rate take more of two cores than the service.
+//! still waits for an answer starts late, and the wait counts. The driver's own delay counts as
+//! well: timers have a resolution of a millisecond, and the driver shares the processors with the
+//! service. `load-tests capacity` does the same with a complete HTTP client and a history of every
+//! order, which at half of the maximum rate take more of two cores than the service.
 
 use std::{sync::Arc, time::Duration};
 
@@ -223,8 +223,8 @@ mod tests {
     #[tokio::test]
     async fn an_order_behind_a_stall_counts_its_wait() {
         let begun = Instant::now();
-        // The first connection stalls until the other one has sent its 20 orders, the last of which is
-        // due after 390 ms. It would end in an error if the stall delayed the other one.
+        // The first connection stalls until the other one has sent its 20 orders, the last of which
+        // is due after 390 ms. It would end in an error if the stall delayed the other one.
         let took = load(service(20).await, 201).run().await.unwrap();
         let run_ms = begun.elapsed().saturating_sub(START_DELAY).as_secs_f64() * 1000.0;
         assert_eq!(took.answered.len(), 40);

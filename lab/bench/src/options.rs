@@ -35,16 +35,16 @@ pub struct Options {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options of P12")]
 pub struct GrowthOptions {
-    /// Most items, once open and once closed and settled. The steps are 0, a twentieth, a quarter and
-    /// all of them; 0 leaves items out.
+    /// Most items, once open and once closed and settled. The steps are 0, a twentieth, a quarter
+    /// and all of them; 0 leaves items out.
     #[arg(long, default_value_t = 2_000, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     pub items: u64,
     /// Most orders of the hot item. The steps are 0, a hundredth, a tenth and all of them; 0 leaves
     /// orders out.
     #[arg(long, default_value_t = 1_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=50_000_000))]
     pub orders: u64,
-    /// Most holds that expire together. The steps are a hundredth, a tenth and all of them; 0 leaves
-    /// expiry out.
+    /// Most holds that expire together. The steps are a hundredth, a tenth and all of them; 0
+    /// leaves expiry out.
     #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=50_000_000))]
     pub holds: u64,
     /// Orders per second of the open loop.

@@ -43,7 +43,8 @@ pub fn unsteered(program: &PathBuf) -> Command {
     command
 }
 
-/// Raises the limit of open files to what the largest measurement needs, as far as the system allows.
+/// Raises the limit of open files to what the largest measurement needs, as far as the system
+/// allows.
 ///
 /// Each connection is a file here and one in the service, which inherits the limit.
 pub fn raise_file_limit() {

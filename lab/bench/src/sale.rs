@@ -21,7 +21,8 @@ use crate::{
 /// Stock that no measurement exhausts.
 pub const PLENTY: u64 = 100_000_000;
 
-/// Warm-up before a measurement: it opens connections, fills the token cache and counts every status.
+/// Warm-up before a measurement: it opens connections, fills the token cache and counts every
+/// status.
 const WARM_SECONDS: u64 = 1;
 
 /// Longer than a request waits until the service reads it.
@@ -70,8 +71,8 @@ pub struct History {
 }
 
 impl History {
-    /// Reads them when nothing is in flight any more: closed connections may have left requests that
-    /// the service has not read yet.
+    /// Reads them when nothing is in flight any more: closed connections may have left requests
+    /// that the service has not read yet.
     pub async fn read(env: &TestEnv, item: &str) -> Result<Self> {
         let mut audit = env.audit(item).await?;
         loop {

@@ -110,7 +110,8 @@ impl TestEnv {
         Ok(())
     }
 
-    /// Ends the process that [`TestEnv::start_recorder`] started. What it leaves is in the outboxes.
+    /// Ends the process that [`TestEnv::start_recorder`] started. What it leaves is in the
+    /// outboxes.
     pub fn stop_recorder(&mut self) {
         self.recorder = None;
     }

@@ -1,8 +1,8 @@
 //! wrk: a closed loop of orders over HTTP, and its result.
 //!
-//! wrk counts only whether a status is 400 or higher, because a script that inspects each answer takes
-//! a share of its core. The warm-up counts every status. For the measured run, `sale` checks the rest
-//! with the service's counters and the ledger.
+//! wrk counts only whether a status is 400 or higher, because a script that inspects each answer
+//! takes a share of its core. The warm-up counts every status. For the measured run, `sale` checks
+//! the rest with the service's counters and the ledger.
 
 use std::{collections::BTreeMap, path::Path, process::Stdio};
 
@@ -34,8 +34,8 @@ pub struct Load<'a> {
 }
 
 impl<'a> Load<'a> {
-    /// The warm-up before a measurement, which counts every status. The measurement differs in `run`,
-    /// `seconds` and `statuses`.
+    /// The warm-up before a measurement, which counts every status. The measurement differs in
+    /// `run`, `seconds` and `statuses`.
     pub fn warm(
         url: &'a str,
         item: &'a str,

@@ -39,8 +39,8 @@ pub struct TestEnv {
     pub redis: StockServers,
     /// The master before the last planned failover of the only Redis server. It is a replica now.
     pub former_redis: Option<Redis>,
-    /// The clock of the Redis servers of the stock, if they share one and it can jump. The nodes of a
-    /// cluster share none.
+    /// The clock of the Redis servers of the stock, if they share one and it can jump. The nodes of
+    /// a cluster share none.
     pub redis_clock: Option<Clock>,
     /// The SQL database.
     pub ledger: LedgerServer,

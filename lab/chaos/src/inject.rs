@@ -49,7 +49,8 @@ impl Injected {
     }
 }
 
-/// Injects the fault of the round, and another one of events beside it. Returns when both have ended.
+/// Injects the fault of the round, and another one of events beside it. Returns when both have
+/// ended.
 pub async fn inject(env: &mut TestEnv, round: &Round) -> Result<Injected> {
     let beside = Beside::begin(env, round).await?;
     let injected = inject_fault(env, round).await;

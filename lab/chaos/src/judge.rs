@@ -53,7 +53,8 @@ pub struct Judge<'a> {
     pub returns: &'a ReturnLog,
     /// The failover in which Redis may have lost acknowledged writes, until its repair.
     pub in_doubt: Option<InDoubt>,
-    /// Limit for holds to end, units to return and transfers to arrive, and for the rest to be bought.
+    /// Limit for holds to end, units to return and transfers to arrive, and for the rest to be
+    /// bought.
     pub quiet_within: Duration,
 }
 
@@ -119,8 +120,8 @@ impl Judge<'_> {
         }
     }
 
-    /// The carts and orders of all items, as soon as no cart is being placed. A reconciler ends those
-    /// whose placing was abandoned.
+    /// The carts and orders of all items, as soon as no cart is being placed. A reconciler ends
+    /// those whose placing was abandoned.
     async fn settled_carts(&self) -> Result<(HashMap<Uuid, CartRow>, HashMap<Uuid, OrderRow>)> {
         let deadline = Instant::now() + self.quiet_within;
         let ledger = &self.env.ledger_view;

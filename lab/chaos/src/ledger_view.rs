@@ -84,8 +84,8 @@ pub enum LedgerView {
 }
 
 const ORDERS: &str = "SELECT id, buyer, quantity, state, payment FROM orders WHERE item = $1";
-/// Orders that have ended, of buyers without a pending return, in one snapshot. A buyer's other returns
-/// count, because an order that was paid late has its units under another id.
+/// Orders that have ended, of buyers without a pending return, in one snapshot. A buyer's other
+/// returns count, because an order that was paid late has its units under another id.
 const RETURNED: &str = "SELECT o.id FROM orders o \
     WHERE o.item = $1 AND o.state IN ('expired', 'cancelled', 'refunded') \
         AND NOT EXISTS (SELECT 1 FROM returns r WHERE r.item = o.item AND r.buyer = o.buyer)";
@@ -93,8 +93,9 @@ const RETURNED: &str = "SELECT o.id FROM orders o \
 const CARTS: &str = "SELECT c.id, c.buyer, c.state, c.payment, l.order_id, l.item, l.quantity \
     FROM carts c JOIN cart_lines l ON l.cart = c.id \
     WHERE c.id IN (SELECT cart FROM cart_lines WHERE item = $1)";
-/// Lines of the item whose order does not agree with the cart, in one snapshot. A cart and its orders
-/// have the same names of states. Lines of an expired cart are held while it is being paid late.
+/// Lines of the item whose order does not agree with the cart, in one snapshot. A cart and its
+/// orders have the same names of states. Lines of an expired cart are held while it is being paid
+/// late.
 const DIVIDED: &str = "SELECT count(*) \
     FROM cart_lines l JOIN carts c ON c.id = l.cart LEFT JOIN orders o ON o.id = l.order_id \
     WHERE l.item = $1 AND CASE WHEN c.state IN ('placing', 'failed') \

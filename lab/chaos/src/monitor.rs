@@ -1,5 +1,5 @@
-//! Reads the ledger throughout a round: units must not be oversold and carts must not be divided, not
-//! even temporarily. It also notes when the units of orders that have ended are back.
+//! Reads the ledger throughout a round: units must not be oversold and carts must not be divided,
+//! not even temporarily. It also notes when the units of orders that have ended are back.
 
 use std::{sync::Arc, time::Duration};
 

@@ -138,9 +138,9 @@ impl Plan {
         }
     }
 
-    /// The same faults, earlier, shorter and with fewer orders, for the test suite. The service must
-    /// heal as well, but a busy machine may take longer. RabbitMQ takes seconds to start, so one
-    /// topology has it.
+    /// The same faults, earlier, shorter and with fewer orders, for the test suite. The service
+    /// must heal as well, but a busy machine may take longer. RabbitMQ takes seconds to start, so
+    /// one topology has it.
     pub fn shortened(mut self) -> Self {
         let others = |batch: &&mut Batch| batch.topology != Topology::Events;
         for batch in self.batches.iter_mut().filter(others) {

@@ -26,7 +26,8 @@ pub struct RoundReport {
     pub verdict: Verdict,
 }
 
-/// Of so many payments some were returned, or the admin and the provider of the workload did nothing.
+/// Of so many payments some were returned, or the admin and the provider of the workload did
+/// nothing.
 const PAYMENTS_MIN: usize = 100;
 
 /// The report of a run.
@@ -123,7 +124,8 @@ impl Report {
         self.batch_findings.push(finding);
     }
 
-    /// Adds a finding if the run was too long to have seen so little. One round may see no payment returned.
+    /// Adds a finding if the run was too long to have seen so little. One round may see no payment
+    /// returned.
     pub fn judge_what_was_seen(&mut self) {
         let all = self.sums(|_| true);
         if all.payments >= PAYMENTS_MIN && all.payments_returned == 0 {

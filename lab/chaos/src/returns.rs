@@ -8,7 +8,8 @@ use std::{
 
 use uuid::Uuid;
 
-/// The orders whose units are back at their segments. The monitor writes it, and the judge reads it.
+/// The orders whose units are back at their segments. The monitor writes it, and the judge reads
+/// it.
 ///
 /// An order's end adds a row to `returns`. The row goes when the ledger records the segment's own
 /// entry for the units. So an order that has ended, of a buyer without such a row, has no units on

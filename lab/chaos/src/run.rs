@@ -237,8 +237,8 @@ async fn create_priced_item(env: &TestEnv, round: &Round) -> Result<String> {
 
 /// The workload goes on until there is enough to judge: orders that were acknowledged, and one more
 /// refusal as sold out than there are workers. So at least one of these began after the tail of the
-/// round, when a failover is repaired. Returns what is missing if this never happens: refusals from before
-/// a failover say nothing about the time after it.
+/// round, when a failover is repaired. Returns what is missing if this never happens: refusals from
+/// before a failover say nothing about the time after it.
 async fn wait_until_enough_is_seen(workload: &Workload, workers: usize) -> Option<String> {
     let deadline = Instant::now() + testbed::timeout();
     let before = workload.sold_out();
@@ -257,7 +257,8 @@ async fn wait_until_enough_is_seen(workload: &Workload, workers: usize) -> Optio
 }
 
 /// Creates an item that most sessions buy, one whose orders are acknowledged by Redis, and one of
-/// which there is too little from the beginning, so that refusals and units that come back are seen.
+/// which there is too little from the beginning, so that refusals and units that come back are
+/// seen.
 async fn create_items(env: &TestEnv, round: &Round) -> Result<Vec<Arc<SaleItem>>> {
     let api = env.api.retrying_for(testbed::timeout())?;
     let mut rng = round.rng("offers");

@@ -41,8 +41,8 @@ const RETRY_DEADLINE: Duration = Duration::from_secs(45);
 const PAUSE_AFTER_REFUSAL_MS: std::ops::Range<u64> = 20..80;
 /// One of so many sessions has a cart.
 const CART_ONE_OF: u32 = 6;
-/// Items that carts are made of: the first ones. The last item is sold out most of the time, and nearly
-/// every cart with it would fail.
+/// Items that carts are made of: the first ones. The last item is sold out most of the time, and
+/// nearly every cart with it would fail.
 const ITEMS_OF_CARTS: usize = 2;
 /// How often single orders buy each item, of a hundred, in the order of the items.
 const SHARES: [u32; 3] = [65, 15, 20];
@@ -90,8 +90,8 @@ struct Shared {
 }
 
 impl Workload {
-    /// Starts the sessions. Most of them buy the first of `items`, and every fifth order the last of
-    /// three. Others pay for `priced`, beside an admin who notes the money that is due.
+    /// Starts the sessions. Most of them buy the first of `items`, and every fifth order the last
+    /// of three. Others pay for `priced`, beside an admin who notes the money that is due.
     pub fn start(api: &Api, items: &[Arc<SaleItem>], priced: &str, round: &Round) -> Result<Self> {
         let api = api.retrying_for(RETRY_DEADLINE)?;
         let shared = Shared {

@@ -21,8 +21,8 @@ pub async fn commands<T>(
     let before = calls(&mut connection).await?;
     let done = work.await;
     let mut after = calls(&mut connection).await?;
-    // The command that reads the statistics, and the one by which an idle connection finds out whether
-    // its server is still there: it comes with time, and not with the work.
+    // The command that reads the statistics, and the one by which an idle connection finds out
+    // whether its server is still there: it comes with time, and not with the work.
     for command in ["info", "ping"] {
         after.remove(command);
     }

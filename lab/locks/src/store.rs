@@ -1,8 +1,8 @@
 //! The store that the locks protect, and the recorded history of each experiment.
 //!
 //! Each experiment has two rows. The *unchecked* row accepts every write. The *fenced* row is
-//! claimed with the token before it is read, and is written with token and version, as `lock::store`
-//! does it. Every holder changes both rows, so both see the same faults.
+//! claimed with the token before it is read, and is written with token and version, as
+//! `lock::store` does it. Every holder changes both rows, so both see the same faults.
 //!
 //! The history does not rely on what holders report: a trigger records every accepted write, and
 //! the table `visits` records when each holder enters and leaves the critical section.
@@ -227,8 +227,8 @@ impl Store {
         Ok(())
     }
 
-    /// Increments the fenced row if the claim of `token` still stands and the row is unchanged since
-    /// `snapshot`. Returns whether the row accepted the write.
+    /// Increments the fenced row if the claim of `token` still stands and the row is unchanged
+    /// since `snapshot`. Returns whether the row accepted the write.
     pub(crate) async fn write_fenced(
         &self,
         experiment: i64,

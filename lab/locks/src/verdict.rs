@@ -1,8 +1,8 @@
 //! Compares what a lock promises with what an experiment counted.
 //!
-//! Two holders at the same time do not break a promise of a lock with a lease: no such lock excludes
-//! that. The promises of each backend are in its capabilities and in the README of `lock`. The
-//! baselines promise only that a lock has one holder while nothing fails.
+//! Two holders at the same time do not break a promise of a lock with a lease: no such lock
+//! excludes that. The promises of each backend are in its capabilities and in the README of `lock`.
+//! The baselines promise only that a lock has one holder while nothing fails.
 
 use serde::Serialize;
 

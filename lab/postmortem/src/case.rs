@@ -1,8 +1,8 @@
 //! A case: an incident, the variant that failed, and the remedies that are commonly proposed.
 //!
 //! All variants of a case run under the same schedule of events and are judged by the same counts.
-//! Each declares its expected verdict beforehand. A faulty variant that no longer fails is an error,
-//! as is a remedy that no longer holds.
+//! Each declares its expected verdict beforehand. A faulty variant that no longer fails is an
+//! error, as is a remedy that no longer holds.
 //!
 //! The texts of a case are in a TOML file beside its code: `cases/maotai.toml` describes
 //! `cases/maotai.rs`. The list, the page and the documents are made from it.

@@ -116,8 +116,8 @@ impl TestEnv {
         Ok((server.url(), self.namespace()))
     }
 
-    /// Returns the trial of the real shop. It has every variant and is run once, because most of its
-    /// time goes into the tables of the shop.
+    /// Returns the trial of the real shop. It has every variant and is run once, because most of
+    /// its time goes into the tables of the shop.
     pub(crate) async fn real_shop(&self) -> Result<&Trial> {
         let run = || Trial::run(&self.engine, self.folder());
         self.servers.real_shop.get_or_try_init(run).await

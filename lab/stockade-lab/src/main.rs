@@ -1,5 +1,5 @@
-//! The lab binary: post-mortems, the comparison of locks, fault injection and benchmarks. `stockade`,
-//! the binary that serves, contains none of it.
+//! The lab binary: post-mortems, the comparison of locks, fault injection and benchmarks.
+//! `stockade`, the binary that serves, contains none of it.
 
 use std::process::ExitCode;
 

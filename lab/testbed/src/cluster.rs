@@ -1,8 +1,9 @@
 //! A Redis Cluster on this machine, formed by commands.
 //!
-//! "Every node runs" does not mean "the cluster works". A fresh master refuses every command for its
-//! first two seconds, a node discovers the others one by one, and a replica whose link is up has not
-//! yet received anything. [`RedisCluster::start`] returns when all of these states have passed.
+//! "Every node runs" does not mean "the cluster works". A fresh master refuses every command for
+//! its first two seconds, a node discovers the others one by one, and a replica whose link is up
+//! has not yet received anything. [`RedisCluster::start`] returns when all of these states have
+//! passed.
 
 mod failover;
 mod growth;
@@ -65,8 +66,8 @@ impl RedisCluster {
         Self::start_of(node, masters, replicas_per_master, None).await
     }
 
-    /// The same, and each node has a [clock](RedisCluster::clock) of its own that jumps. One that all
-    /// nodes shared would make each of them take all the others for dead.
+    /// The same, and each node has a [clock](RedisCluster::clock) of its own that jumps. One that
+    /// all nodes shared would make each of them take all the others for dead.
     pub async fn start_with_clocks(
         node: RedisBuilder,
         masters: usize,
@@ -225,8 +226,8 @@ impl RedisCluster {
         Ok(())
     }
 
-    /// The link of a replica is up before its first acknowledgement, and until then its master sends
-    /// it nothing. Only a confirmed write proves that it follows.
+    /// The link of a replica is up before its first acknowledgement, and until then its master
+    /// sends it nothing. Only a confirmed write proves that it follows.
     async fn until_replicas_follow(&self, members: &mut [Member<'_>]) -> Result<()> {
         let deadline = Instant::now() + timeout();
         let per_master = self.replicas_per_master;

@@ -1,8 +1,8 @@
 //! A small disk that can be full.
 //!
-//! The disk is a tmpfs. Only root may mount one, and only on Linux; elsewhere [`Disk::mount`] returns
-//! an error. A process that is killed with SIGKILL unmounts nothing; the next process that uses
-//! temporary folders unmounts its disk.
+//! The disk is a tmpfs. Only root may mount one, and only on Linux; elsewhere [`Disk::mount`]
+//! returns an error. A process that is killed with SIGKILL unmounts nothing; the next process that
+//! uses temporary folders unmounts its disk.
 
 use std::{
     fs,

@@ -3,7 +3,8 @@
 //!
 //! This crate contains nothing of Stockade: no key, no table, no type. It starts, checks, pauses,
 //! kills and restarts servers of Redis, Sentinel, Redis Cluster, PostgreSQL, MariaDB, etcd,
-//! ZooKeeper, NATS, RabbitMQ and pgbouncer. It builds on `local`, which starts the private servers of `stockade up`.
+//! ZooKeeper, NATS, RabbitMQ and pgbouncer. It builds on `local`, which starts the private servers
+//! of `stockade up`.
 //!
 //! Every server is a direct child and leads its own process group (a terminal's Ctrl-C does not
 //! reach it). It does not outlive us: dropping its handle kills and reaps it, and on Linux the

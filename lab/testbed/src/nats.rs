@@ -1,7 +1,8 @@
 //! One NATS server with JetStream.
 //!
-//! Defaults: JetStream flushes every write to the disk where the release can (2.10 or newer). SIGKILL
-//! alone does not lose an acknowledged message, because the page cache of the system survives it.
+//! Defaults: JetStream flushes every write to the disk where the release can (2.10 or newer).
+//! SIGKILL alone does not lose an acknowledged message, because the page cache of the system
+//! survives it.
 
 use std::{
     hash::{BuildHasher, RandomState},

@@ -141,8 +141,8 @@ impl TestKind for PostgresKind {
         until_gone(&children).await;
     }
 
-    /// SIGQUIT ends the sessions without a checkpoint. It is as quick as SIGKILL, but returns shared
-    /// memory to the system.
+    /// SIGQUIT ends the sessions without a checkpoint. It is as quick as SIGKILL, but returns
+    /// shared memory to the system.
     fn before_drop(instance: &mut Instance<Self>) {
         let postmaster = instance.process_mut();
         if !postmaster.stop_blocking(Signal::SIGQUIT, DROP_TIMEOUT) {

@@ -1,7 +1,7 @@
 //! State of a process, as the system reports it.
 //!
-//! A zombie counts as dead. It still has a pid and can be signalled, so `kill(pid, 0)` reports it as
-//! alive. If process 1 is slow to reap orphans, it stays in that state for a long time.
+//! A zombie counts as dead. It still has a pid and can be signalled, so `kill(pid, 0)` reports it
+//! as alive. If process 1 is slow to reap orphans, it stays in that state for a long time.
 
 /// Whether one of the processes exists and is not a zombie.
 pub(crate) fn any_alive(pids: &[u32]) -> bool {

@@ -110,7 +110,8 @@ impl Server<RedisKind> {
             .map_err(|source| self.refused(source))
     }
 
-    /// A connection for commands that must succeed. A server that is paused delays them for [`timeout`].
+    /// A connection for commands that must succeed. A server that is paused delays them for
+    /// [`timeout`].
     pub(crate) async fn connect_for_long(&self) -> Result<MultiplexedConnection> {
         patient_connection(&self.url())
             .await

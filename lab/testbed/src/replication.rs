@@ -1,9 +1,9 @@
 //! Replication: replicas that follow, fall behind, and become masters.
 //!
-//! Killing a master does not lose its last writes. They are in the replica's socket, and the replica
-//! carries them out before it notices the loss of its master. A write is certainly lost only after
-//! four steps: the replica stops reading it ([`Redis::lag`]), the master is killed, the replica
-//! notices that ([`Redis::notices_its_masters_end`]), and only then it continues
+//! Killing a master does not lose its last writes. They are in the replica's socket, and the
+//! replica carries them out before it notices the loss of its master. A write is certainly lost
+//! only after four steps: the replica stops reading it ([`Redis::lag`]), the master is killed, the
+//! replica notices that ([`Redis::notices_its_masters_end`]), and only then it continues
 //! ([`Redis::catch_up`]).
 
 use std::time::{Duration, Instant};
@@ -97,8 +97,9 @@ impl Redis {
     }
 
     /// Hands the role of the master over to a replica that follows, as a planned failover does, and
-    /// returns when this server follows it. No acknowledged write is lost: clients' writes wait until
-    /// the roles are exchanged, and then this server refuses them with READONLY. Connections stay.
+    /// returns when this server follows it. No acknowledged write is lost: clients' writes wait
+    /// until the roles are exchanged, and then this server refuses them with READONLY. Connections
+    /// stay.
     pub async fn hand_over_to(&self, replica: &Self) -> Result<()> {
         replica.has_a_master().await?;
         self.execute(cmd("CLIENT").arg("PAUSE").arg(LAG_MS).arg("WRITE"))

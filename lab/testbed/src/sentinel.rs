@@ -35,8 +35,8 @@ pub struct RedisSentinel {
 }
 
 impl RedisSentinel {
-    /// Starts a master, this many replicas and three sentinels. Returns when all replicas follow and
-    /// all sentinels agree. The first master is server 0.
+    /// Starts a master, this many replicas and three sentinels. Returns when all replicas follow
+    /// and all sentinels agree. The first master is server 0.
     ///
     /// A server counts as failed after one second of silence.
     pub async fn start(replicas: usize) -> Result<Self> {
@@ -159,9 +159,9 @@ impl RedisSentinel {
     /// indices of the old and of the new master.
     ///
     /// The old master refuses writes with NOREPLICAS until its successor is the master, and with
-    /// READONLY from then on. A pause of its clients would not do: it delays the sentinels' messages
-    /// too, and they would elect a second time. Connections to the old master stay, unless the
-    /// sentinels demote it first, who cut them.
+    /// READONLY from then on. A pause of its clients would not do: it delays the sentinels'
+    /// messages too, and they would elect a second time. Connections to the old master stay, unless
+    /// the sentinels demote it first, who cut them.
     pub async fn hand_over(&self) -> Result<(usize, usize)> {
         let old = self.master().await?;
         let server = &self.servers[old];

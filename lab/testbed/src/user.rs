@@ -1,7 +1,7 @@
 //! Users of Redis servers, with passwords.
 //!
-//! The user `default` keeps its full rights without a password. Replicas, sentinels, the testbed and a
-//! judge log in as `default`, so a fault of another user does not reach them.
+//! The user `default` keeps its full rights without a password. Replicas, sentinels, the testbed
+//! and a judge log in as `default`, so a fault of another user does not reach them.
 
 use local::redis::RedisKind;
 use redis::cmd;

@@ -1,18 +1,21 @@
 //! Waiting for what must happen, however busy the machine is.
 //!
-//! A time-out that is not the subject of a test comes from [`timeout`], so that only a real fault reaches it.
+//! A time-out that is not the subject of a test comes from [`timeout`], so that only a real fault
+//! reaches it.
 
 use std::time::{Duration, Instant};
 
-/// Multiplies [`timeout`]: a number, for machines that are slower than a busy machine with two cores.
+/// Multiplies [`timeout`]: a number, for machines that are slower than a busy machine with two
+/// cores.
 const SLOWNESS: &str = "STOCKADE_TEST_SLOWNESS";
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// The first polls follow closely, so that a short wait stays short. Later ones leave the processor to
-/// what the test waits for.
+/// The first polls follow closely, so that a short wait stays short. Later ones leave the processor
+/// to what the test waits for.
 const POLL_INTERVALS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(5)..=Duration::from_millis(60);
 
-/// Longer than anything takes on a busy machine: two minutes, multiplied by `STOCKADE_TEST_SLOWNESS`.
+/// Longer than anything takes on a busy machine: two minutes, multiplied by
+/// `STOCKADE_TEST_SLOWNESS`.
 ///
 /// # Panics
 ///

@@ -12,7 +12,8 @@ use tokio::{
     time::timeout,
 };
 
-/// ZooKeeper never answers a request that arrived after it had bound its port and before it was ready.
+/// ZooKeeper never answers a request that arrived after it had bound its port and before it was
+/// ready.
 const REPEAT_AFTER: Duration = Duration::from_millis(200);
 /// The first attempt has two seconds: on a busy machine each answer takes longer than one interval.
 const ATTEMPTS_MAX: usize = 10;

@@ -136,8 +136,8 @@ impl Sale {
         .await
     }
 
-    /// Places an order that must be held, and waits until the ledger has it. Waits for a server that
-    /// fails over.
+    /// Places an order that must be held, and waits until the ledger has it. Waits for a server
+    /// that fails over.
     pub async fn hold(&self, buyer: &BuyerId, key: &str, units: u32) -> OrderId {
         let outcome = self.order_patiently(buyer, key, units).await;
         assert!(is_held(&outcome), "{buyer}: {outcome:?}");
@@ -211,8 +211,8 @@ impl Sale {
             .unwrap_or_else(|| panic!("{id} could not become {to}"))
     }
 
-    /// Changes the item as an admin does: in the ledger, and then at its segments. Returns it. Waits
-    /// for a server that fails over.
+    /// Changes the item as an admin does: in the ledger, and then at its segments. Returns it.
+    /// Waits for a server that fails over.
     pub async fn change(&self, change: &ItemChange) -> Item {
         let id = &self.item.id;
         let changed = self.ledger.change_item(id, change, None, "admin").await;

@@ -50,8 +50,8 @@ pub fn new_cart(
     }
 }
 
-/// Judges the outcome of a request that was sent after the same cart had been answered. Its state may
-/// be one of `states` by now.
+/// Judges the outcome of a request that was sent after the same cart had been answered. Its state
+/// may be one of `states` by now.
 pub fn repeat(first: &Outcome, states: &[CartState], again: &Outcome) -> Option<Violation> {
     if first.error().is_some() || again.error().is_some() {
         return None;

@@ -102,8 +102,8 @@ impl History {
         }
     }
 
-    /// The lines before the one that was refused had units for a while: they are taken by item. If the
-    /// refusal is not final, another request for the cart may have taken all lines.
+    /// The lines before the one that was refused had units for a while: they are taken by item. If
+    /// the refusal is not final, another request for the cart may have taken all lines.
     fn record_refused_cart(
         &mut self,
         observation: &Observation<'_>,

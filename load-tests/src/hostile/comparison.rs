@@ -1,5 +1,5 @@
-//! The same rush without hostile clients and beside each kind of attack, alternately: what each costs the
-//! buyers.
+//! The same rush without hostile clients and beside each kind of attack, alternately: what each
+//! costs the buyers.
 
 use std::{fs, path::Path, path::PathBuf};
 

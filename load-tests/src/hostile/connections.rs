@@ -19,15 +19,17 @@ use super::{CLOSED, Field, LATER, pace};
 
 /// Time between two connections that a client of a crowd opens.
 const OPENING_PACE: Duration = Duration::from_millis(20);
-/// Bytes that a slow reader takes at once, and the time between: a fraction of what a service may demand.
+/// Bytes that a slow reader takes at once, and the time between: a fraction of what a service may
+/// demand.
 const DRIP_BYTES: usize = 8;
 const DRIP_PACE: Duration = Duration::from_millis(200);
 /// Space for answers on the side of a slow reader.
 const DRIP_BUFFER: u32 = 4096;
 /// Large answers that a slow reader asks for: more than the buffers between the two programs.
 const DRIP_REQUESTS: usize = 40;
-/// A connection that the service closes without an answer sooner than this made room: the head of a request
-/// has 30 seconds to come, and an answer ten to be read. By then a crowd has opened all of its connections.
+/// A connection that the service closes without an answer sooner than this made room: the head of a
+/// request has 30 seconds to come, and an answer ten to be read. By then a crowd has opened all of
+/// its connections.
 const SILENT_AT_LEAST: Duration = Duration::from_secs(25);
 const UNREAD_AT_LEAST: Duration = Duration::from_secs(8);
 const REQUESTS_AT_ONCE: usize = 20;
@@ -61,8 +63,8 @@ pub(super) async fn stay_silent(field: Arc<Field>) {
     crowd(field, "silent connections", hold).await;
 }
 
-/// Opens connections and sends a head and half a body on each: a report of a payment, which only its
-/// body can refute.
+/// Opens connections and sends a head and half a body on each: a report of a payment, which only
+/// its body can refute.
 pub(super) async fn send_half_bodies(field: Arc<Field>) {
     let hold = |field| -> Held {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);

@@ -70,8 +70,8 @@ const TOKEN_CACHE_MAX: u64 = 100_000;
 
 /// Cache of valid tokens. Verifying a signature costs more than all other steps of a refused order.
 ///
-/// The hash has random keys, and a token enters only with a valid signature: a flood of tokens cannot
-/// collide.
+/// The hash has random keys, and a token enters only with a valid signature: a flood of tokens
+/// cannot collide.
 type CheckedTokens = Cache<Box<str>, Arc<Claims>, UnitWeighter, ahash::RandomState>;
 
 /// Authenticates buyers and admins.
@@ -107,8 +107,8 @@ impl Credentials {
         Self::without_keys(policy).or_key(key)
     }
 
-    /// Checks buyers with the keys of a JSON Web Key Set (RFC 7517), and that their tokens comply with
-    /// `policy`. Has no admins.
+    /// Checks buyers with the keys of a JSON Web Key Set (RFC 7517), and that their tokens comply
+    /// with `policy`. Has no admins.
     pub fn with_key_set(json: &str, policy: TokenPolicy) -> Result<Self, BadKey> {
         let credentials = Self::without_keys(policy);
         credentials.replace_keys(json)?;
@@ -217,8 +217,8 @@ impl Credentials {
         admins::find(&self.admins, token)
     }
 
-    /// What all instances share, to derive the key of the lists' cursors from. It need not be secret:
-    /// a forged cursor shows its forger, an admin, what the admin may see anyway.
+    /// What all instances share, to derive the key of the lists' cursors from. It need not be
+    /// secret: a forged cursor shows its forger, an admin, what the admin may see anyway.
     pub(crate) fn cursor_secret(&self) -> &[u8] {
         self.admins.first().map_or(&[], Admin::token_hash)
     }

@@ -109,8 +109,8 @@ pub enum EngineError {
     /// Units may have been taken. A repeat with the same idempotency key resolves it.
     #[error("the outcome is unknown after {0:?}")]
     OutcomeUnknown(Duration),
-    /// A store could not be used, and nothing was changed: the request was refused before it ran, or
-    /// never sent. A retry is safe.
+    /// A store could not be used, and nothing was changed: the request was refused before it ran,
+    /// or never sent. A retry is safe.
     #[error("a store refused, and nothing was changed")]
     Unavailable(#[source] Arc<EngineError>),
     /// A change was made, or may have been made, and then a store failed. A repeat of the request
@@ -136,8 +136,8 @@ impl EngineError {
         }
     }
 
-    /// The error of whatever follows a change that was made, or may have been: that a read or another
-    /// store failed proves nothing about the change.
+    /// The error of whatever follows a change that was made, or may have been: that a read or
+    /// another store failed proves nothing about the change.
     pub(crate) fn after_change(error: impl Into<Self>) -> Self {
         match error.into() {
             unknown @ (Self::OutcomeUnknown(_) | Self::ChangeUnknown(_)) => unknown,

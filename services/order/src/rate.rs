@@ -1,8 +1,8 @@
 //! Limits of the rate at which one buyer, and one peer, may send requests.
 //!
-//! A program that repeats requests as fast as it can takes the processor that the crowd needs, even if
-//! each of its requests is refused. A request above the limit is answered with 429 before it reaches
-//! Redis or the ledger, and says when the next one will be admitted.
+//! A program that repeats requests as fast as it can takes the processor that the crowd needs, even
+//! if each of its requests is refused. A request above the limit is answered with 429 before it
+//! reaches Redis or the ledger, and says when the next one will be admitted.
 //!
 //! The limit is a token bucket (GCRA, crate `governor`) for each buyer and peer. It is kept by each
 //! process: behind a balancer, a client gets the limit of each process that it reaches.
@@ -39,7 +39,8 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// One request per `interval`, and `burst` at once after a pause. `None` if the interval is zero.
+    /// One request per `interval`, and `burst` at once after a pause. `None` if the interval is
+    /// zero.
     pub fn new(interval: Duration, burst: NonZeroU32) -> Option<Self> {
         Quota::with_period(interval).map(|quota| Self {
             quota: quota.allow_burst(burst),
@@ -72,8 +73,8 @@ pub struct RateLimits {
     pub peer: Option<Rate>,
     /// Items whose orders do not fall under the buyers' limit.
     pub exempt_items: Vec<ItemId>,
-    /// Networks whose clients have no limit of their address: the shop's own programs, and gateways that
-    /// hide the addresses of many clients.
+    /// Networks whose clients have no limit of their address: the shop's own programs, and gateways
+    /// that hide the addresses of many clients.
     pub exempt_peers: Vec<IpNet>,
     /// Proxies that name the client.
     pub trusted_proxies: Vec<IpNet>,
@@ -198,8 +199,8 @@ impl PeerRates {
     }
 }
 
-/// The address that a request counts for: that of its client, by the proxies that are trusted. Of IPv6,
-/// its /64 network.
+/// The address that a request counts for: that of its client, by the proxies that are trusted. Of
+/// IPv6, its /64 network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClientAddress(pub IpAddr);
 
@@ -234,8 +235,8 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A token bucket for each key. Keys are hashed with a secret of this process, so that no client can
-/// choose one that shares a bucket with another client's.
+/// A token bucket for each key. Keys are hashed with a secret of this process, so that no client
+/// can choose one that shares a bucket with another client's.
 struct Limiter {
     of: &'static str,
     rate: Rate,

@@ -56,19 +56,22 @@ pub struct Limits {
     pub headers: usize,
     /// Maximum size of a request head in bytes.
     pub head_bytes: usize,
-    /// How long the head of a request may take to arrive. For the first one of a connection, the time
-    /// begins when the connection is opened.
+    /// How long the head of a request may take to arrive. For the first one of a connection, the
+    /// time begins when the connection is opened.
     pub head_timeout: Duration,
-    /// How long a connection stays open after a request without another one. A balancer must let go of
-    /// its idle connections sooner: a request that it sends just as the connection is closed is lost.
+    /// How long a connection stays open after a request without another one. A balancer must let go
+    /// of its idle connections sooner: a request that it sends just as the connection is closed is
+    /// lost.
     pub idle_timeout: Duration,
     /// How long a connection keeps its buffers after a request.
     pub park_after: Duration,
     /// How long a request may take from its head to its response.
     pub request_timeout: Duration,
-    /// How long the body of a request may take to arrive, besides the time of [`Self::body_rate_min`].
+    /// How long the body of a request may take to arrive, besides the time of
+    /// [`Self::body_rate_min`].
     pub body_timeout: Duration,
-    /// Bytes of a body that must come each second after that. 0: the request's time-out alone holds.
+    /// Bytes of a body that must come each second after that. 0: the request's time-out alone
+    /// holds.
     pub body_rate_min: u64,
     /// How long a client may take to read what was sent to it, before its connection is closed.
     pub write_timeout: Duration,
@@ -76,8 +79,8 @@ pub struct Limits {
     pub write_rate_min: u64,
     /// How long requests that are under way may take at shutdown.
     pub drain_timeout: Duration,
-    /// Maximum number of open connections. `None`: as many as there are descriptors, less those that
-    /// are kept back for the stores.
+    /// Maximum number of open connections. `None`: as many as there are descriptors, less those
+    /// that are kept back for the stores.
     pub connections: Option<usize>,
     /// Maximum number of open connections of one peer.
     pub connections_per_peer: Option<usize>,
@@ -92,8 +95,8 @@ pub struct Limits {
     pub webhook_authority: Option<Vec<u8>>,
     /// Maximum number of webhooks.
     pub webhooks: u32,
-    /// Number of threads that serve connections, each with a runtime of its own. With 0, the runtime
-    /// of the caller serves them.
+    /// Number of threads that serve connections, each with a runtime of its own. With 0, the
+    /// runtime of the caller serves them.
     pub threads: usize,
 }
 
@@ -117,7 +120,8 @@ impl Default for Limits {
             drain_timeout: Duration::from_secs(10),
             connections: None,
             connections_per_peer: None,
-            // More than a proxy that is not listed has in a rush, if half of its buyers are on slow networks.
+            // More than a proxy that is not listed has in a rush, if half of its buyers are on slow
+            // networks.
             bodies_per_peer: Some(1000),
             rates: RateLimits::default(),
             webhook_targets: TargetPolicy::default(),
@@ -197,8 +201,8 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Serves until `stop`, then finishes the requests that are under way.
 ///
-/// Connections are dealt out to [`Limits::threads`]. Orders are placed there; all other requests are
-/// answered on the runtime that calls this.
+/// Connections are dealt out to [`Limits::threads`]. Orders are placed there; all other requests
+/// are answered on the runtime that calls this.
 pub async fn serve(
     listener: TcpListener,
     api: impl Into<Api>,
@@ -289,8 +293,8 @@ async fn connect(stream: TcpStream, served: Served, handler: Arc<Handler>, peer:
 }
 
 /// Keeps the connection from making room for others until a streamed body has been written. A body
-/// that is complete already needs no such protection, and a stream of events has none: anyone can open
-/// many of them, and none ends by itself.
+/// that is complete already needs no such protection, and a stream of events has none: anyone can
+/// open many of them, and none ends by itself.
 fn busy_while_written(response: Response<Answer>, busy: Busy) -> Response<Answer> {
     if response.body().size_hint().exact().is_some() {
         return response;

@@ -10,8 +10,8 @@ use crate::Engine;
 /// Time between two looks.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Looks at the stores until `stop`. Without it a process is never ready. A store that is slow delays no
-/// look at the others.
+/// Looks at the stores until `stop`. Without it a process is never ready. A store that is slow
+/// delays no look at the others.
 pub async fn watch_stores(engine: Arc<Engine>, stop: CancellationToken) {
     let redis = async {
         let mut ticks = ticks();
@@ -34,7 +34,8 @@ pub async fn watch_stores(engine: Arc<Engine>, stop: CancellationToken) {
     }
 }
 
-/// A look that took longer than a period is followed by the next one at once, and then by one each period.
+/// A look that took longer than a period is followed by the next one at once, and then by one each
+/// period.
 fn ticks() -> Interval {
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

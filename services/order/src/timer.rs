@@ -12,8 +12,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Limits how long a future may take.
 pub(crate) trait Timer: Sync {
-    /// Runs `work`, which is pinned because moving it here would take its space twice. `None`: it took
-    /// longer than `time`.
+    /// Runs `work`, which is pinned because moving it here would take its space twice. `None`: it
+    /// took longer than `time`.
     fn within<W: Future + Send>(
         &self,
         time: Duration,
@@ -36,8 +36,8 @@ impl Timer for OwnTimer {
 /// A timer that the limits of one task share, one after another or one within another.
 ///
 /// Registering and cancelling a timer for each limit would cost more than reading the clock in the
-/// rare case that it fires. The futures must be polled by the task and not by wakers of their own, as
-/// `join_all` has them: the timer wakes the task that polled it last.
+/// rare case that it fires. The futures must be polled by the task and not by wakers of their own,
+/// as `join_all` has them: the timer wakes the task that polled it last.
 #[derive(Default)]
 pub(crate) struct SharedTimer(Mutex<Option<Pin<Box<Sleep>>>>);
 

@@ -1,4 +1,5 @@
-//! Bars and sparklines as SVG: a strict policy allows no style attributes, but attributes of shapes.
+//! Bars and sparklines as SVG: a strict policy allows no style attributes, but attributes of
+//! shapes.
 
 use maud::{Markup, html};
 

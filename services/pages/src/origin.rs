@@ -2,8 +2,8 @@
 
 use http::{HeaderMap, HeaderName, Uri, header};
 
-/// Whether the page that sent the form came from the host that received it. Browsers name the origin
-/// of every form that changes something. A proxy must pass the host on.
+/// Whether the page that sent the form came from the host that received it. Browsers name the
+/// origin of every form that changes something. A proxy must pass the host on.
 pub(crate) fn is_own(headers: &HeaderMap) -> bool {
     let (Some(origin), Some(host)) = (uri(headers), single(headers, &header::HOST)) else {
         return false;

@@ -67,8 +67,8 @@ struct Delivery {
     latch: ErrorLatch,
 }
 
-/// A webhook that was removed, or that another publisher has now, has no lag here: the page of metrics
-/// leaves out what is no number.
+/// A webhook that was removed, or that another publisher has now, has no lag here: the page of
+/// metrics leaves out what is no number.
 impl Drop for Delivery {
     fn drop(&mut self) {
         self.set_lag(f64::NAN);

@@ -1,15 +1,16 @@
 //! The publisher: sends events to webhooks and to sinks, in order, until each receiver has accepted
 //! them.
 //!
-//! A publisher leases webhooks in the ledger, and each has a task of its own, so that a receiver that
-//! fails or hangs delays no other. A webhook's position moves only after its receiver has accepted
-//! an event. A crash in between sends the event again, under the same id. Any number of publishers
-//! may run.
+//! A publisher leases webhooks in the ledger, and each has a task of its own, so that a receiver
+//! that fails or hangs delays no other. A webhook's position moves only after its receiver has
+//! accepted an event. A crash in between sends the event again, under the same id. Any number of
+//! publishers may run.
 //!
-//! A sink is a broker that the settings name: a Redis stream, NATS JetStream or AMQP. It has a lease,
-//! a position and a task of its own as well, and needs no rows of users.
+//! A sink is a broker that the settings name: a Redis stream, NATS JetStream or AMQP. It has a
+//! lease, a position and a task of its own as well, and needs no rows of users.
 //!
-//! The publisher also removes events that are too old. It contains no table name and no route of the API.
+//! The publisher also removes events that are too old. It contains no table name and no route of
+//! the API.
 
 mod delivery;
 mod removal;
@@ -62,11 +63,11 @@ pub struct PublisherSettings {
     pub removal_interval: Duration,
     /// Brokers that get every event, one of a kind at most.
     pub sinks: Vec<SinkSettings>,
-    /// This process's clock. The ledger's is compared with it before events are removed, and before a
-    /// webhook is given up.
+    /// This process's clock. The ledger's is compared with it before events are removed, and before
+    /// a webhook is given up.
     pub clock: fn() -> Timestamp,
-    /// The clock of another store, which is compared before events are removed. A ledger in a file has
-    /// no clock but this process's.
+    /// The clock of another store, which is compared before events are removed. A ledger in a file
+    /// has no clock but this process's.
     pub store_clock: Option<StoreClock>,
 }
 
@@ -278,8 +279,8 @@ impl Publisher {
         tokio::time::sleep(grace).await;
     }
 
-    /// The earliest of this process's time and those of the stores. An error if one of them differs by
-    /// seconds from ours.
+    /// The earliest of this process's time and those of the stores. An error if one of them differs
+    /// by seconds from ours.
     pub(crate) async fn earliest_time(&self) -> Result<Timestamp, PublisherError> {
         let own = (self.settings.clock)();
         let by_ledger = earlier_time(own, self.ledger.time().await?)?;

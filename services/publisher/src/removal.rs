@@ -1,6 +1,6 @@
-//! Removes events that are too old, in steps, so that no transaction is long. What is too old is told
-//! by the earliest of three clocks: this process's, the ledger's, which has dated the events, and that of
-//! another store.
+//! Removes events that are too old, in steps, so that no transaction is long. What is too old is
+//! told by the earliest of three clocks: this process's, the ledger's, which has dated the events,
+//! and that of another store.
 
 use crate::{Publisher, PublisherError};
 

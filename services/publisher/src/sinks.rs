@@ -110,9 +110,9 @@ impl SinkError {
 /// A connection to a broker, made when it is needed.
 #[async_trait]
 pub(crate) trait Broker: Send + Sync {
-    /// Publishes the first events, one or more of them, in order. Returns how many, after the broker
-    /// has acknowledged them. After an error, or if the future was dropped, they may be published or
-    /// not.
+    /// Publishes the first events, one or more of them, in order. Returns how many, after the
+    /// broker has acknowledged them. After an error, or if the future was dropped, they may be
+    /// published or not.
     async fn publish(&mut self, events: &[CloudEvent]) -> Result<usize, SinkError>;
 }
 
@@ -170,8 +170,8 @@ impl SinkSettings {
 #[cfg(any(feature = "nats", feature = "amqp"))]
 const CONTENT_TYPE: &str = "application/cloudevents+json";
 
-/// `order.held.vase`: the kind and the item, by which consumers choose events. The last word may have
-/// dots.
+/// `order.held.vase`: the kind and the item, by which consumers choose events. The last word may
+/// have dots.
 #[cfg(any(feature = "nats", feature = "amqp"))]
 fn routing_key(event: &CloudEvent) -> String {
     let kind = event.kind.strip_prefix(events::TYPE_PREFIX);

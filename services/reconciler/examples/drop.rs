@@ -1,10 +1,10 @@
 //! Measures what the drop of an old sale costs the orders of another one:
 //! `cargo run --release -p reconciler --example drop [ORDERS] [sqlite|postgres] [RATE]`.
 //!
-//! Starts its own servers. It places and records the orders of an old sale, lets their holds expire, closes
-//! and archives it. Then it places orders of a running sale at a fixed rate, open loop, and waits for each
-//! until it is recorded: first in quiet, then beside the drop, until the drop has ended. It prints both
-//! distributions in milliseconds, and how long the drop took.
+//! Starts its own servers. It places and records the orders of an old sale, lets their holds
+//! expire, closes and archives it. Then it places orders of a running sale at a fixed rate, open
+//! loop, and waits for each until it is recorded: first in quiet, then beside the drop, until the
+//! drop has ended. It prints both distributions in milliseconds, and how long the drop took.
 #![allow(clippy::print_stdout)]
 
 use std::{
@@ -108,8 +108,8 @@ async fn measure(kind: &str, orders: usize, rate: u32) -> Result<()> {
     scene.close(reconciler, &[running, old]).await
 }
 
-/// Places orders at the rate until `end`, each for a buyer of its own. Returns how long each took, from the
-/// moment at which it was due, in milliseconds.
+/// Places orders at the rate until `end`, each for a buyer of its own. Returns how long each took,
+/// from the moment at which it was due, in milliseconds.
 async fn sell(
     stock: &Arc<ItemStock>,
     item: &Item,

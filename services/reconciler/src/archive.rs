@@ -35,8 +35,8 @@ pub(crate) fn actor(
     is_due.then(|| ACTOR.to_owned())
 }
 
-/// Whether the item is settled, and to be archived by the earliest of all clocks. An admin's request
-/// needs no clock. An error if the clocks differ by seconds: an archive is final.
+/// Whether the item is settled, and to be archived by the earliest of all clocks. An admin's
+/// request needs no clock. An error if the clocks differ by seconds: an archive is final.
 pub(crate) async fn is_due(
     reconciler: &Reconciler,
     item: &LiveItem,

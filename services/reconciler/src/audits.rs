@@ -131,9 +131,9 @@ impl Audited {
     }
 }
 
-/// Whether the audit is so old that the item is audited again without a change. The time differs from
-/// item to item, between half of the interval and one and a half: audits that were made together are
-/// not repeated together.
+/// Whether the audit is so old that the item is audited again without a change. The time differs
+/// from item to item, between half of the interval and one and a half: audits that were made
+/// together are not repeated together.
 fn is_old(id: &ItemId, good: GoodAudit, time: Timestamp, full_interval: Duration) -> bool {
     let lasts = spread(id, full_interval);
     time.duration_since(good.at) >= SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX)
@@ -168,9 +168,9 @@ pub(crate) async fn run(reconciler: Arc<Reconciler>) {
 
 /// Refunds change no row of a segment. Their orders and their journal entries have small indexes.
 ///
-/// A refund may fail long after its item was archived, and an item is archived while its gauge is 1. So
-/// this shows the items that have any, besides those that are live. `shown` are those of the last time,
-/// which go back to 0.
+/// A refund may fail long after its item was archived, and an item is archived while its gauge
+/// is 1. So this shows the items that have any, besides those that are live. `shown` are those of
+/// the last time, which go back to 0.
 async fn show_refunds_due(
     reconciler: &Reconciler,
     shown: &mut HashSet<ItemId>,

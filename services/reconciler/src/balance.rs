@@ -1,10 +1,10 @@
 //! Plans transfers between segments, so that spillovers stay short during a sale, and so that an
 //! order for several units finds them in one segment.
 //!
-//! A spillover does not find units that are in transit: its order waits until they have arrived, and
-//! begins another round. So the reconciler moves no units in the last moments of a sale ([`Pace`]),
-//! when spillovers find the remaining units themselves. It consolidates units only for an order that
-//! waits for them.
+//! A spillover does not find units that are in transit: its order waits until they have arrived,
+//! and begins another round. So the reconciler moves no units in the last moments of a sale
+//! ([`Pace`]), when spillovers find the remaining units themselves. It consolidates units only for
+//! an order that waits for them.
 
 mod pace;
 

@@ -2,8 +2,8 @@
 //!
 //! The ledger changes first, by compare-and-set on the version that was read, all lines at once. If
 //! a payment arrives concurrently, or a request that is still placing the cart, exactly one of the
-//! two wins. A cart that has failed is looked at until no line of it can be recorded any more, because
-//! a request that was under way may have taken units for one after the end.
+//! two wins. A cart that has failed is looked at until no line of it can be recorded any more,
+//! because a request that was under way may have taken units for one after the end.
 
 use std::sync::Arc;
 
@@ -81,8 +81,8 @@ async fn end(reconciler: &Reconciler, cart: Cart, now: Timestamp) -> Result<(), 
     Ok(())
 }
 
-/// Whether no line can be recorded any more: no request may take units for the cart, no spillover of
-/// a line is open, and no outbox has a line that the ledger lacks.
+/// Whether no line can be recorded any more: no request may take units for the cart, no spillover
+/// of a line is open, and no outbox has a line that the ledger lacks.
 async fn is_settled(
     reconciler: &Reconciler,
     cart: &Cart,

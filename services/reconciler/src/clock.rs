@@ -1,9 +1,9 @@
 //! The time by which holds end and items are archived.
 //!
-//! Redis sets the end of a hold by its own clock. A reconciler whose clock runs ahead would end holds
-//! while their buyers are paying. So it compares the two clocks, uses the earlier time, and ends
-//! nothing while they differ by seconds. The ledger dates the end of an item, so its clock counts for
-//! the archive as well.
+//! Redis sets the end of a hold by its own clock. A reconciler whose clock runs ahead would end
+//! holds while their buyers are paying. So it compares the two clocks, uses the earlier time, and
+//! ends nothing while they differ by seconds. The ledger dates the end of an item, so its clock
+//! counts for the archive as well.
 
 use domain::SafetyCheck;
 use jiff::Timestamp;
@@ -24,8 +24,8 @@ pub(crate) async fn now(reconciler: &Reconciler) -> Result<Timestamp, Reconciler
         .map_err(|ClocksDiffer { ahead_seconds }| ReconcilerError::Clock { ahead_seconds })
 }
 
-/// The earliest of this process's time, Redis's and the ledger's. An error if one of the two differs
-/// too much from ours.
+/// The earliest of this process's time, Redis's and the ledger's. An error if one of the two
+/// differs too much from ours.
 pub(crate) async fn earliest(reconciler: &Reconciler) -> Result<Timestamp, ReconcilerError> {
     let by_redis = now(reconciler).await?;
     let own = (reconciler.settings.clock)();

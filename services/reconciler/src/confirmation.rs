@@ -32,7 +32,8 @@ impl Observed {
 }
 
 impl Confirmation {
-    /// Notes the anomaly of a snapshot of `now`, and returns whether it has persisted for long enough.
+    /// Notes the anomaly of a snapshot of `now`, and returns whether it has persisted for long
+    /// enough.
     pub(crate) fn is_confirmed(
         &mut self,
         segment: &SegmentKey,

@@ -1,4 +1,5 @@
-//! Drops archived sales: exports what they have left, verifies the export, and deletes it in batches.
+//! Drops archived sales: exports what they have left, verifies the export, and deletes it in
+//! batches.
 
 mod export;
 
@@ -19,11 +20,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{ERRORS, Reconciler, ReconcilerError, clock};
 
-/// Rows that one transaction deletes. It bounds the time for which the item's rows, and on SQLite the
-/// file, are locked.
+/// Rows that one transaction deletes. It bounds the time for which the item's rows, and on SQLite
+/// the file, are locked.
 const DROP_BATCH: usize = 500;
-/// A pause between two batches, in times of the last batch: the rest of the time is for the sales that go
-/// on.
+/// A pause between two batches, in times of the last batch: the rest of the time is for the sales
+/// that go on.
 const PAUSE_FACTOR: u32 = 2;
 /// How long to wait until orders whose money is to be returned are looked at again.
 const WAIT_INTERVAL: Duration = Duration::from_secs(60);
@@ -50,8 +51,8 @@ pub enum Dropped {
     TooEarly(Timestamp),
 }
 
-/// Why a drop failed. What was not deleted is in the ledger, and what was deleted is in a verified export.
-/// A repeat goes on.
+/// Why a drop failed. What was not deleted is in the ledger, and what was deleted is in a verified
+/// export. A repeat goes on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DropError {
@@ -86,9 +87,9 @@ pub enum DropError {
     RowsLeft(u64),
 }
 
-/// Drops the item for `actor`, if it was archived before `archived_before`, with exports in `folder`.
-/// `None`: there is no such item. A drop that was interrupted is continued. Other processes may drop the
-/// item as well.
+/// Drops the item for `actor`, if it was archived before `archived_before`, with exports in
+/// `folder`. `None`: there is no such item. A drop that was interrupted is continued. Other
+/// processes may drop the item as well.
 pub async fn drop_once(
     ledger: &dyn Ledger,
     id: &ItemId,

@@ -17,8 +17,8 @@ use crate::{ERRORS, Reconciler, ReconcilerError, clock, returns};
 /// Maximum number of orders in a transaction. Orders of other items wait for the ledger behind it.
 const EXPIRY_BATCH_MAX: usize = 1000;
 
-/// After a full batch, the pause is so many times as long as the batch took: the ledger belongs to the
-/// orders for a third of the time. Half a million holds that expire together still end within a
+/// After a full batch, the pause is so many times as long as the batch took: the ledger belongs to
+/// the orders for a third of the time. Half a million holds that expire together still end within a
 /// minute.
 const PAUSE_FACTOR: f64 = 0.5;
 
@@ -35,8 +35,8 @@ pub(crate) async fn run(reconciler: Arc<Reconciler>) {
     }
 }
 
-/// Expires batches until no hold is due, with a pause after each. While the units of one batch return
-/// to their segments, the ledger ends the next batch.
+/// Expires batches until no hold is due, with a pause after each. While the units of one batch
+/// return to their segments, the ledger ends the next batch.
 async fn expire_due(reconciler: &Reconciler) -> Result<(), ReconcilerError> {
     let mut ended: Vec<Order> = Vec::new();
     loop {

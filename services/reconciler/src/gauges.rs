@@ -1,9 +1,9 @@
-//! Gauges of what the reconciler sees: the units of each item, how far the ledger is behind, and the
-//! memory of the Redis servers.
+//! Gauges of what the reconciler sees: the units of each item, how far the ledger is behind, and
+//! the memory of the Redis servers.
 //!
-//! The snapshots of the reconcile loop have all of it except the memory. The age of the oldest entry is
-//! computed once a second by a task of its own: a loop that waits for a ledger that does not answer
-//! would leave the gauge where it was, when it matters most.
+//! The snapshots of the reconcile loop have all of it except the memory. The age of the oldest
+//! entry is computed once a second by a task of its own: a loop that waits for a ledger that does
+//! not answer would leave the gauge where it was, when it matters most.
 
 use std::{
     collections::HashMap,

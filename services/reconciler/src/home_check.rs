@@ -4,25 +4,26 @@
 //! leaves home's anchor as it was, so neither the recorder nor a snapshot notices. A repeat of the
 //! order may then be refused, although the ledger has it.
 //!
-//! Each segment has a mark: the history of the server, its replication id, in which its decisions were
-//! last found complete. A server that is promoted or restarted has a new one, and the mark comes
-//! with the decisions, so a loss of decisions is a loss of every later mark. While the mark of a home
-//! is not the server's history:
+//! Each segment has a mark: the history of the server, its replication id, in which its decisions
+//! were last found complete. A server that is promoted or restarted has a new one, and the mark
+//! comes with the decisions, so a loss of decisions is a loss of every later mark. While the mark
+//! of a home is not the server's history:
 //!
 //! 1. wait until every order has passed its deadline that home may have declined before. Another
 //!    segment could still take it;
 //! 2. read the outboxes of all segments, and wait until the ledger has what they had then;
 //! 3. compare the ledger's off-home orders with home's decisions, page by page. Home checks its
 //!    history with each page;
-//! 4. if home does not know one, or still counts one that has ended, repair home. The check then begins
-//!    again: a repair changes the epoch;
+//! 4. if home does not know one, or still counts one that has ended, repair home. The check then
+//!    begins again: a repair changes the epoch;
 //! 5. otherwise set the mark. Home refuses it if it has another history by then.
 //!
-//! The check begins again when any segment has another history or another epoch, so no page is older
-//! than a repair. `lab/models/tests/it/stock/forgotten.rs` checks these rules, and that each is needed.
+//! The check begins again when any segment has another history or another epoch, so no page is
+//! older than a repair. `lab/models/tests/it/stock/forgotten.rs` checks these rules, and that each
+//! is needed.
 //!
-//! At rest it costs nothing: snapshots have both the mark and the history. After a failover it reads
-//! the orders of each item once, as a repair does.
+//! At rest it costs nothing: snapshots have both the mark and the history. After a failover it
+//! reads the orders of each item once, as a repair does.
 
 use std::{
     collections::BTreeMap,
@@ -116,8 +117,8 @@ fn inspections(snapshots: &[Snapshot]) -> impl Iterator<Item = &Inspection> {
         .filter_map(|snapshot| snapshot.inspection.as_ref())
 }
 
-/// Homes whose mark is not their server's history. None while a segment has to be repaired first, and
-/// none of an item with one segment: no order is away from home.
+/// Homes whose mark is not their server's history. None while a segment has to be repaired first,
+/// and none of an item with one segment: no order is away from home.
 fn unchecked(snapshots: &[Snapshot]) -> Vec<UncheckedHome> {
     let is_sound = |snapshot: &Snapshot| {
         let inspection = snapshot.inspection.as_ref();
@@ -135,8 +136,8 @@ fn unchecked(snapshots: &[Snapshot]) -> Vec<UncheckedHome> {
         .collect()
 }
 
-/// Compares the homes with the ledger, for the holder of the item's lock. Marks those that know every
-/// order, and returns the others: they are to be repaired.
+/// Compares the homes with the ledger, for the holder of the item's lock. Marks those that know
+/// every order, and returns the others: they are to be repaired.
 pub(crate) async fn check(
     reconciler: &Reconciler,
     id: &ItemId,
@@ -160,8 +161,8 @@ pub(crate) async fn check(
     Ok(repair)
 }
 
-/// The orders that each home has forgotten. Homes whose servers have another history by now are left
-/// out: they are checked later.
+/// The orders that each home has forgotten. Homes whose servers have another history by now are
+/// left out: they are checked later.
 async fn forgotten(
     reconciler: &Reconciler,
     id: &ItemId,
@@ -197,8 +198,8 @@ async fn forgotten(
     Ok(found)
 }
 
-/// The orders that are away from home, by their home. An order that has reacquired its units is known
-/// under its latest id.
+/// The orders that are away from home, by their home. An order that has reacquired its units is
+/// known under its latest id.
 fn off_home_orders(memories: &[Memory], segments: u16) -> BTreeMap<u16, Vec<OffHomeOrder>> {
     let mut by_home: BTreeMap<u16, Vec<OffHomeOrder>> = BTreeMap::new();
     for memory in memories {

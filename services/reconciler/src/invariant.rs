@@ -1,6 +1,6 @@
 //! Checks the conservation invariant of an item while it sells. Each round checks every segment and
-//! the item; audits (`audits.rs`) check the orders at longer intervals. The gauge shows each violation. A new
-//! violation is also logged and journaled once.
+//! the item; audits (`audits.rs`) check the orders at longer intervals. The gauge shows each
+//! violation. A new violation is also logged and journaled once.
 
 use std::time::Instant;
 

@@ -1,10 +1,10 @@
 //! Gauges of single items: of those that sell, and of those with which something is wrong.
 //!
 //! A shop has tens of thousands of items, and each has ten series. A scrape of all of them would be
-//! megabytes that tell of items that nothing happens to. So at most [`SHOWN_MAX`] items are shown by
-//! name: first those with units that do not add up or with money to return, then those that changed
-//! last. The others are in one sum, whose series have no label `item`. So a sum over all series is
-//! that of all items, and an alert on the largest one misses no item.
+//! megabytes that tell of items that nothing happens to. So at most [`SHOWN_MAX`] items are shown
+//! by name: first those with units that do not add up or with money to return, then those that
+//! changed last. The others are in one sum, whose series have no label `item`. So a sum over all
+//! series is that of all items, and an alert on the largest one misses no item.
 //!
 //! The exporter forgets the series of an item that is not set any more. So all shown ones are set
 //! again regularly, whether they have changed or not.
@@ -126,8 +126,8 @@ impl ItemGauges {
         state.shown += usize::from(appears);
     }
 
-    /// Decides which items are shown by name, and shows them and the sums of the others. Forgets items
-    /// that are not `live`, unless something is wrong with them.
+    /// Decides which items are shown by name, and shows them and the sums of the others. Forgets
+    /// items that are not `live`, unless something is wrong with them.
     pub(crate) fn refresh(&self, live: &HashSet<ItemId>) {
         let now = Instant::now();
         let mut state = self.state();

@@ -71,8 +71,8 @@ pub struct ReconcilerSettings {
     pub return_delay: Duration,
     /// How long an anomaly must persist, unchanged, before it is repaired.
     pub confirmation_period: Duration,
-    /// How often the orders of an item are summed up and compared with its counters, at most. An item
-    /// whose rows have not changed since its last good audit is not summed up again.
+    /// How often the orders of an item are summed up and compared with its counters, at most. An
+    /// item whose rows have not changed since its last good audit is not summed up again.
     pub audit_interval: Duration,
     /// How often they are summed up without a change, about.
     pub full_audit_interval: Duration,
@@ -88,8 +88,8 @@ pub struct ReconcilerSettings {
     /// Whether to move units between segments.
     pub balance: bool,
     /// How long after the end of its window an item is closed. Orders of the last moment may still
-    /// be trying segments, so it is at least the time that an order may take. After a failover, homes
-    /// are checked after twice this time.
+    /// be trying segments, so it is at least the time that an order may take. After a failover,
+    /// homes are checked after twice this time.
     pub close_delay: Duration,
     /// How long after its end a closed and settled item is archived. `None`: only on request.
     pub archive_after: Option<Duration>,
@@ -97,8 +97,8 @@ pub struct ReconcilerSettings {
     pub drop_after: Option<Duration>,
     /// The folder of the exports of items that are dropped. `None`: nothing is dropped.
     pub drop_exports: Option<PathBuf>,
-    /// This process's clock. Redis's is compared with it before a hold ends or an item is closed, and
-    /// that of the ledger, too, before an item is archived by itself.
+    /// This process's clock. Redis's is compared with it before a hold ends or an item is closed,
+    /// and that of the ledger, too, before an item is archived by itself.
     pub clock: fn() -> Timestamp,
     /// Gets the item locks that the reconciler takes.
     pub locks: Arc<LockLog>,

@@ -1,9 +1,9 @@
 //! Rebuilds one item for a command, after the ledger was restored from a backup.
 //!
-//! Redis then has decisions on orders that the ledger has lost. A repair writes the ledger's decisions
-//! over them and leaves the others: a repeat of a lost order would wait for its recording in vain, and
-//! its buyer would keep a count against the limit. So a rebuild drops everything that the segments
-//! have stored of orders, and restores what the ledger and the outboxes have.
+//! Redis then has decisions on orders that the ledger has lost. A repair writes the ledger's
+//! decisions over them and leaves the others: a repeat of a lost order would wait for its recording
+//! in vain, and its buyer would keep a count against the limit. So a rebuild drops everything that
+//! the segments have stored of orders, and restores what the ledger and the outboxes have.
 
 use std::{
     sync::Arc,
@@ -25,9 +25,9 @@ use crate::{
 const REBUILD_TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Rebuilds every segment of the item, and returns what is left to be done. It ends no hold: payments
-/// that the ledger has lost can be reported again first. Waits while another process has the item's
-/// lock. `None`: there is no such item. An archived item has no segments.
+/// Rebuilds every segment of the item, and returns what is left to be done. It ends no hold:
+/// payments that the ledger has lost can be reported again first. Waits while another process has
+/// the item's lock. `None`: there is no such item. An archived item has no segments.
 pub async fn rebuild_once(
     stock: Arc<Stock>,
     ledger: Arc<dyn Ledger>,

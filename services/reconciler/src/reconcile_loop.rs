@@ -2,14 +2,14 @@
 //! pending.
 //!
 //! It polls an item that sells a few times a second. What makes an item change reaches it: wake-ups
-//! of outboxes, changes of the item in the ledger, transfers, and orders that wait for units. An item
-//! without any of them is polled every ten seconds while orders are held, and otherwise it rests:
-//! open, it is polled about once an hour, and closed, never. A subscription that was lost has every
-//! item polled. Between the masters of a cluster a wake-up can be lost unnoticed, so rests are short
-//! there.
+//! of outboxes, changes of the item in the ledger, transfers, and orders that wait for units. An
+//! item without any of them is polled every ten seconds while orders are held, and otherwise it
+//! rests: open, it is polled about once an hour, and closed, never. A subscription that was lost
+//! has every item polled. Between the masters of a cluster a wake-up can be lost unnoticed, so
+//! rests are short there.
 //!
-//! What is due by the clock (waves, the end of a window, archives) is looked for in the list that the
-//! loop keeps of the items, and costs no call.
+//! What is due by the clock (waves, the end of a window, archives) is looked for in the list that
+//! the loop keeps of the items, and costs no call.
 
 use std::{
     collections::{BTreeSet, HashMap},

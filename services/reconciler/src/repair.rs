@@ -10,8 +10,8 @@
 //!    orders that the ledger does not have, apply returns and transfers, and skip entries that do
 //!    not apply;
 //! 4. restore what the staged entries have changed, and set the counters of the segments to the
-//!    staged rows: a compare-and-set on the entry of the halt and on the number of batches that were
-//!    restored. The entry that this writes is the new anchor;
+//!    staged rows: a compare-and-set on the entry of the halt and on the number of batches that
+//!    were restored. The entry that this writes is the new anchor;
 //! 5. commit, with these entries as checkpoints.
 //!
 //! The transaction of 3 to 5 is as long as the outboxes, and not as long as the sale. Orders can be
@@ -20,8 +20,8 @@
 //! recorder records meanwhile was in the outboxes after the halt, so step 4 restores it.
 //!
 //! A crash before 4 leaves halted segments: they are repaired again, from the beginning. A crash
-//! between 4 and 5 leaves anchors that the ledger does not have. Such a segment counts as diverged and
-//! is repaired again. A repair never uses a snapshot from before its halt.
+//! between 4 and 5 leaves anchors that the ledger does not have. Such a segment counts as diverged
+//! and is repaired again. A repair never uses a snapshot from before its halt.
 
 use std::sync::Arc;
 
@@ -159,8 +159,8 @@ async fn halt(
     }
 }
 
-/// Reads the halted segments with their outboxes. The orders of the ledger are read afterwards: what a
-/// recorder has recorded and trimmed before is among them.
+/// Reads the halted segments with their outboxes. The orders of the ledger are read afterwards:
+/// what a recorder has recorded and trimmed before is among them.
 async fn read(reconciler: &Reconciler, halted: Vec<Halted>) -> Result<Vec<Read>, ReconcilerError> {
     let mut all = Vec::with_capacity(halted.len());
     for halted in halted {

@@ -1,10 +1,11 @@
-//! Restores what halted segments must remember, in pages: each call is bounded, and so is the memory
-//! that this process needs.
+//! Restores what halted segments must remember, in pages: each call is bounded, and so is the
+//! memory that this process needs.
 //!
 //! Two passes. The first one reads the orders and transfers that the ledger has, without a
 //! transaction. The second one runs in the transaction of the repair, and restores again what the
-//! first may have missed: the orders of those buyers that the outboxes and the unfinished spillovers
-//! name. Decisions are written by order and counts by buyer, so the later writing counts.
+//! first may have missed: the orders of those buyers that the outboxes and the unfinished
+//! spillovers name. Decisions are written by order and counts by buyer, so the later writing
+//! counts.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -56,9 +56,9 @@ async fn settle_all(reconciler: &Reconciler, id: &ItemId) -> Result<(), Reconcil
     .await
 }
 
-/// Notes at the segments from which units have left that all of them have arrived, if the ledger has
-/// no open transfer of the item. Until then no order is told that the item is sold out. The ledger is
-/// read after the segments: a transfer that begins in between makes the segment refuse.
+/// Notes at the segments from which units have left that all of them have arrived, if the ledger
+/// has no open transfer of the item. Until then no order is told that the item is sold out. The
+/// ledger is read after the segments: a transfer that begins in between makes the segment refuse.
 pub(crate) async fn settle(
     reconciler: &Reconciler,
     id: &ItemId,

@@ -19,8 +19,8 @@ pub(crate) async fn run(reconciler: Arc<Reconciler>) {
     }
 }
 
-/// Looks for masters that were promoted or restarted, where no subscription breaks with them: such a
-/// master may have lost orders. A look costs one call of each master.
+/// Looks for masters that were promoted or restarted, where no subscription breaks with them: such
+/// a master may have lost orders. A look costs one call of each master.
 pub(crate) async fn watch_histories(reconciler: Arc<Reconciler>) {
     if !reconciler.stock.may_lose_messages() {
         return reconciler.stop.cancelled().await;

@@ -1,8 +1,9 @@
 //! Adds the units of waves at their time.
 //!
-//! The ledger notes that a wave was added with the same update that adds its units. So any number of
-//! reconcilers may try, and one that dies has either added the wave or not. The units travel like
-//! those that an operator adds: as transfers, which the next round carries out under the item's lock.
+//! The ledger notes that a wave was added with the same update that adds its units. So any number
+//! of reconcilers may try, and one that dies has either added the wave or not. The units travel
+//! like those that an operator adds: as transfers, which the next round carries out under the
+//! item's lock.
 
 use domain::{ItemId, ItemState, Wave};
 use jiff::Timestamp;
@@ -10,8 +11,8 @@ use ledger::{Changed, LiveItem};
 
 use crate::{Reconciler, ReconcilerError, clock};
 
-/// Whether the item's next wave is due at `now`. One that is closed gets no more units, unless it is
-/// opened again.
+/// Whether the item's next wave is due at `now`. One that is closed gets no more units, unless it
+/// is opened again.
 pub(crate) fn is_due(item: &LiveItem, now: Timestamp) -> bool {
     sells_again(item.config.state) && item.next_wave.is_some_and(|wave| wave.at <= now)
 }

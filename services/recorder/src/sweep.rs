@@ -1,16 +1,16 @@
 //! The sweep polls segments regularly: wake-ups may be lost, and a process may have died while it
 //! created an item.
 //!
-//! A poll costs Redis about five microseconds, and a shop has tens of thousands of items that nobody
-//! orders at the moment. So the sweep polls those twice a second that have something to do, or had a
-//! moment ago: it records an order whose wake-up was lost within about a second. Beyond
+//! A poll costs Redis about five microseconds, and a shop has tens of thousands of items that
+//! nobody orders at the moment. So the sweep polls those twice a second that have something to do,
+//! or had a moment ago: it records an order whose wake-up was lost within about a second. Beyond
 //! [`POLLS_PER_SECOND_MAX`] the pause grows, and so does that second.
 //!
-//! All others rest. An item rests once each of its segments was drained at a poll and has the item's
-//! settings. What a reader could get wrong: it is not polled more often because it is open. The first
-//! entry of a drained outbox publishes a wake-up in the script that writes it. A wake-up is lost with
-//! the subscription only, and then the sweep looks at every item. In a cluster a wake-up can be lost
-//! between two masters, and no subscriber notices: there a rest is short.
+//! All others rest. An item rests once each of its segments was drained at a poll and has the
+//! item's settings. What a reader could get wrong: it is not polled more often because it is open.
+//! The first entry of a drained outbox publishes a wake-up in the script that writes it. A wake-up
+//! is lost with the subscription only, and then the sweep looks at every item. In a cluster a
+//! wake-up can be lost between two masters, and no subscriber notices: there a rest is short.
 
 use std::{
     collections::HashMap,

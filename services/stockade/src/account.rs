@@ -5,8 +5,8 @@ use nix::unistd::{Uid, User, getuid};
 /// The account that `sudo` was called by. It is believed of `root` alone, who may be anyone.
 const CALLER_OF_SUDO: &str = "SUDO_USER";
 
-/// The journal's name for who runs this command: `cli:` and the name of the account. No admin can have
-/// such a name.
+/// The journal's name for who runs this command: `cli:` and the name of the account. No admin can
+/// have such a name.
 pub fn actor() -> String {
     let uid = getuid();
     let caller = std::env::var(CALLER_OF_SUDO).ok();

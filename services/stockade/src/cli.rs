@@ -1,7 +1,9 @@
 //! The command line.
 //!
 //! Exit status: 0 success; 1 `audit` found drift or an oversell, `reconcile` found or left work to
-//! do, `preflight` found a failure, `health` got no answer, or `items archive`, `items drop` and `buyers erase` found something open; 2 any other error. `lock` has further exit statuses, which its help lists.
+//! do, `preflight` found a failure, `health` got no answer, or `items archive`, `items drop` and
+//! `buyers erase` found something open; 2 any other error. `lock` has further exit statuses, which
+//! its help lists.
 
 use std::{
     path::{Path, PathBuf},
@@ -33,8 +35,8 @@ use crate::{
 
 /// Default log filter of `lock`, whose standard error is shared with the command that it runs.
 ///
-/// Failed extensions of a lease are left out: they are retried many times, and `lock` reports the loss
-/// of the lease anyway.
+/// Failed extensions of a lease are left out: they are retried many times, and `lock` reports the
+/// loss of the lease anyway.
 const LOCK_LOG: &str = "warn,lock::guard=error";
 
 /// Sells limited stock to a crowd, without overselling, stranding a unit or losing an acknowledged

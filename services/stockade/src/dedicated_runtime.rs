@@ -1,14 +1,14 @@
 //! A dedicated thread and runtime for one role.
 //!
 //! The tasks of a runtime take turns. Under load, each step of a role would wait for hundreds of
-//! requests, and a pass of the recorder has a dozen steps. The operating system schedules a dedicated
-//! thread instead, and prefers threads that have slept long.
+//! requests, and a pass of the recorder has a dozen steps. The operating system schedules a
+//! dedicated thread instead, and prefers threads that have slept long.
 
 use anyhow::{Context, Result};
 use tokio::{runtime::Builder, sync::oneshot, task::JoinHandle};
 
-/// Starts the role on its thread. Returns once `begin` has succeeded, with a task that ends with the
-/// role.
+/// Starts the role on its thread. Returns once `begin` has succeeded, with a task that ends with
+/// the role.
 pub async fn start<Begin, Role>(name: &str, begin: Begin) -> Result<JoinHandle<()>>
 where
     Begin: AsyncFnOnce() -> Result<Role> + Send + 'static,

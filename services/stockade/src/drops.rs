@@ -19,8 +19,8 @@ pub struct DropArguments {
     pub after_days: Option<u32>,
 }
 
-/// Exports and deletes what the archived item has left, and prints what came of it. Exit status 1 if it
-/// cannot be done yet.
+/// Exports and deletes what the archived item has left, and prints what came of it. Exit status 1
+/// if it cannot be done yet.
 pub async fn drop_item(
     settings: &Settings,
     dir: &Path,

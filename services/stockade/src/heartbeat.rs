@@ -1,5 +1,5 @@
-//! The process reports itself to the ledger: that it is alive, the item locks that it has, and what came
-//! of the requests for each item. The console shows the reports of all processes.
+//! The process reports itself to the ledger: that it is alive, the item locks that it has, and what
+//! came of the requests for each item. The console shows the reports of all processes.
 //!
 //! A report is one statement every five seconds, and once a second while requests come. Requests
 //! themselves call nothing for it.
@@ -128,8 +128,8 @@ impl Heartbeat {
         Ok(())
     }
 
-    /// The process was suspended for so long that others took it for dead, and kept its counts. It goes
-    /// on under another id, with what has come since.
+    /// The process was suspended for so long that others took it for dead, and kept its counts. It
+    /// goes on under another id, with what has come since.
     fn begin_anew(&mut self) {
         for (id, counts) in self.reported.drain() {
             let earlier = self.earlier.entry(id).or_default();

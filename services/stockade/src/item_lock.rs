@@ -14,8 +14,8 @@ use crate::{
     settings::Settings,
 };
 
-/// Opens the lock without waiting for servers that do not vote yet. Until they vote, steps that need
-/// the lock are skipped.
+/// Opens the lock without waiting for servers that do not vote yet. Until they vote, steps that
+/// need the lock are skipped.
 pub async fn open(settings: &Settings) -> Result<Arc<dyn Lock>> {
     let backend = chosen(settings)?;
     let servers = servers(settings, backend)?;

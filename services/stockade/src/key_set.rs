@@ -1,4 +1,5 @@
-//! The key set of the issuer of buyers' tokens: a file, or an address that is asked again and again.
+//! The key set of the issuer of buyers' tokens: a file, or an address that is asked again and
+//! again.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -13,7 +14,8 @@ use crate::http;
 
 /// How often the set is read again.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(300);
-/// The shortest time between two reads, however many tokens name unknown keys: anyone can send those.
+/// The shortest time between two reads, however many tokens name unknown keys: anyone can send
+/// those.
 const REFRESH_PAUSE: Duration = Duration::from_secs(5);
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 const BYTES_MAX: usize = 1024 * 1024;
@@ -97,8 +99,8 @@ pub async fn credentials(keys: &KeySet, policy: TokenPolicy) -> Result<Credentia
     Credentials::with_key_set(&set, policy).context("STOCKADE_JWKS")
 }
 
-/// Replaces the keys until `stop`: at intervals, and when a token names a key that is missing. While
-/// the set cannot be read, the keys stay as they are.
+/// Replaces the keys until `stop`: at intervals, and when a token names a key that is missing.
+/// While the set cannot be read, the keys stay as they are.
 pub async fn follow(keys: KeySet, credentials: Arc<Credentials>, stop: CancellationToken) {
     let rounds = async {
         let mut last = String::new();
@@ -120,8 +122,8 @@ pub async fn follow(keys: KeySet, credentials: Arc<Credentials>, stop: Cancellat
     }
 }
 
-/// Replaces the keys, unless the set is the `last` one: that would only make every token be verified
-/// again, and anyone can ask for it with a token that names an unknown key.
+/// Replaces the keys, unless the set is the `last` one: that would only make every token be
+/// verified again, and anyone can ask for it with a token that names an unknown key.
 async fn replace(keys: &KeySet, credentials: &Credentials, last: &mut String) -> Result<()> {
     let set = keys.read().await?;
     if set != *last {

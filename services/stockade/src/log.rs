@@ -1,5 +1,5 @@
-//! The log of the program, on standard error: text for people, or one JSON object a line for programs
-//! that collect logs.
+//! The log of the program, on standard error: text for people, or one JSON object a line for
+//! programs that collect logs.
 
 use std::io::IsTerminal;
 

@@ -1,7 +1,7 @@
 //! `stockade plan`: computes the number of machines for a sale, and its bottleneck.
 //!
-//! It contacts no server and reads no setting. `arithmetic.rs` has the formulas; the costs come from
-//! `costs.rs` or from a run of `make bench`.
+//! It contacts no server and reads no setting. `arithmetic.rs` has the formulas; the costs come
+//! from `costs.rs` or from a run of `make bench`.
 
 mod arithmetic;
 mod costs;
@@ -64,7 +64,8 @@ pub struct PlanArguments {
     /// Database of the ledger.
     #[arg(long, value_enum, default_value_t = LedgerKind::Postgres)]
     ledger: LedgerKind,
-    /// The results.json of `make bench` on your machine. Default: built-in costs of another machine.
+    /// The results.json of `make bench` on your machine. Default: built-in costs of another
+    /// machine.
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
     /// Print JSON instead of a table.

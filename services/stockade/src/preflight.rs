@@ -1,5 +1,5 @@
-//! `stockade preflight`: everything that should be true before a sale, as a table with the remedy of
-//! what is not. It changes nothing: its dry order is on an item of its own, which it removes.
+//! `stockade preflight`: everything that should be true before a sale, as a table with the remedy
+//! of what is not. It changes nothing: its dry order is on an item of its own, which it removes.
 
 mod check;
 mod ledger;
@@ -32,7 +32,8 @@ pub struct PreflightArguments {
     /// Seconds within which they arrive.
     #[arg(long, value_name = "S", requires = "buyers", value_parser = RangedU64ValueParser::<u64>::new().range(1..=31_536_000))]
     seconds: Option<u64>,
-    /// The results.json of `make bench` on your machine. Default: built-in costs of another machine.
+    /// The results.json of `make bench` on your machine. Default: built-in costs of another
+    /// machine.
     #[arg(long, value_name = "FILE", requires = "buyers")]
     costs: Option<PathBuf>,
     /// Print JSON instead of a table.

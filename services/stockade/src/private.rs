@@ -67,8 +67,8 @@ impl Private {
     }
 }
 
-/// The password of the servers in this folder. The first start makes it, also in a folder of a version
-/// that had none: the servers take it from their configuration, so their data stay.
+/// The password of the servers in this folder. The first start makes it, also in a folder of a
+/// version that had none: the servers take it from their configuration, so their data stay.
 fn password(servers: &Path) -> Result<String> {
     let path = servers.join(PASSWORD_FILE);
     match fs::read_to_string(&path) {

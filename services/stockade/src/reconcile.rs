@@ -21,8 +21,8 @@ pub enum Extent {
     Rebuild,
 }
 
-/// Plans the repair and, unless it is a dry run, executes it under the item's lock. Exit status 1 if
-/// work is planned or left.
+/// Plans the repair and, unless it is a dry run, executes it under the item's lock. Exit status 1
+/// if work is planned or left.
 pub async fn reconcile(
     settings: &Settings,
     item: &ItemId,
@@ -66,8 +66,8 @@ pub async fn reconcile(
     })
 }
 
-/// The journal entry for who has asked for a repair, before it begins. The repair of each segment has an
-/// entry of the reconciler's.
+/// The journal entry for who has asked for a repair, before it begins. The repair of each segment
+/// has an entry of the reconciler's.
 fn entry(item: &ItemId, action: &str, found: &Plan) -> NewJournalEntry {
     NewJournalEntry {
         item: item.clone(),

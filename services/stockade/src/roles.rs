@@ -363,8 +363,8 @@ impl Running {
         Ok(())
     }
 
-    /// Serves the operators' pages apart from the API. The reconciler exports the drift metric, which
-    /// must be 0.
+    /// Serves the operators' pages apart from the API. The reconciler exports the drift metric,
+    /// which must be 0.
     fn start_operators_service(
         &mut self,
         settings: &Settings,
@@ -426,8 +426,8 @@ impl Running {
     }
 }
 
-/// Connections to the operators' address. Their descriptors are of those that the connections of buyers
-/// leave, so that both together leave some to the stores.
+/// Connections to the operators' address. Their descriptors are of those that the connections of
+/// buyers leave, so that both together leave some to the stores.
 const OPERATORS_CONNECTIONS: usize = 64;
 
 fn listen(address: SocketAddr, variable: &str) -> Result<TcpListener> {
@@ -468,7 +468,8 @@ pub async fn buyers(settings: &Settings) -> Result<Credentials> {
     }
 }
 
-/// Each connection of a client is a descriptor. Many systems allow 1,024 at first, and more on demand.
+/// Each connection of a client is a descriptor. Many systems allow 1,024 at first, and more on
+/// demand.
 fn raise_descriptor_limit() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)

@@ -59,8 +59,8 @@ pub struct Settings {
     pub listen_is_set: bool,
     /// Where the operators' pages have a listener of their own.
     pub operators_listen: Option<SocketAddr>,
-    /// Whether they are served at `listen`. `None`: not set. `up` sets it, and `serve` does not serve
-    /// them there.
+    /// Whether they are served at `listen`. `None`: not set. `up` sets it, and `serve` does not
+    /// serve them there.
     pub operators_at_listen: Option<bool>,
     /// Whether the console is served.
     pub console: bool,
@@ -362,8 +362,8 @@ impl Settings {
         })
     }
 
-    /// Fails if buyers' tokens are verified with a key of an identity provider, and no audience is set.
-    /// Such a key signs tokens for many applications; a shared secret is the shop's own.
+    /// Fails if buyers' tokens are verified with a key of an identity provider, and no audience is
+    /// set. Such a key signs tokens for many applications; a shared secret is the shop's own.
     pub fn check_audience(&self) -> Result<()> {
         let key = match (&self.jwks, &self.jwt_public_key) {
             (Some(_), _) => "STOCKADE_JWKS",

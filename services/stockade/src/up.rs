@@ -125,8 +125,9 @@ fn allow_local_webhooks(settings: &mut Settings) {
     settings.webhooks_allow_private.get_or_insert(true);
 }
 
-/// The operators' pages are where the user sees them: at the main address, if only this machine reaches
-/// it, and otherwise at a free port that only this machine reaches. The user may have said otherwise.
+/// The operators' pages are where the user sees them: at the main address, if only this machine
+/// reaches it, and otherwise at a free port that only this machine reaches. The user may have said
+/// otherwise.
 fn place_operators_pages(settings: &mut Settings) {
     let is_said = settings.operators_listen.is_some() || settings.operators_at_listen.is_some();
     // Other roles have no other pages.

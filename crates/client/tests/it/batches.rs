@@ -33,7 +33,8 @@ struct Shop {
 struct Seen {
     /// Buyers and keys of each request, the first one first.
     batches: Vec<Vec<(String, String)>>,
-    /// How many times the outcome of a buyer's order is still unknown. The buyer `""`: of a request.
+    /// How many times the outcome of a buyer's order is still unknown. The buyer `""`: of a
+    /// request.
     unknown: HashMap<&'static str, usize>,
 }
 

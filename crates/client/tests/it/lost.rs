@@ -33,8 +33,8 @@ async fn place(url: &str, retry: RetryPolicy) -> Result<Placed, Error> {
     buyer.place(&NewOrder::new("vase", 1)).await
 }
 
-/// Answers that do not come from the decision on the key: of the service's own checks before it, of a
-/// gateway with codes of its own, and of proxies with pages.
+/// Answers that do not come from the decision on the key: of the service's own checks before it, of
+/// a gateway with codes of its own, and of proxies with pages.
 fn undecided() -> Vec<Scripted> {
     vec![
         problem(400, "invalid_request"),

@@ -1,5 +1,5 @@
-//! Extending the holds of a cart and naming its checkout session, for every database: the deadlines of
-//! all lines and the cart's own, in one transaction under the lock of the cart's row.
+//! Extending the holds of a cart and naming its checkout session, for every database: the deadlines
+//! of all lines and the cart's own, in one transaction under the lock of the cart's row.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::{
     transaction::{Outcome, end_as},
 };
 
-/// Makes the holds of the cart last `hold`, counted from when the first line took its units, and names
-/// the checkout session. `actor`: the admin whom the journal names.
+/// Makes the holds of the cart last `hold`, counted from when the first line took its units, and
+/// names the checkout session. `actor`: the admin whom the journal names.
 pub(crate) async fn extend(
     mut transaction: impl Statements,
     cart: &Cart,
@@ -71,8 +71,8 @@ async fn apply(
     Ok(Outcome::Done(Some(after)))
 }
 
-/// Moves the deadlines of the lines to that of the cart. The hold of a line may last longer already,
-/// because its item has longer ones.
+/// Moves the deadlines of the lines to that of the cart. The hold of a line may last longer
+/// already, because its item has longer ones.
 async fn extend_lines(
     transaction: &mut impl Statements,
     cart: &Cart,
@@ -89,7 +89,8 @@ async fn extend_lines(
     Ok(())
 }
 
-/// The end of a hold of this length. The lines' creation never changes, so every repeat finds the same.
+/// The end of a hold of this length. The lines' creation never changes, so every repeat finds the
+/// same.
 fn end(lines: &[Order], hold: Duration) -> Option<Timestamp> {
     let created_at = lines.iter().filter_map(|line| line.created_at).min()?;
     created_at.checked_add(hold).ok()

@@ -1,5 +1,5 @@
-//! Returning one line of a confirmed cart, for every database: the line is refunded, and the others stay
-//! as they are. The last one takes the cart with it.
+//! Returning one line of a confirmed cart, for every database: the line is refunded, and the others
+//! stay as they are. The last one takes the cart with it.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ pub struct ReturnedLine {
     pub line: Order,
 }
 
-/// Notes in the transaction that `actor` has returned the money of the line, if the cart still has this
-/// version. `None`: it has another one, or it or the line is not confirmed.
+/// Notes in the transaction that `actor` has returned the money of the line, if the cart still has
+/// this version. `None`: it has another one, or it or the line is not confirmed.
 pub(crate) async fn return_line(
     mut transaction: impl Statements + refunds::Statements,
     cart: &Cart,
@@ -59,8 +59,8 @@ async fn apply(
     };
     let mut event = None;
     if after.state == CartState::Refunded {
-        // All money of the payment was returned, so it pays nothing more. A refund that has failed may
-        // be that of a line that was returned before.
+        // All money of the payment was returned, so it pays nothing more. A refund that has failed
+        // may be that of a line that was returned before.
         if let Some(payment) = &cart.payment {
             refunds::spend_only(transaction, payment).await?;
         }

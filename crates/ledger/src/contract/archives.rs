@@ -36,7 +36,7 @@ pub trait Archives: Send + Sync + 'static {
     async fn final_audit(&self, id: &ItemId) -> Result<Option<FinalAudit>, LedgerError>;
 
     /// Replaces the buyer's name in the orders at archived items by a random one, and journals the
-    /// number of orders for `actor`, there and in the service journal. Reads the orders of the buyer
-    /// alone. A repeat changes no order.
+    /// number of orders for `actor`, there and in the service journal. Reads the orders of the
+    /// buyer alone. A repeat changes no order.
     async fn erase_buyer(&self, buyer: &BuyerId, actor: &str) -> Result<Erased, LedgerError>;
 }

@@ -11,8 +11,9 @@ use crate::{CartStep, CreatedCart, LedgerError, Page, ReturnedLine, SteppedCart}
 /// What the order service and the reconciler need for carts.
 #[async_trait]
 pub trait Carts: Send + Sync + 'static {
-    /// Writes the cart, which is `placing`, and its lines, or returns the cart that already has this
-    /// id. To be called before a line takes units: from then on the ledger knows whose line it is.
+    /// Writes the cart, which is `placing`, and its lines, or returns the cart that already has
+    /// this id. To be called before a line takes units: from then on the ledger knows whose line it
+    /// is.
     async fn create_cart(&self, cart: &Cart) -> Result<CreatedCart, LedgerError>;
 
     /// The cart with this id, if it exists.
@@ -21,11 +22,12 @@ pub trait Carts: Send + Sync + 'static {
     /// [`Carts::cart`] for a reader who takes no step on it, over connections of their own.
     async fn look_up_cart(&self, id: CartId) -> Result<Option<Cart>, LedgerError>;
 
-    /// Those of these carts that exist, with their lines, in no order, over the connections of lists.
+    /// Those of these carts that exist, with their lines, in no order, over the connections of
+    /// lists.
     async fn list_carts(&self, ids: &[CartId]) -> Result<Vec<Cart>, LedgerError>;
 
-    /// Those of these carts that exist, by one statement on the connections of readers. The answer is
-    /// as new as that of [`Carts::cart`].
+    /// Those of these carts that exist, by one statement on the connections of readers. The answer
+    /// is as new as that of [`Carts::cart`].
     async fn known_carts(&self, ids: &[CartId]) -> Result<Vec<CartId>, LedgerError>;
 
     /// The cart of the line with this order id.
@@ -40,8 +42,8 @@ pub trait Carts: Send + Sync + 'static {
     /// of the step.
     ///
     /// `None`, and nothing is changed: the cart has another version, the payment belongs to another
-    /// order or cart, or the cart is to be `held`, or `confirmed` after it had expired, and the ledger
-    /// has not recorded all lines as held.
+    /// order or cart, or the cart is to be `held`, or `confirmed` after it had expired, and the
+    /// ledger has not recorded all lines as held.
     ///
     /// # Errors
     ///
@@ -49,10 +51,11 @@ pub trait Carts: Send + Sync + 'static {
     /// `LedgerError::CartSuperseded` if one of them has changed meanwhile. Nothing is changed.
     async fn step_cart(&self, step: &CartStep) -> Result<Option<SteppedCart>, LedgerError>;
 
-    /// Notes that `actor` has returned the money of one line of a confirmed cart, if the cart still has
-    /// this version. With the last line the cart is refunded and its payment spent.
+    /// Notes that `actor` has returned the money of one line of a confirmed cart, if the cart still
+    /// has this version. With the last line the cart is refunded and its payment spent.
     ///
-    /// `None`, and nothing is changed: a concurrent change came first, or the line is not confirmed.
+    /// `None`, and nothing is changed: a concurrent change came first, or the line is not
+    /// confirmed.
     async fn return_cart_line(
         &self,
         cart: &Cart,
@@ -69,9 +72,9 @@ pub trait Carts: Send + Sync + 'static {
         self.extend_cart_by(cart, Some(hold), None, None).await
     }
 
-    /// Names the checkout session in which the cart is being paid, if the cart still has this version
-    /// and is held, and makes its holds last `hold` as [`Carts::extend_cart`] does. Every naming raises
-    /// the version of the cart, and that of no line.
+    /// Names the checkout session in which the cart is being paid, if the cart still has this
+    /// version and is held, and makes its holds last `hold` as [`Carts::extend_cart`] does. Every
+    /// naming raises the version of the cart, and that of no line.
     async fn name_cart_session(
         &self,
         cart: &Cart,
@@ -81,8 +84,8 @@ pub trait Carts: Send + Sync + 'static {
         self.extend_cart_by(cart, hold, Some(session), None).await
     }
 
-    /// [`Carts::extend_cart`], or [`Carts::name_cart_session`] where there is a session. The journal of
-    /// each line's item gets an entry if an admin, `actor`, does it.
+    /// [`Carts::extend_cart`], or [`Carts::name_cart_session`] where there is a session. The
+    /// journal of each line's item gets an entry if an admin, `actor`, does it.
     async fn extend_cart_by(
         &self,
         cart: &Cart,

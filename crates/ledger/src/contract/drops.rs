@@ -12,8 +12,8 @@ use crate::{
 /// What operators and the reconciler need to drop archived items.
 #[async_trait]
 pub trait Drops: Send + Sync + 'static {
-    /// Notes for `actor` that the item is to be dropped, if it was archived before `archived_before`. A
-    /// repeat changes nothing.
+    /// Notes for `actor` that the item is to be dropped, if it was archived before
+    /// `archived_before`. A repeat changes nothing.
     async fn request_drop(
         &self,
         id: &ItemId,
@@ -47,8 +47,9 @@ pub trait Drops: Send + Sync + 'static {
     /// Notes in the journal that the rows of the item are in this export.
     async fn note_export(&self, id: &ItemId, export: &VerifiedExport) -> Result<(), LedgerError>;
 
-    /// Deletes those of the rows that are in the ledger as in the export, in one transaction. Rows that are
-    /// gone already are passed over. `None`: the item is not to be dropped, or was dropped.
+    /// Deletes those of the rows that are in the ledger as in the export, in one transaction. Rows
+    /// that are gone already are passed over. `None`: the item is not to be dropped, or was
+    /// dropped.
     async fn drop_rows(
         &self,
         id: &ItemId,
@@ -74,7 +75,8 @@ pub trait Audits: Send + Sync + 'static {
     /// Number of orders whose money is to be returned, of each item that has some.
     async fn refunds_due_by_item(&self) -> Result<Vec<(ItemId, u64)>, LedgerError>;
 
-    /// Number of payments whose refund has failed, so that money is due, of each item that has some.
+    /// Number of payments whose refund has failed, so that money is due, of each item that has
+    /// some.
     async fn failed_refunds_by_item(&self) -> Result<Vec<(ItemId, u64)>, LedgerError>;
 
     /// Stores the item's last good audit.

@@ -15,7 +15,7 @@ pub trait EventLog: Send + Sync + 'static {
     /// The cursor before the events that are still to come.
     async fn end_of_events(&self) -> Result<EventCursor, LedgerError>;
 
-    /// Removes the oldest events, `at_most` of them, if they are older than `before`, and neither an
-    /// enabled webhook nor a sink in use has yet to get them. Returns how many it removed.
+    /// Removes the oldest events, `at_most` of them, if they are older than `before`, and neither
+    /// an enabled webhook nor a sink in use has yet to get them. Returns how many it removed.
     async fn remove_events(&self, before: Timestamp, at_most: usize) -> Result<usize, LedgerError>;
 }

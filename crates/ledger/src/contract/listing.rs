@@ -10,10 +10,10 @@ use crate::{JournalEntry, LedgerError};
 
 /// Lists of items, orders, and money that must be returned.
 ///
-/// Every list is in the order of its key, and a page starts behind the key of the page before it.
-/// A page therefore costs the same wherever it lies, and a row occurs once at most, whatever is
-/// written between two pages. A page that has a `next` has as many rows as were asked for, or at least
-/// one if the list is that of one state. Only `next` tells whether the list continues.
+/// Every list is in the order of its key, and a page starts behind the key of the page before it. A
+/// page therefore costs the same wherever it lies, and a row occurs once at most, whatever is
+/// written between two pages. A page that has a `next` has as many rows as were asked for, or at
+/// least one if the list is that of one state. Only `next` tells whether the list continues.
 #[async_trait]
 pub trait Listing: Send + Sync + 'static {
     /// All items, by id.

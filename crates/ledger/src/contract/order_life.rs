@@ -13,8 +13,8 @@ pub trait OrderLife: Send + Sync + 'static {
     /// The order, if it has been recorded.
     async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError>;
 
-    /// [`OrderLife::order`] for a reader who takes no step on it. Such reads have connections of their
-    /// own: however many there are, none delays a payment or a recording.
+    /// [`OrderLife::order`] for a reader who takes no step on it. Such reads have connections of
+    /// their own: however many there are, none delays a payment or a recording.
     async fn look_up_order(&self, id: OrderId) -> Result<Option<Order>, LedgerError>;
 
     /// Held orders whose hold has expired at `now`, earliest deadline first, of this item or of
@@ -32,10 +32,9 @@ pub trait OrderLife: Send + Sync + 'static {
     /// return where units go back.
     ///
     /// Returns for each transition, in order, the order afterwards, or `None` if a concurrent
-    /// change came first, or the payment belongs to another order or was returned; that order is then
-    /// left as it is.
-    /// No order may occur twice. The journal gets an entry for each transition that is made and whose
-    /// order is among `actors`.
+    /// change came first, or the payment belongs to another order or was returned; that order is
+    /// then left as it is. No order may occur twice. The journal gets an entry for each transition
+    /// that is made and whose order is among `actors`.
     async fn transition_by(
         &self,
         transitions: &[Transition],
@@ -63,12 +62,12 @@ pub trait OrderLife: Send + Sync + 'static {
         self.extend_by(order, expires_at, None, None).await
     }
 
-    /// [`OrderLife::extend`] that names the checkout session in which the order is being paid, too. The
-    /// deadline may stay as it is.
+    /// [`OrderLife::extend`] that names the checkout session in which the order is being paid, too.
+    /// The deadline may stay as it is.
     ///
-    /// Every naming raises the version. So a transition that was decided on the session of an earlier
-    /// version finds another version, and is not made. A session that was named before keeps its place
-    /// among the others.
+    /// Every naming raises the version. So a transition that was decided on the session of an
+    /// earlier version finds another version, and is not made. A session that was named before
+    /// keeps its place among the others.
     async fn name_session(
         &self,
         order: &Order,
@@ -78,8 +77,8 @@ pub trait OrderLife: Send + Sync + 'static {
         self.extend_by(order, expires_at, Some(session), None).await
     }
 
-    /// [`OrderLife::extend`], or [`OrderLife::name_session`] where there is a session. The journal gets
-    /// an entry if an admin, `actor`, does it.
+    /// [`OrderLife::extend`], or [`OrderLife::name_session`] where there is a session. The journal
+    /// gets an entry if an admin, `actor`, does it.
     async fn extend_by(
         &self,
         order: &Order,
@@ -88,12 +87,12 @@ pub trait OrderLife: Send + Sync + 'static {
         actor: Option<&str>,
     ) -> Result<Option<Order>, LedgerError>;
 
-    /// Notes what the order costs, which is not the price of its units, and raises the version. `None`: it
-    /// has another version, and nothing was changed.
+    /// Notes what the order costs, which is not the price of its units, and raises the version.
+    /// `None`: it has another version, and nothing was changed.
     async fn set_amount(&self, order: &Order, amount: u64) -> Result<Option<Order>, LedgerError>;
 
-    /// The checkout session that the order or the cart with this id has named last. To be read after
-    /// the order or the cart on which a transition is decided.
+    /// The checkout session that the order or the cart with this id has named last. To be read
+    /// after the order or the cart on which a transition is decided.
     async fn named_session(&self, target: Uuid) -> Result<Option<SessionId>, LedgerError>;
 
     /// Whether the order or the cart with this id has named this checkout session, last or before.

@@ -11,9 +11,9 @@ use crate::{LedgerError, ProcessReport, RequestCounts, SeenProcess};
 /// What processes report of themselves, for operators. Nothing is decided by it.
 #[async_trait]
 pub trait Processes: Send + Sync + 'static {
-    /// Writes the report, `first` the first one of its process. Returns whether the ledger still knew
-    /// the process. If it did not, because the process was silent for long, nothing was written, and
-    /// its earlier counts are among those of ended processes.
+    /// Writes the report, `first` the first one of its process. Returns whether the ledger still
+    /// knew the process. If it did not, because the process was silent for long, nothing was
+    /// written, and its earlier counts are among those of ended processes.
     async fn report_process(
         &self,
         report: &ProcessReport,
@@ -29,8 +29,8 @@ pub trait Processes: Send + Sync + 'static {
     /// The processes, those that have run longest first.
     async fn processes(&self) -> Result<Vec<SeenProcess>, LedgerError>;
 
-    /// The counts of each of these items by all processes, now and before. Items without requests are
-    /// left out.
+    /// The counts of each of these items by all processes, now and before. Items without requests
+    /// are left out.
     async fn request_counts(
         &self,
         items: &[ItemId],

@@ -22,12 +22,12 @@ pub trait Recording: Send + Sync + 'static {
     /// The segments that no recorder has recorded yet, except those of archived items.
     async fn unrecorded_segments(&self) -> Result<Vec<SegmentKey>, LedgerError>;
 
-    /// The items whose last change has this version or a higher one, each as it is now. `None`: every
-    /// item that has keys in Redis. [`crate::LiveItems`] keeps the list.
+    /// The items whose last change has this version or a higher one, each as it is now. `None`:
+    /// every item that has keys in Redis. [`crate::LiveItems`] keeps the list.
     async fn changed_items(&self, from: Option<u64>) -> Result<Vec<ChangedItem>, LedgerError>;
 
-    /// Items that have keys in Redis and are not closed, or have open work: held orders, units on their
-    /// way back, or open transfers. It reads every such item.
+    /// Items that have keys in Redis and are not closed, or have open work: held orders, units on
+    /// their way back, or open transfers. It reads every such item.
     async fn items_at_work(&self) -> Result<Vec<ItemId>, LedgerError>;
 
     /// Whether orders of the item are held, units are on their way back, or transfers are open.
@@ -45,8 +45,8 @@ pub trait Recording: Send + Sync + 'static {
         at_most: usize,
     ) -> Result<Option<Box<dyn Claim>>, LedgerError>;
 
-    /// Creates the item, which must be new and have one segment, records the entries of its outbox as
-    /// a recorder would, and rolls all of it back. Returns what would have been recorded.
+    /// Creates the item, which must be new and have one segment, records the entries of its outbox
+    /// as a recorder would, and rolls all of it back. Returns what would have been recorded.
     async fn rehearse(&self, item: &Item, entries: Vec<Entry>) -> Result<Recorded, LedgerError>;
 }
 

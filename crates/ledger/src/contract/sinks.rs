@@ -12,8 +12,8 @@ use crate::{EventCursor, KnownSink, LedgerError};
 #[async_trait]
 pub trait Sinks: Send + Sync + 'static {
     /// Leases the sink, or extends the publisher's lease. A sink that does not exist is created,
-    /// before the oldest event that is kept. Returns how far it has got; `None` if another publisher
-    /// has it.
+    /// before the oldest event that is kept. Returns how far it has got; `None` if another
+    /// publisher has it.
     async fn lease_sink(
         &self,
         name: &str,

@@ -46,8 +46,8 @@ pub trait StockOperations: Send + Sync + 'static {
     /// a repeat may split them differently. Therefore `requested` and the direction tell a repeat
     /// from another change with the same transfer ids ([`Changed::OtherChange`]).
     ///
-    /// An addition above [`Item::MAX_STOCK`], the units of the coming waves included, changes nothing
-    /// ([`Changed::AboveMaximum`]). A repeat of one that was made is a repeat all the same.
+    /// An addition above [`Item::MAX_STOCK`], the units of the coming waves included, changes
+    /// nothing ([`Changed::AboveMaximum`]). A repeat of one that was made is a repeat all the same.
     async fn change_stock_by(
         &self,
         id: &ItemId,
@@ -69,9 +69,9 @@ pub trait StockOperations: Send + Sync + 'static {
             .await
     }
 
-    /// Adds the units of a wave to the item as it was read, by transfers from the outside, and notes
-    /// that the wave was added. A repeat changes nothing, and neither does a wave that the item
-    /// does not have any more.
+    /// Adds the units of a wave to the item as it was read, by transfers from the outside, and
+    /// notes that the wave was added. A repeat changes nothing, and neither does a wave that the
+    /// item does not have any more.
     async fn add_wave(&self, item: &Item, wave: &Wave, actor: &str)
     -> Result<Changed, LedgerError>;
 
@@ -106,9 +106,9 @@ pub trait StockOperations: Send + Sync + 'static {
     ) -> Result<(), LedgerError>;
 
     /// What segments must remember of the item's orders behind `after`, by order id, at most
-    /// `at_most` orders. The latest attempt of an order comes first. Earlier attempts whose return is
-    /// still pending follow as separate entries: their segment and the home must remember them as
-    /// taken and not as released, or their units could never be released again.
+    /// `at_most` orders. The latest attempt of an order comes first. Earlier attempts whose return
+    /// is still pending follow as separate entries: their segment and the home must remember them
+    /// as taken and not as released, or their units could never be released again.
     async fn memories(
         &self,
         item: &ItemId,

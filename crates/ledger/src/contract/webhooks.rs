@@ -11,9 +11,9 @@ use crate::{EventCursor, FailedAttempt, LedgerError, NewWebhook, Webhook};
 /// them. A lease that ended while its publisher was still sending can only repeat an event.
 #[async_trait]
 pub trait Webhooks: Send + Sync + 'static {
-    /// Creates a webhook that gets the events from now on, unless there are `at_most` already. Returns
-    /// whether it was created. The service journal names `actor`, and not the path of the URL, which
-    /// may hold a secret.
+    /// Creates a webhook that gets the events from now on, unless there are `at_most` already.
+    /// Returns whether it was created. The service journal names `actor`, and not the path of the
+    /// URL, which may hold a secret.
     async fn add_webhook_by(
         &self,
         webhook: &NewWebhook,

@@ -105,8 +105,8 @@ pub(crate) fn proves_unchanged(error: &sqlx::Error) -> bool {
 #[error("nothing was sent: {0}")]
 struct NothingSent(#[source] sqlx::Error);
 
-/// Marks the error of getting a connection, or of beginning a transaction on it, so that it proves that
-/// nothing was changed. An error that says what to do stays as it is.
+/// Marks the error of getting a connection, or of beginning a transaction on it, so that it proves
+/// that nothing was changed. An error that says what to do stays as it is.
 pub(crate) fn nothing_sent(error: sqlx::Error) -> LedgerError {
     if proves_unchanged(&error) || is_of_pooler(&error) || time_limit(&error).is_some() {
         return error.into();
@@ -141,8 +141,8 @@ pub(super) fn is_of_pooler(error: &sqlx::Error) -> bool {
     code.is_some_and(|code| OF_POOLER.contains(&&*code))
 }
 
-/// The limit that has ended the statement. A statement in a commit is not ended: PostgreSQL stops its clock
-/// before.
+/// The limit that has ended the statement. A statement in a commit is not ended: PostgreSQL stops
+/// its clock before.
 pub(super) fn time_limit(error: &sqlx::Error) -> Option<TimeLimit> {
     match &*error.as_database_error()?.code()? {
         "57014" => Some(TimeLimit::Statement),
@@ -151,7 +151,8 @@ pub(super) fn time_limit(error: &sqlx::Error) -> Option<TimeLimit> {
     }
 }
 
-/// Lets the pools drop their connections after an answer of a wrong server, and remembers a full disk.
+/// Lets the pools drop their connections after an answer of a wrong server, and remembers a full
+/// disk.
 pub(super) fn note(error: &sqlx::Error) {
     if answer(error).is_some_and(|answer| answer.code == DISK_FULL) {
         remember_full_disk();
@@ -172,8 +173,8 @@ mod tests {
 
     use super::{POSTGRES, SQLITE, find, is_of_wrong_server, nothing_sent, proves_unchanged};
 
-    /// Real servers give these codes in `tests/it/refusals.rs`, but for 57P02, which PostgreSQL sends as
-    /// a notice.
+    /// Real servers give these codes in `tests/it/refusals.rs`, but for 57P02, which PostgreSQL
+    /// sends as a notice.
     #[test]
     fn each_code_has_one_meaning() {
         for (code, unchanged, wrong) in [

@@ -1,4 +1,5 @@
-//! Extending holds and naming checkout sessions, for every database: deadlines of orders, and no units.
+//! Extending holds and naming checkout sessions, for every database: deadlines of orders, and no
+//! units.
 
 use domain::{Order, SessionId};
 use jiff::Timestamp;
@@ -11,8 +12,8 @@ use crate::{
     transaction::{Outcome, end_as},
 };
 
-/// Moves the deadline in the transaction, and names the checkout session if there is one, if the order
-/// still has this version and is held. `actor`: the admin whom the journal names.
+/// Moves the deadline in the transaction, and names the checkout session if there is one, if the
+/// order still has this version and is held. `actor`: the admin whom the journal names.
 pub(crate) async fn extend(
     mut transaction: impl Statements,
     order: &Order,

@@ -29,8 +29,8 @@ pub(crate) trait Statements: statements::Statements + item::Statements {
         keys: &BTreeSet<SegmentKey>,
     ) -> Result<HashSet<SegmentKey>, LedgerError>;
 
-    /// Notes the order of each payment that has none, locks the rows of all of them, and returns these.
-    /// A payment without a row is unbound, and gets one.
+    /// Notes the order of each payment that has none, locks the rows of all of them, and returns
+    /// these. A payment without a row is unbound, and gets one.
     async fn bind_payments(
         &mut self,
         payments: &BTreeMap<&str, OrderId>,
@@ -49,8 +49,8 @@ pub(crate) trait Statements: statements::Statements + item::Statements {
         expires_at: Timestamp,
     ) -> Result<usize, LedgerError>;
 
-    /// Writes the checkout session of the order or cart with this id, in place of an earlier one. Its
-    /// row is locked, and gets another version in the same transaction.
+    /// Writes the checkout session of the order or cart with this id, in place of an earlier one.
+    /// Its row is locked, and gets another version in the same transaction.
     async fn name_session(&mut self, target: Uuid, session: &SessionId) -> Result<(), LedgerError>;
 
     /// Adds the changes to the rows' counters, and inserts the events. One of the two lists may be
@@ -70,8 +70,8 @@ pub(crate) struct BoundPayment {
     pub is_returned: bool,
 }
 
-/// Binds each payment to its order by the one rule. Returns the orders that do not get their payment:
-/// something else has it, or it was returned.
+/// Binds each payment to its order by the one rule. Returns the orders that do not get their
+/// payment: something else has it, or it was returned.
 pub(crate) async fn bind(
     transaction: &mut impl Statements,
     payments: &BTreeMap<&str, OrderId>,

@@ -14,9 +14,9 @@ use crate::{
     error::check_fence,
 };
 
-/// The parameters are the buyer, and the range of the ids of the buyer's carts. Both statements find the
-/// orders by `orders_of_buyer` and look each order's item up, however many items there are. The limit keeps
-/// PostgreSQL from joining a cart with the lines of all.
+/// The parameters are the buyer, and the range of the ids of the buyer's carts. Both statements
+/// find the orders by `orders_of_buyer` and look each order's item up, however many items there
+/// are. The limit keeps PostgreSQL from joining a cart with the lines of all.
 const ORDERS_OF: &str = "SELECT count(*) FILTER (WHERE state = 'held') + (SELECT count(*) FROM carts WHERE id >= $2 AND id <= $3 AND buyer = $1 AND state = 'placing'), \
             count(*) FILTER (WHERE (SELECT archived_at FROM items WHERE items.id = orders.item) IS NULL) \
             + (SELECT count(*) FROM carts WHERE id >= $2 AND id <= $3 AND buyer = $1 AND state = 'failed' AND due_at IS NOT NULL AND ( \

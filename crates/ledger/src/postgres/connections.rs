@@ -90,8 +90,8 @@ pub(super) async fn begin(pool: &PgPool) -> Result<Transaction, LedgerError> {
     pool.begin().await.map_err(answers::nothing_sent)
 }
 
-/// Tells the statements of the connections from those of the work, in traces and where statements are
-/// counted.
+/// Tells the statements of the connections from those of the work, in traces and where statements
+/// are counted.
 fn upkeep() -> Span {
     debug_span!("connection_upkeep")
 }

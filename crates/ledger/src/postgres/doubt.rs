@@ -2,11 +2,12 @@
 //!
 //! An address may name another server now: after a failover, a standby that has become the primary.
 //! The connections of before stay where they are, and a busy one is never idle long enough to be
-//! asked. So one answer that only a wrong server gives drops all connections that are older than it.
+//! asked. So one answer that only a wrong server gives drops all connections that are older than
+//! it.
 //!
-//! The doubt counts for the whole process and not for one pool. Every pool of a process leads to the
-//! same database, and every error passes `LedgerError::from`, so no method can forget to tell. A
-//! doubt too many costs each connection one reconnection.
+//! The doubt counts for the whole process and not for one pool. Every pool of a process leads to
+//! the same database, and every error passes `LedgerError::from`, so no method can forget to tell.
+//! A doubt too many costs each connection one reconnection.
 
 use std::{
     sync::{PoisonError, RwLock},

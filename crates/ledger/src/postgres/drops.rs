@@ -1,7 +1,7 @@
 //! Dropping archived items, on PostgreSQL.
 //!
-//! Drops use the connections of lists: their plans read the rows of a page and no others, and however
-//! much is dropped, orders and recorders keep their connections.
+//! Drops use the connections of lists: their plans read the rows of a page and no others, and
+//! however much is dropped, orders and recorders keep their connections.
 
 use async_trait::async_trait;
 use domain::ItemId;
@@ -20,9 +20,9 @@ use crate::{
     drops::{self, DropState, EVENTS_MIN_AGE, RowsLeft, Statements},
 };
 
-/// Whether the money of the order is to be returned: it found no units, its refund has failed, or a refund
-/// is on its way, which may still fail. The
-/// limit keeps PostgreSQL from hashing all payments.
+/// Whether the money of the order is to be returned: it found no units, its refund has failed, or a
+/// refund is on its way, which may still fail. The limit keeps PostgreSQL from hashing all
+/// payments.
 macro_rules! money_is_due {
     () => {
         "(state = 'refund_due' OR state = 'refunded' AND ( \
@@ -31,8 +31,8 @@ macro_rules! money_is_due {
     };
 }
 
-/// An order with what goes with it. A cart is written with each of its orders, because it goes with the
-/// last one.
+/// An order with what goes with it. A cart is written with each of its orders, because it goes with
+/// the last one.
 macro_rules! order_document {
     () => {
         "jsonb_build_object('order', to_jsonb(orders), \
@@ -45,8 +45,8 @@ macro_rules! order_document {
     };
 }
 
-/// Entries that stay: those of money, those of the end of the item, and those of admins, except about the
-/// holds of single orders. What is noted once stays, so that it is noted once.
+/// Entries that stay: those of money, those of the end of the item, and those of admins, except
+/// about the holds of single orders. What is noted once stays, so that it is noted once.
 macro_rules! entry_goes {
     () => {
         "once IS NULL AND (actor IN ('reconciler', 'payment', 'publisher') OR action IN ('cancel', 'extend')) \
@@ -72,8 +72,8 @@ const ORDERS_PAGE: &str = concat!(
     " ORDER BY id LIMIT $5",
 );
 
-/// Other items' events are read as well, without their documents: there is no index by item, which every
-/// order would have to pay for.
+/// Other items' events are read as well, without their documents: there is no index by item, which
+/// every order would have to pay for.
 const EVENTS_PAGE: &str = concat!(
     "WITH events AS (SELECT * FROM events WHERE (xid, seq) > ($4::text::xid8, $5) AND xid < pg_snapshot_xmin(pg_current_snapshot()) \
                      ORDER BY xid, seq LIMIT $6) \
@@ -331,8 +331,8 @@ impl Audits for PostgresLedger {
 
 #[async_trait]
 impl Statements for Transaction {
-    /// Not `FOR UPDATE`: a journal entry locks the key of its item, after its transaction has locked what
-    /// a drop deletes.
+    /// Not `FOR UPDATE`: a journal entry locks the key of its item, after its transaction has
+    /// locked what a drop deletes.
     async fn lock_drop(&mut self, id: &ItemId) -> Result<Option<DropState>, LedgerError> {
         let row = sqlx::query_as::<_, DropColumns>(
             "SELECT (extract(epoch FROM archived_at) * 1000)::bigint AS archived_ms, drop_by, dropped_orders, dropped_transfers, \
@@ -447,9 +447,10 @@ fn positions(keys: &[u128]) -> (Vec<String>, Vec<i64>) {
         .unzip()
 }
 
-/// The documents are read by a statement of their own: it sees what was committed while the locks were
-/// waited for. Carts are locked first, then payments, then orders, as by the steps of all three: a report
-/// that a refund has failed comes before this, and is seen, or finds the order gone.
+/// The documents are read by a statement of their own: it sees what was committed while the locks
+/// were waited for. Carts are locked first, then payments, then orders, as by the steps of all
+/// three: a report that a refund has failed comes before this, and is seen, or finds the order
+/// gone.
 async fn lock_orders(
     transaction: &mut Transaction,
     item: &ItemId,
@@ -578,8 +579,8 @@ async fn delete_orders(transaction: &mut Transaction, ids: &[Uuid]) -> Result<u6
     Ok(deleted.rows_affected())
 }
 
-/// Deletes the settled carts of these orders of which no order is left. The lines of the others stay:
-/// they name the orders of other items.
+/// Deletes the settled carts of these orders of which no order is left. The lines of the others
+/// stay: they name the orders of other items.
 async fn delete_carts(transaction: &mut Transaction, orders: &[Uuid]) -> Result<(), LedgerError> {
     let carts = sqlx::query_scalar::<_, Uuid>(
         "SELECT DISTINCT cart FROM cart_lines JOIN carts ON carts.id = cart \

@@ -1,16 +1,16 @@
 //! Whether the server's disk was full a moment ago.
 //!
-//! Reads and connecting go on with a full disk, and so does a small write that finds room in its page.
-//! So nothing that a probe may do each second tells of it, but the refused writes of the process do. Like
-//! the doubt about connections, it counts for the whole process.
+//! Reads and connecting go on with a full disk, and so does a small write that finds room in its
+//! page. So nothing that a probe may do each second tells of it, but the refused writes of the
+//! process do. Like the doubt about connections, it counts for the whole process.
 
 use std::{
     sync::{PoisonError, RwLock},
     time::{Duration, Instant},
 };
 
-/// How long a refusal counts. A balancer sends nothing to a process that is not ready, so there may be no
-/// commit that ends it earlier.
+/// How long a refusal counts. A balancer sends nothing to a process that is not ready, so there may
+/// be no commit that ends it earlier.
 const BELIEVED_FOR: Duration = Duration::from_secs(10);
 
 static LAST: FullDisk = FullDisk(RwLock::new(None));

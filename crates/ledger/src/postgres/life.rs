@@ -144,8 +144,8 @@ impl OrderLife for PostgresLedger {
 }
 
 /// A line of a cart ends with its cart. One that is held by a cart that has failed or expired is a
-/// leftover: no process has released it, or a late payment never came to its end. The subquery stays
-/// one search for each due order.
+/// leftover: no process has released it, or a late payment never came to its end. The subquery
+/// stays one search for each due order.
 ///
 /// For one item it uses the same index and skips the due orders of other items. Only a manual
 /// repair asks for one item, and a separate index would cost something for every order.
@@ -249,8 +249,8 @@ impl Statements for Transaction {
         &mut self,
         payments: &BTreeMap<&str, OrderId>,
     ) -> Result<Vec<BoundPayment>, LedgerError> {
-        // A payment that has a row is locked and updated to what it is. So a return that is noted at the
-        // same time comes before this or after it, and each sees what the other did.
+        // A payment that has a row is locked and updated to what it is. So a return that is noted
+        // at the same time comes before this or after it, and each sees what the other did.
         let bound = sqlx::query_as::<_, BoundPayment>(
             "INSERT INTO payments (id, order_id) SELECT payment, order_id \
                  FROM UNNEST($1::text[], $2::uuid[]) AS wanted (payment, order_id) ORDER BY payment COLLATE \"C\" \

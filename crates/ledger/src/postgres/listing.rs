@@ -43,9 +43,9 @@ const ITEM_ORDERS: &str = concat!(
 const SCAN: &str = "SELECT id, count(*) OVER () FROM (SELECT id FROM orders WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3) AS scanned \
      ORDER BY id DESC LIMIT 1";
 
-/// A range of one name, in the order of its index, and not a name that is equal: then the primary key
-/// would have the same order, and statistics of a ledger that had few buyers would choose it. A page of a
-/// buyer of one order would read all orders.
+/// A range of one name, in the order of its index, and not a name that is equal: then the primary
+/// key would have the same order, and statistics of a ledger that had few buyers would choose it. A
+/// page of a buyer of one order would read all orders.
 const BUYER_ORDERS: &str = concat!(
     "SELECT ",
     order_columns!(),
@@ -409,7 +409,8 @@ pub(super) mod tests {
     const MANY_BUYERS: &str = "INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at) \
          SELECT lpad(to_hex(n * 1000 + 1), 32, '0')::uuid, 'vase-1', 0, 'buyer-' || n, 1, 'held', now() FROM generate_series(1, 20000) AS n";
 
-    /// Such statistics say that nearly every order is the buyer's, so that the primary key would do.
+    /// Such statistics say that nearly every order is the buyer's, so that the primary key would
+    /// do.
     #[tokio::test(flavor = "multi_thread")]
     async fn statistics_of_one_buyer_do_not_make_a_page_read_the_orders_of_all() {
         let url = testkit::postgres_database().await;

@@ -1,12 +1,13 @@
 //! Migrations, on PostgreSQL.
 //!
-//! They have a connection of their own. One of several processes migrates, and the others wait for it as
-//! long as it takes. A statement that builds an index takes long as well. A statement that waits for a table
-//! makes all later ones wait behind it, so it gives up soon, and is tried again after a pause.
+//! They have a connection of their own. One of several processes migrates, and the others wait for
+//! it as long as it takes. A statement that builds an index takes long as well. A statement that
+//! waits for a table makes all later ones wait behind it, so it gives up soon, and is tried again
+//! after a pause.
 //!
-//! An index of a large table is built beside a sale, by a migration of its own outside of a transaction
-//! (`-- no-transaction`, one statement). Such a statement waits until every older snapshot is gone, so
-//! whatever waits for the migration must not have one.
+//! An index of a large table is built beside a sale, by a migration of its own outside of a
+//! transaction (`-- no-transaction`, one statement). Such a statement waits until every older
+//! snapshot is gone, so whatever waits for the migration must not have one.
 
 use std::time::Duration;
 
@@ -52,8 +53,8 @@ pub(super) async fn run(
     migrated
 }
 
-/// Waits for the processes that migrate. A statement that waited for the lock would have a snapshot, for
-/// which an index that is being built beside a sale would wait in turn.
+/// Waits for the processes that migrate. A statement that waited for the lock would have a
+/// snapshot, for which an index that is being built beside a sale would wait in turn.
 async fn take_turn(connection: &mut PgConnection) -> Result<(), LedgerError> {
     let ask = "SELECT pg_try_advisory_lock($1)";
     while !sqlx::query_scalar::<_, bool>(ask)
@@ -89,8 +90,9 @@ async fn run_stages(
     Ok(())
 }
 
-/// Earlier releases know no turn. They wait for this lock, with a snapshot, so a stage that builds an index
-/// beside a sale goes without it. It leaves them nothing to do but that stage, which they do not know.
+/// Earlier releases know no turn. They wait for this lock, with a snapshot, so a stage that builds
+/// an index beside a sale goes without it. It leaves them nothing to do but that stage, which they
+/// do not know.
 async fn run_locked(
     connection: &mut PgConnection,
     migrator: &Migrator,
@@ -113,8 +115,8 @@ struct Stage {
     is_in_transaction: bool,
 }
 
-/// Consecutive migrations of a kind: those outside of a transaction build an index beside a sale. They wait
-/// for all older transactions, and leave half an index if they are ended.
+/// Consecutive migrations of a kind: those outside of a transaction build an index beside a sale.
+/// They wait for all older transactions, and leave half an index if they are ended.
 fn stages(migrator: &Migrator) -> Vec<Stage> {
     let mut stages: Vec<Stage> = Vec::new();
     for migration in migrator.iter() {
@@ -152,8 +154,8 @@ async fn run_stage(
     }
 }
 
-/// Drops the indexes that a missing migration up to this one has begun to build beside a sale. PostgreSQL
-/// keeps a half built index up to date with every order, and reads nothing from it.
+/// Drops the indexes that a missing migration up to this one has begun to build beside a sale.
+/// PostgreSQL keeps a half built index up to date with every order, and reads nothing from it.
 async fn drop_half_built(
     connection: &mut PgConnection,
     migrator: &Migrator,
@@ -222,7 +224,8 @@ mod tests {
         assert!(indexes.contains(&"orders_of_buyer"), "{indexes:?}");
     }
 
-    /// A ledger that lacks the index of buyers' orders, with two orders, and another connection to it.
+    /// A ledger that lacks the index of buyers' orders, with two orders, and another connection to
+    /// it.
     async fn without_index() -> (String, PostgresLedger, PgConnection) {
         let url = testkit::postgres_database().await;
         let ledger = PostgresLedger::connect(&url, PoolSettings::patient(1));
@@ -249,7 +252,8 @@ mod tests {
         insert.bind(id).execute(connection).await.unwrap();
     }
 
-    /// The index's definition, whether it is valid, and its number, which a new index does not share.
+    /// The index's definition, whether it is valid, and its number, which a new index does not
+    /// share.
     async fn index(connection: &mut PgConnection) -> (String, bool, i64) {
         let index = sqlx::query_as(
             "SELECT pg_get_indexdef(indexrelid), indisvalid, indexrelid::bigint FROM pg_index \
@@ -290,8 +294,9 @@ mod tests {
         assert!(ledger.missing_migrations().await.unwrap().is_empty());
     }
 
-    /// The index waits for a transaction that was open before it. Meanwhile orders are recorded, and a
-    /// process that waits for its turn, of this release or an earlier one, does not end the migration.
+    /// The index waits for a transaction that was open before it. Meanwhile orders are recorded,
+    /// and a process that waits for its turn, of this release or an earlier one, does not end the
+    /// migration.
     #[tokio::test(flavor = "multi_thread")]
     async fn an_index_is_built_while_orders_are_recorded_and_processes_start() {
         let (url, ledger, mut other) = without_index().await;

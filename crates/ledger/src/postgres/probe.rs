@@ -1,5 +1,5 @@
-//! The question whether the ledger can write, on a connection of its own: it must not wait for one of
-//! the pool, which may be full.
+//! The question whether the ledger can write, on a connection of its own: it must not wait for one
+//! of the pool, which may be full.
 
 use std::time::{Duration, Instant};
 
@@ -66,8 +66,8 @@ impl Probe {
         }
     }
 
-    /// A kept connection that fails proves nothing about the server that the address names now, so a
-    /// new one decides.
+    /// A kept connection that fails proves nothing about the server that the address names now, so
+    /// a new one decides.
     async fn ask(&self) -> Result<(), LedgerError> {
         let mut kept = self.connection.lock().await;
         // Taken and not borrowed: a caller that stops waiting leaves half an answer in it.

@@ -1,11 +1,11 @@
 //! The first contact with the server: refuses a connection pooler in transaction mode, and a server
 //! that cannot write.
 //!
-//! Such a pooler gives each transaction to any of its sessions. The ledger needs one of its own: for
-//! its settings (isolation, a commit that waits for the disk), for prepared statements, and for the
-//! advisory lock of migrations, which would be released in another session than the one that took
-//! it. Its settings would also reach the other clients of the pooler. In session mode all of that
-//! holds.
+//! Such a pooler gives each transaction to any of its sessions. The ledger needs one of its own:
+//! for its settings (isolation, a commit that waits for the disk), for prepared statements, and for
+//! the advisory lock of migrations, which would be released in another session than the one that
+//! took it. Its settings would also reach the other clients of the pooler. In session mode all of
+//! that holds.
 //!
 //! No statement tells the mode, but the process ids of the sessions do. Without a pooler, or in
 //! session mode, a connection keeps its session, and two connections never share one. A busy pooler
@@ -28,7 +28,8 @@ pub(super) async fn check(
     options: &PgConnectOptions,
     timeout: Duration,
 ) -> Result<(), LedgerError> {
-    // A pool repeats the attempts to connect. Its hooks stay unused: they would change the sessions.
+    // A pool repeats the attempts to connect. Its hooks stay unused: they would change the
+    // sessions.
     let pool = PgPoolOptions::new()
         .max_connections(1)
         .acquire_timeout(timeout)
@@ -38,8 +39,8 @@ pub(super) async fn check(
     let checked = check_session(&mut connection, options, timeout / 2);
     let checked = tokio::time::timeout(timeout, checked).await;
     let checked = checked.unwrap_or(Err(LedgerError::NoAnswer(timeout)));
-    // Closed in an orderly way, to keep the server's log free of warnings. One that did not answer is
-    // dropped: it would not answer this either.
+    // Closed in an orderly way, to keep the server's log free of warnings. One that did not answer
+    // is dropped: it would not answer this either.
     if !matches!(checked, Err(LedgerError::NoAnswer(_))) {
         let _ = connection.close().await;
     }

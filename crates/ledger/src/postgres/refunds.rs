@@ -67,8 +67,8 @@ impl Refunds for PostgresLedger {
 
 #[async_trait]
 impl Statements for Transaction {
-    /// Most payments that are asked for have a row. The advisory lock also covers those without one:
-    /// two reports of a payment must see each other's refunds. It ends with the transaction.
+    /// Most payments that are asked for have a row. The advisory lock also covers those without
+    /// one: two reports of a payment must see each other's refunds. It ends with the transaction.
     async fn lock_payment(
         &mut self,
         payment: &PaymentId,

@@ -118,8 +118,8 @@ impl Statements for Transaction {
     }
 }
 
-/// A page of what segments must remember of the item's orders. `pool` is the one of lists: its plans
-/// read the rows of the page and no others.
+/// A page of what segments must remember of the item's orders. `pool` is the one of lists: its
+/// plans read the rows of the page and no others.
 pub(super) async fn memories(
     pool: &PgPool,
     item: &ItemId,

@@ -1,9 +1,9 @@
 //! The settings of a session, and whether its server can write.
 //!
-//! Statements set them and not the first message of the connection: a pooler in session mode refuses
-//! a first message that has `options`. Both questions are sent as simple queries. Behind a pooler in
-//! transaction mode, a prepared one would meet a statement of another client before the pooler is
-//! recognised.
+//! Statements set them and not the first message of the connection: a pooler in session mode
+//! refuses a first message that has `options`. Both questions are sent as simple queries. Behind a
+//! pooler in transaction mode, a prepared one would meet a statement of another client before the
+//! pooler is recognised.
 
 use std::time::Duration;
 

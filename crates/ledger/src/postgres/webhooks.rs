@@ -28,8 +28,8 @@ macro_rules! webhook_columns {
 impl Webhooks for PostgresLedger {
     /// Everything below `pg_snapshot_xmin` has happened before; what is still open is sent.
     ///
-    /// The lock makes creations wait for each other, so that each counts the ones before it. It stops
-    /// no publisher and no reader.
+    /// The lock makes creations wait for each other, so that each counts the ones before it. It
+    /// stops no publisher and no reader.
     async fn add_webhook_by(
         &self,
         webhook: &NewWebhook,

@@ -90,13 +90,13 @@ async fn settle_unmatched(
     if known.after(Act::Done) != Ruling::Spend {
         return Ok(Settled::No);
     }
-    // This is our time and not the provider's, so no failure counts as an earlier one by it. Those that
-    // are known are settled, and one that is reported later is due.
+    // This is our time and not the provider's, so no failure counts as an earlier one by it. Those
+    // that are known are settled, and one that is reported later is due.
     let at = Timestamp::UNIX_EPOCH;
     let bound = transaction.mark_returned(payment, Some(order), at).await?;
     settle_failures(transaction, payment).await?;
-    // A step may have bound a payment without a row while this waited for it. The rule decides again,
-    // and a refusal rolls all of this back.
+    // A step may have bound a payment without a row while this waited for it. The rule decides
+    // again, and a refusal rolls all of this back.
     let has_paid = match bound {
         Some(payer) => is_paid(transaction, payer, payment).await?,
         None => false,
@@ -180,8 +180,8 @@ async fn settle_failures(
     transaction.write_due(payment, None).await
 }
 
-/// Moves the order to `refunded` in the transaction because an admin has returned its money, and spends
-/// its payment.
+/// Moves the order to `refunded` in the transaction because an admin has returned its money, and
+/// spends its payment.
 pub(crate) async fn return_order(
     mut transaction: impl Statements + transition::Statements,
     order: &Order,
@@ -191,7 +191,8 @@ pub(crate) async fn return_order(
     end_as(transaction, returned).await
 }
 
-/// The same for an order of the list, which is `refund_due`. The entry has a name that tells a repeat.
+/// The same for an order of the list, which is `refund_due`. The entry has a name that tells a
+/// repeat.
 pub(crate) async fn note_order_done(
     mut transaction: impl Statements + transition::Statements,
     order: &Order,
@@ -239,9 +240,9 @@ async fn apply_return_order(
     Ok(Outcome::Done(Some(refunded)))
 }
 
-/// Notes that an admin returns the money of what the payment has paid, and of the refunds of it that are
-/// known to have failed. A refund that fails later makes the money due again. Before the lock of any
-/// segment.
+/// Notes that an admin returns the money of what the payment has paid, and of the refunds of it
+/// that are known to have failed. A refund that fails later makes the money due again. Before the
+/// lock of any segment.
 pub(crate) async fn spend(
     transaction: &mut impl Statements,
     payment: &PaymentId,
@@ -258,8 +259,8 @@ pub(crate) async fn spend(
     Ok(())
 }
 
-/// Notes that an admin returns the money of what the payment has paid, and not that of refunds that have
-/// failed: they may be of a part that was returned before.
+/// Notes that an admin returns the money of what the payment has paid, and not that of refunds that
+/// have failed: they may be of a part that was returned before.
 pub(crate) async fn spend_only(
     transaction: &mut impl Statements,
     payment: &PaymentId,

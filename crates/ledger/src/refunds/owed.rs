@@ -100,8 +100,8 @@ pub(super) fn advanced(
     })
 }
 
-/// When a refund that is new was made. One that has failed was made before it failed, whatever clock
-/// tells: it is no later attempt to return its own money.
+/// When a refund that is new was made. One that has failed was made before it failed, whatever
+/// clock tells: it is no later attempt to return its own money.
 fn created_at(
     report: &RefundReport,
     after: Option<Timestamp>,

@@ -9,9 +9,10 @@
 //! A payment that has paid something is no row of the list, whatever it was reported for besides:
 //! its money is returned with what it has paid.
 //!
-//! Every transaction that acts on a payment holds the lock of its row while it decides, so acts have an
-//! order, and the later one sees what the earlier one has left. A spent payment is never bound again:
-//! money that was returned confirms nothing. `lab/models` checks the rule in every order of acts.
+//! Every transaction that acts on a payment holds the lock of its row while it decides, so acts
+//! have an order, and the later one sees what the earlier one has left. A spent payment is never
+//! bound again: money that was returned confirms nothing. `lab/models` checks the rule in every
+//! order of acts.
 
 use uuid::Uuid;
 

@@ -17,8 +17,8 @@ use crate::{
     drops::{self, DropState, EVENTS_MIN_AGE, RowsLeft, Statements},
 };
 
-/// Whether the money of the order is to be returned: it found no units, its refund has failed, or a refund
-/// is on its way, which may still fail.
+/// Whether the money of the order is to be returned: it found no units, its refund has failed, or a
+/// refund is on its way, which may still fail.
 macro_rules! money_is_due {
     () => {
         "(state = 'refund_due' OR state = 'refunded' AND EXISTS ( \
@@ -27,8 +27,8 @@ macro_rules! money_is_due {
     };
 }
 
-/// Entries that stay: those of money, those of the end of the item, and those of admins, except about the
-/// holds of single orders. What is noted once stays, so that it is noted once.
+/// Entries that stay: those of money, those of the end of the item, and those of admins, except
+/// about the holds of single orders. What is noted once stays, so that it is noted once.
 macro_rules! entry_goes {
     () => {
         "once IS NULL AND (actor IN ('reconciler', 'payment', 'publisher') OR action IN ('cancel', 'extend')) \
@@ -36,8 +36,8 @@ macro_rules! entry_goes {
     };
 }
 
-/// `?1`: the item. `?2`: the time at which a sink that is in use was served last, at the earliest. `?3`:
-/// the time before which an event is no longer new.
+/// `?1`: the item. `?2`: the time at which a sink that is in use was served last, at the earliest.
+/// `?3`: the time before which an event is no longer new.
 const EVENT_GOES: &str = "events.item = ?1 AND events.at < ?3 \
      AND NOT EXISTS (SELECT 1 FROM webhooks WHERE disabled_at IS NULL AND webhooks.seq < events.seq) \
      AND NOT EXISTS (SELECT 1 FROM sinks WHERE served_at > ?2 AND sinks.seq < events.seq)";
@@ -128,8 +128,8 @@ impl Drops for SqliteLedger {
 /// A key with its document. `None`: the row does not go.
 type Row = (u128, Option<String>);
 
-/// An expression that has every column of the table, with bytes as hexadecimal digits. It follows the
-/// schema, so no migration can leave a column out.
+/// An expression that has every column of the table, with bytes as hexadecimal digits. It follows
+/// the schema, so no migration can leave a column out.
 async fn document(connection: &mut SqliteConnection, table: &str) -> Result<String, LedgerError> {
     let columns = sqlx::query_as::<_, (String, String)>(
         "SELECT name, type FROM pragma_table_info(?) ORDER BY cid",
@@ -143,8 +143,8 @@ async fn document(connection: &mut SqliteConnection, table: &str) -> Result<Stri
     Ok(format!("json_object({})", values.join(", ")))
 }
 
-/// An order with what goes with it. A cart is written with each of its orders, because it goes with the
-/// last one.
+/// An order with what goes with it. A cart is written with each of its orders, because it goes with
+/// the last one.
 async fn order_document(connection: &mut SqliteConnection) -> Result<String, LedgerError> {
     let order = document(connection, "orders").await?;
     let session = document(connection, "checkout_sessions").await?;
@@ -232,8 +232,8 @@ async fn journal_page(
         .collect()
 }
 
-/// Other items' events are read as well, without their documents: there is no index by item, which every
-/// order would have to pay for.
+/// Other items' events are read as well, without their documents: there is no index by item, which
+/// every order would have to pay for.
 async fn events_page(
     connection: &mut SqliteConnection,
     id: &ItemId,
@@ -561,8 +561,8 @@ async fn delete_orders(transaction: &mut Transaction, ids: &str) -> Result<u64, 
     Ok(deleted.rows_affected())
 }
 
-/// Deletes the settled carts of these orders of which no order is left. The lines of the others stay:
-/// they name the orders of other items.
+/// Deletes the settled carts of these orders of which no order is left. The lines of the others
+/// stay: they name the orders of other items.
 async fn delete_carts(transaction: &mut Transaction, orders: &str) -> Result<(), LedgerError> {
     let carts = sqlx::query_scalar::<_, Uuid>(
         "SELECT DISTINCT cart FROM cart_lines JOIN carts ON carts.id = cart \

@@ -136,8 +136,8 @@ impl OrderLife for SqliteLedger {
 }
 
 /// A line of a cart ends with its cart. One that is held by a cart that has failed or expired is a
-/// leftover: no process has released it, or a late payment never came to its end. The subquery stays
-/// one search for each due order.
+/// leftover: no process has released it, or a late payment never came to its end. The subquery
+/// stays one search for each due order.
 ///
 /// For one item it uses the same index and skips the due orders of other items. Only a manual
 /// repair asks for one item, and a separate index would cost something for every order.

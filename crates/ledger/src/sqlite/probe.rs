@@ -1,9 +1,10 @@
-//! The question whether the file can be written, on a connection of its own: it must not queue behind the
-//! writers of this process.
+//! The question whether the file can be written, on a connection of its own: it must not queue
+//! behind the writers of this process.
 //!
-//! To take the write lock and to give it back again shows nearly everything, and writes nothing. Only a
-//! full disk shows in a commit alone, because SQLite writes nothing before. A commit waits for the disk
-//! while every other writer waits for it, so it is rare. A disk that fills up shows in the orders first.
+//! To take the write lock and to give it back again shows nearly everything, and writes nothing.
+//! Only a full disk shows in a commit alone, because SQLite writes nothing before. A commit waits
+//! for the disk while every other writer waits for it, so it is rare. A disk that fills up shows in
+//! the orders first.
 
 use std::{
     sync::{Mutex, PoisonError},

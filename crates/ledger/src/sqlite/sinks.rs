@@ -1,4 +1,5 @@
-//! Sinks, on SQLite. All processes that open the file are on one machine, so leases go by its clock.
+//! Sinks, on SQLite. All processes that open the file are on one machine, so leases go by its
+//! clock.
 
 use std::time::Duration;
 

@@ -268,8 +268,8 @@ async fn a_claim_delays_nothing_but_other_claims(env: &TestEnv) {
         assert_eq!(other.checkpoints().await.unwrap().len(), 1);
         assert!(ledger.order(order_id(&item, 0)).await.unwrap().is_none());
     };
-    // The database ends a claim that idles. Reads that waited for the claim would end after it; on a
-    // busy machine, a claim may end before reads that did not wait, but hardly each time.
+    // The database ends a claim that idles. Reads that waited for the claim would end after it; on
+    // a busy machine, a claim may end before reads that did not wait, but hardly each time.
     for _ in 0..3 {
         let claim = eventually_some("a claim", async || {
             ledger.claim(std::slice::from_ref(&key), 1).await.unwrap()

@@ -123,8 +123,8 @@ async fn begun(env: &TestEnv, ledger: &dyn Ledger, limited: bool, segments: u16)
 }
 
 /// Claim, limits (unless the only segment is home), insert, and the update of the rows with their
-/// events: one statement for all rows and events. On SQLite, where a statement is no round trip, one
-/// for the events and one for each row.
+/// events: one statement for all rows and events. On SQLite, where a statement is no round trip,
+/// one for the events and one for each row.
 fn recording(backend: Backend, segments: usize) -> Vec<&'static str> {
     let (claim, rows) = match backend {
         Backend::Sqlite => (

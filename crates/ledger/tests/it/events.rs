@@ -32,8 +32,9 @@ on_both_databases!(crate::env::run:
 
 const MARKER: &str = "test.marker";
 
-/// All events after the cursor that transactions have written until now. On PostgreSQL, transactions
-/// of other tests on the same server delay them; a marker behind them tells when they are there.
+/// All events after the cursor that transactions have written until now. On PostgreSQL,
+/// transactions of other tests on the same server delay them; a marker behind them tells when they
+/// are there.
 async fn settled(env: &TestEnv, ledger: &dyn Ledger, cursor: EventCursor) -> Vec<Event> {
     static MARKERS: AtomicUsize = AtomicUsize::new(0);
     let marker = format!("{MARKER} {}", MARKERS.fetch_add(1, Ordering::Relaxed));

@@ -235,7 +235,8 @@ async fn a_line_that_is_held_again_expires_alone_and_no_other_does(env: &TestEnv
     assert!(due().await.is_empty());
     assert_eq!(units(&*ledger, &late.items[0]).await, [3, 0, 0, 1]);
     happens(&*ledger, &late.items[0], release([late.again(0, 1)])).await;
-    // The next report takes it under the id of another attempt, and the other line under its first one.
+    // The next report takes it under the id of another attempt, and the other line under its first
+    // one.
     late.take_again(&*ledger, 0, 2).await;
     late.take_again(&*ledger, 1, 1).await;
     assert_eq!(due().await.len(), 2);

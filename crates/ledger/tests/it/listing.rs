@@ -1,4 +1,5 @@
-//! Lists have every row once, no page is empty before the list ends, and a page reads what it needs.
+//! Lists have every row once, no page is empty before the list ends, and a page reads what it
+//! needs.
 
 use cost::statements;
 use domain::{BuyerId, Item, ItemId, OrderId, OrderState};
@@ -16,7 +17,8 @@ on_both_databases!(crate::env::run:
     refunds_and_unmatched_payments_are_listed_from_their_indexes,
 );
 
-/// Follows a list to its end. Returns its rows, and the number of pages. Only the last may be empty.
+/// Follows a list to its end. Returns its rows, and the number of pages. Only the last may be
+/// empty.
 async fn all<T, K>(mut page: impl AsyncFnMut(Option<K>) -> Page<T, K>) -> (Vec<T>, usize) {
     let (mut rows, mut after, mut pages) = (Vec::new(), None, 0);
     loop {
@@ -99,8 +101,8 @@ async fn the_orders_of_an_item_are_listed_by_id(env: &TestEnv) {
     assert_eq!(ledger.listed_items(&[]).await.unwrap(), []);
 }
 
-/// An item with 25,000 held orders, of which none but the last is cancelled, and that order. A search
-/// reads 10,000 of them.
+/// An item with 25,000 held orders, of which none but the last is cancelled, and that order. A
+/// search reads 10,000 of them.
 async fn sale(env: &TestEnv, ledger: &dyn Ledger) -> (Item, OrderId) {
     let vase = env.create_unlimited(ledger, "vase", 50_000, 1).await;
     for batch in 0..10 {

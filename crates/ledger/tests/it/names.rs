@@ -1,4 +1,5 @@
-//! Acts of admins: each is noted with the admin's name by the transaction that makes it, or not at all.
+//! Acts of admins: each is noted with the admin's name by the transaction that makes it, or not at
+//! all.
 
 use domain::{Order, OrderState, SessionId};
 use jiff::SignedDuration;

@@ -292,8 +292,8 @@ async fn a_payment_that_was_returned_pays_nothing(env: &TestEnv) {
     assert!(pay(&*ledger, &item, 0, "pi_2").await.is_some());
 }
 
-/// Either the payment was taken first, and the return says what is to be refunded; or it was returned
-/// first, and is not taken.
+/// Either the payment was taken first, and the return says what is to be refunded; or it was
+/// returned first, and is not taken.
 async fn a_payment_is_taken_or_returned_and_both_sides_know_which(env: &TestEnv) {
     const ROUNDS: usize = 20;
     let ledger = env.ledger().await;
@@ -373,7 +373,8 @@ async fn an_admin_notes_what_is_due_and_nothing_else(env: &TestEnv) {
     assert_eq!(noted, ["eve"; 2]);
 }
 
-/// One row stands for all that is due of a payment, and its amount follows what becomes of the others.
+/// One row stands for all that is due of a payment, and its amount follows what becomes of the
+/// others.
 async fn failed_parts_of_a_return_are_all_due(env: &TestEnv) {
     let ledger = env.ledger().await;
     let arrivals = [[0, 1], [1, 0]];
@@ -471,7 +472,8 @@ async fn what_an_admin_returns_settles_the_failures_before_it(env: &TestEnv) {
     assert_eq!(due(&*ledger).await, [failed("pi_1", "re_2", 5)]);
 }
 
-/// Its report for another order is refused, and asks for no money: that was returned with the order.
+/// Its report for another order is refused, and asks for no money: that was returned with the
+/// order.
 async fn what_an_admin_has_returned_pays_nothing_else(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = held(env, &*ledger, 2).await;
@@ -859,8 +861,8 @@ async fn a_cart_that_is_refunded_beside_the_drop_of_an_item_is_refunded(env: &Te
         .unwrap();
 }
 
-/// The report of a refund that has failed is delivered again after one of the cart's items was dropped:
-/// its money was returned long ago.
+/// The report of a refund that has failed is delivered again after one of the cart's items was
+/// dropped: its money was returned long ago.
 async fn a_cart_keeps_its_refunds_until_the_last_of_its_orders_is_dropped(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = held(env, &*ledger, 1).await;

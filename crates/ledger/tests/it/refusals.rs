@@ -139,8 +139,8 @@ async fn session_of(url: &str, sql: &str) -> i64 {
     .await
 }
 
-/// One process of the server dies, so PostgreSQL ends all sessions and recovers. It tells the others
-/// with a notice (57P02), and no error follows.
+/// One process of the server dies, so PostgreSQL ends all sessions and recovers. It tells the
+/// others with a notice (57P02), and no error follows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crash_in_the_middle_of_a_statement_proves_nothing() {
     let server = Postgres::start().await.unwrap();

@@ -43,7 +43,8 @@ impl Moving {
         execute(&self.primary, sql).await;
     }
 
-    /// Opens all connections of the pool for steps. A busy machine may need longer than an acquisition.
+    /// Opens all connections of the pool for steps. A busy machine may need longer than an
+    /// acquisition.
     async fn fill_pool(&self) {
         let ping = || self.ledger.ping();
         eventually("all connections", async || {
@@ -109,8 +110,8 @@ async fn a_standby_is_never_used_and_orders_go_on_when_the_address_is_right() {
     env.ledger.check_writable().await.unwrap();
 }
 
-/// A former primary is told to refuse writes and stays up. Its connections are busy, so none is idle
-/// long enough to be asked.
+/// A former primary is told to refuse writes and stays up. Its connections are busy, so none is
+/// idle long enough to be asked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_refusal_drops_all_connections_to_a_server_that_became_read_only() {
     let env = Moving::start().await;
@@ -169,8 +170,8 @@ async fn a_call_that_gets_no_connection_has_changed_nothing() {
     env.fill_pool().await;
     env.address.set(Traffic::Reset);
     let cart = domain::CartId::from(uuid::Uuid::from_u128(7));
-    // In a transaction, and as a single statement. The latter may have been sent on a connection that
-    // was cut, once for each.
+    // In a transaction, and as a single statement. The latter may have been sent on a connection
+    // that was cut, once for each.
     for _ in 0..3 {
         let error = env.create("vase").await.unwrap_err();
         assert!(

@@ -64,7 +64,8 @@ impl Server {
             .map(drop)
     }
 
-    /// Creates a key at the end of the queue. Returns the revision of its creation and its position.
+    /// Creates a key at the end of the queue. Returns the revision of its creation and its
+    /// position.
     pub(crate) async fn create_last(
         &self,
         queue: &str,

@@ -1,13 +1,13 @@
 //! A connection to one server that no failure breaks for good.
 //!
-//! The library's manager opens a connection anew when it breaks. But if the server refuses the login
-//! then, the manager keeps the failed attempt, and every later command gets its error, also when the
-//! server accepts the login again (redis 1.8.1; redis-rs issue #984). A held lock could not be
-//! extended any more. And if the server's name leads to another server now, while the old one stays
-//! up as a replica, nothing breaks, and every request is refused.
+//! The library's manager opens a connection anew when it breaks. But if the server refuses the
+//! login then, the manager keeps the failed attempt, and every later command gets its error, also
+//! when the server accepts the login again (redis 1.8.1; redis-rs issue #984). A held lock could
+//! not be extended any more. And if the server's name leads to another server now, while the old
+//! one stays up as a replica, nothing breaks, and every request is refused.
 //!
-//! So the replies decide. A manager that is of no use is replaced: the name is resolved and the user
-//! logs in anew.
+//! So the replies decide. A manager that is of no use is replaced: the name is resolved and the
+//! user logs in anew.
 //!
 //! What a reader could get wrong: a manager that only times out is *not* replaced soon. A request
 //! that timed out may be carried out later, and the release that follows frees what it took only if
@@ -28,8 +28,8 @@ use super::Wakeups;
 /// Shortest time between two replacements. A server that refuses a password gets no more logins.
 const REPLACE_PAUSE: Duration = Duration::from_millis(250);
 
-/// Time with nothing but timeouts after which a connection is replaced: the name may lead to another
-/// server by now, and the old one hangs.
+/// Time with nothing but timeouts after which a connection is replaced: the name may lead to
+/// another server by now, and the old one hangs.
 const UNRESPONSIVE_MAX: Duration = Duration::from_secs(10);
 
 /// Replies of a server that is of no use to this connection: it does not accept the user, is a
@@ -110,9 +110,9 @@ impl Connection {
             .clone()
     }
 
-    /// Replaces the manager if a result says that it is of no use. The refusal of a command is a reply.
-    /// An error of another kind than I/O, after which the manager reconnects by itself, is that of the
-    /// attempt to connect.
+    /// Replaces the manager if a result says that it is of no use. The refusal of a command is a
+    /// reply. An error of another kind than I/O, after which the manager reconnects by itself, is
+    /// that of the attempt to connect.
     fn note<T>(&self, result: &RedisResult<T>, useless: impl FnOnce(&T) -> Option<&'static str>) {
         *lock(&self.timeouts) = None;
         match result {

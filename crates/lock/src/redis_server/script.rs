@@ -105,8 +105,8 @@ impl Script {
         }
     }
 
-    /// Runs the script. If the server does not have it (it restarted, or the scripts were flushed), the same
-    /// call carries the source and heals it.
+    /// Runs the script. If the server does not have it (it restarted, or the scripts were flushed),
+    /// the same call carries the source and heals it.
     pub(super) async fn run(
         &self,
         mut connection: &Connection,

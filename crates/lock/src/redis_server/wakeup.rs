@@ -56,8 +56,8 @@ impl Wakeups {
         tokio::spawn(keep_subscriptions(server, changes, Arc::downgrade(self)));
     }
 
-    /// Subscribes to every channel again: a server has a new connection. Where a subscription exists,
-    /// that changes nothing.
+    /// Subscribes to every channel again: a server has a new connection. Where a subscription
+    /// exists, that changes nothing.
     pub(super) fn subscribe_anew(&self) {
         let state = self.state();
         for channel in state.heard.keys() {
@@ -151,8 +151,8 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let mut state = self.wakeups.state();
-        // Ours goes here and not after this, or each of two that stop concurrently would take the other
-        // for one who still listens.
+        // Ours goes here and not after this, or each of two that stop concurrently would take the
+        // other for one who still listens.
         self.heard = watch::Sender::default().subscribe();
         if state
             .heard

@@ -43,9 +43,9 @@ impl RedlockBuilder {
     /// independent of each other: no replicas, no cluster. Three or five are sensible.
     ///
     /// `redis://HOST:PORT?durable=true` declares a server durable: it keeps its data when it
-    /// restarts, and is never restored from a backup or replaced by a replica. If its settings agree
-    /// (`appendonly yes`, `appendfsync always`), it votes at once after a restart; and if all servers
-    /// are new and declared so, they vote at once. See the README.
+    /// restarts, and is never restored from a backup or replaced by a replica. If its settings
+    /// agree (`appendonly yes`, `appendfsync always`), it votes at once after a restart; and if all
+    /// servers are new and declared so, they vote at once. See the README.
     pub fn new<U: Into<String>>(nodes: impl IntoIterator<Item = U>) -> Self {
         Self {
             nodes: nodes.into_iter().map(Into::into).collect(),
@@ -91,8 +91,8 @@ impl RedlockBuilder {
     }
 
     /// Serves waiters in the order in which they came, across processes. It costs two round trips
-    /// more for an acquisition, and only clients that set it keep the order. Default: off; the first
-    /// request after a release gets the lock.
+    /// more for an acquisition, and only clients that set it keep the order. Default: off; the
+    /// first request after a release gets the lock.
     pub fn fair(mut self, fair: bool) -> Self {
         self.fair = fair;
         self

@@ -71,8 +71,8 @@ impl Nodes {
             .collect()
     }
 
-    /// Asks all nodes concurrently and returns as soon as the matter is decided. Later answers still
-    /// come in, in a task of `rest`.
+    /// Asks all nodes concurrently and returns as soon as the matter is decided. Later answers
+    /// still come in, in a task of `rest`.
     pub(crate) async fn ask<F>(
         &self,
         rest: &mut JoinSet<()>,
@@ -195,8 +195,8 @@ impl Claim {
         &self.owner
     }
 
-    /// Puts a ballot to all nodes concurrently. Answers that come in after the decision do so until the
-    /// next question.
+    /// Puts a ballot to all nodes concurrently. Answers that come in after the decision do so until
+    /// the next question.
     pub(crate) async fn ask(&mut self, question: Question, ballot: Ballot) -> Vec<Answer> {
         self.requests.shutdown().await;
         self.traces_until = Some(Instant::now() + 2 * ballot.ttl);

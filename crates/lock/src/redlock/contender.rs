@@ -35,7 +35,8 @@ use crate::{
 
 /// Proposals of one attempt, before it gives way to other clients.
 const PROPOSALS: usize = 8;
-/// How soon a second attempt follows the first: a release that was published before we subscribed is lost.
+/// How soon a second attempt follows the first: a release that was published before we subscribed
+/// is lost.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) struct Contender {

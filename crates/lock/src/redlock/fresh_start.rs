@@ -1,25 +1,26 @@
 //! Lets nodes vote that are all new, without waiting for leases that no client can have.
 //!
 //! A new node and a node that was wiped look the same. One wiped node among others is recognised by
-//! the others: they remember. So a client may let blank nodes vote at once if all N configured nodes
-//! answer and all are blank. The nodes must be declared durable, because nodes that were *all* wiped
-//! look new as well; only the operator can exclude that.
+//! the others: they remember. So a client may let blank nodes vote at once if all N configured
+//! nodes answer and all are blank. The nodes must be declared durable, because nodes that were
+//! *all* wiped look new as well; only the operator can exclude that.
 //!
-//! The obvious way is wrong: a look that finds every node blank, each at its own moment, is no proof.
-//! Another client may have let the first nodes vote and have taken a lock before the last node is
-//! asked, and that one may have been wiped just before. So a client leaves its own mark on each node, in a step that fails unless the node is blank and has no mark. Only if all N nodes have the
-//! client's mark does it admit them, each only if the mark is still there. Before any vote is given
-//! this way, all nodes have one client's mark; for a second client to succeed, every single node
-//! must have been wiped in between. `lab/models/tests/it/lock/memory.rs` checks that in every interleaving,
-//! and shows which condition is needed for what:
+//! The obvious way is wrong: a look that finds every node blank, each at its own moment, is no
+//! proof. Another client may have let the first nodes vote and have taken a lock before the last
+//! node is asked, and that one may have been wiped just before. So a client leaves its own mark on
+//! each node, in a step that fails unless the node is blank and has no mark. Only if all N nodes
+//! have the client's mark does it admit them, each only if the mark is still there. Before any vote
+//! is given this way, all nodes have one client's mark; for a second client to succeed, every
+//! single node must have been wiped in between. `lab/models/tests/it/lock/memory.rs` checks that in
+//! every interleaving, and shows which condition is needed for what:
 //!
 //! * A mark names one attempt and is sent once.
 //! * An attempt that takes as long as the longest lease is given up: a node may have been admitted
 //!   after waiting for so long.
 //!
 //! Of clients that start at the same time one must win, or none has all the marks. All mark the
-//! same node first; a client that finds another's mark there leaves the other nodes alone, unless the
-//! mark is so old that its client has probably died.
+//! same node first; a client that finds another's mark there leaves the other nodes alone, unless
+//! the mark is so old that its client has probably died.
 
 use std::time::{Duration, Instant};
 

@@ -3,13 +3,13 @@
 //! A node that restarted may have lost two things. A *lock*: so the node does not vote until the
 //! longest lease has passed since the first look at this run of the server. That look marks the
 //! node, with the time. If the mark is gone, the node has lost its data again, and the wait starts
-//! from the beginning. A *token*: so it votes only above a
-//! floor, the highest token that its peers remember. Peers are asked after the wait, because an
-//! acquisition that had the node's vote before it forgot has finished or failed as too late
-//! after the wait. Of the q nodes of that acquisition q - 1 are peers, so any N - q + 1 peers that vote have
-//! one of them; if there are not so many, all N nodes must answer, and whatever can be known is
-//! known. Two kinds of nodes need not wait: durable nodes that kept their votes (`durability.rs`), and
-//! nodes that are all new (`fresh_start.rs`).
+//! from the beginning. A *token*: so it votes only above a floor, the highest token that its peers
+//! remember. Peers are asked after the wait, because an acquisition that had the node's vote before
+//! it forgot has finished or failed as too late after the wait. Of the q nodes of that acquisition
+//! q - 1 are peers, so any N - q + 1 peers that vote have one of them; if there are not so many,
+//! all N nodes must answer, and whatever can be known is known. Two kinds of nodes need not wait:
+//! durable nodes that kept their votes (`durability.rs`), and nodes that are all new
+//! (`fresh_start.rs`).
 
 use std::{
     sync::{Arc, Weak},

@@ -323,7 +323,8 @@ impl Node {
         self.mark(&mark, stale, "").await.map(drop)
     }
 
-    /// Marks a node for a fresh start, if it is blank at that moment. Returns the mark that was set.
+    /// Marks a node for a fresh start, if it is blank at that moment. Returns the mark that was
+    /// set.
     pub(crate) async fn watch_blank(&self, mark: &str) -> Result<Option<String>, Answer> {
         self.mark(mark, "", "yes").await
     }

@@ -1,9 +1,9 @@
 //! An acquisition in the table, and its release.
 //!
-//! The acquire runs in a task that owns the acquisition, never in the caller's future. If the caller
-//! has gone, the acquisition is dropped when the answer arrives, and not before. The drop starts a
-//! task that releases the lock. It repeats the release until the database has answered or the lease
-//! has ended.
+//! The acquire runs in a task that owns the acquisition, never in the caller's future. If the
+//! caller has gone, the acquisition is dropped when the answer arrives, and not before. The drop
+//! starts a task that releases the lock. It repeats the release until the database has answered or
+//! the lease has ended.
 
 use std::{
     sync::Arc,

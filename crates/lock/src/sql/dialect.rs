@@ -31,8 +31,8 @@ pub trait Dialect: store::Sql {
     /// Name of the server in errors, without credentials.
     fn label(options: &Options<Self>) -> String;
 
-    /// Options of our own pool. `busy_timeout` is how long the client waits for a locked file. Servers
-    /// answer by themselves.
+    /// Options of our own pool. `busy_timeout` is how long the client waits for a locked file.
+    /// Servers answer by themselves.
     fn adapt(options: Options<Self>, _busy_timeout: std::time::Duration) -> Options<Self> {
         options
     }
@@ -141,7 +141,8 @@ impl Dialect for sqlx::Postgres {
         )
     }
 
-    /// `sqlx` sends a setting for floats in the first message, which poolers refuse. Locks have none.
+    /// `sqlx` sends a setting for floats in the first message, which poolers refuse. Locks have
+    /// none.
     fn adapt(options: Options<Self>, _busy_timeout: std::time::Duration) -> Options<Self> {
         options.extra_float_digits(None::<i8>)
     }

@@ -1,7 +1,7 @@
 //! Connection poolers in transaction mode, which no lock can use.
 //!
-//! Such a pooler gives each transaction to any of its sessions. Prepared statements then meet those of
-//! other clients. Worse, two clients that share a session would both get its advisory lock.
+//! Such a pooler gives each transaction to any of its sessions. Prepared statements then meet those
+//! of other clients. Worse, two clients that share a session would both get its advisory lock.
 
 use sqlx::Error;
 
@@ -13,7 +13,8 @@ use sqlx::Error;
 )]
 pub(crate) struct PoolerMode;
 
-/// A statement exists already, or does not. Each connection names its own, so a server never says so.
+/// A statement exists already, or does not. Each connection names its own, so a server never says
+/// so.
 const STATEMENT_CODES: [&str; 2] = ["42P05", "26000"];
 /// Whether only a pooler explains the error.
 pub(crate) fn explains(error: &Error) -> bool {

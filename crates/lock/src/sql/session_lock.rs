@@ -5,8 +5,8 @@
 //! The session first acquires the lock. Then the token is drawn in a commit of its own, which the
 //! death of the holder does not roll back. Then the session checks that it still holds the lock. If
 //! it does, it held the lock when the token was drawn: every earlier holder drew a lower token, and
-//! every later one draws a higher one. If it does not, the token is discarded. A session cannot lose
-//! its lock and get it back.
+//! every later one draws a higher one. If it does not, the token is discarded. A session cannot
+//! lose its lock and get it back.
 //!
 //! The session of an advisory lock draws the token itself. A row under `FOR UPDATE` is in a
 //! transaction, and a rollback would give a token that was drawn there again. So the token is drawn
@@ -15,8 +15,8 @@
 //! # Limits
 //!
 //! The lock ends when its connection does, for whatever reason, and the server then admits the next
-//! waiter *immediately*. The holder may learn of that only at its next extension or at its deadline.
-//! That is no worse than the end of a lease, but it can happen at any time.
+//! waiter *immediately*. The holder may learn of that only at its next extension or at its
+//! deadline. That is no worse than the end of a lease, but it can happen at any time.
 
 use std::{sync::Arc, time::Instant};
 
@@ -192,8 +192,8 @@ impl<DB: SessionDialect> Acquire for Contender<DB> {
 
 struct Held<DB: SessionDialect> {
     server: Arc<SessionServer<DB>>,
-    /// `None` once it has failed: then it is closed and the lock is free. The mutex is never locked;
-    /// it only provides `Sync`.
+    /// `None` once it has failed: then it is closed and the lock is free. The mutex is never
+    /// locked; it only provides `Sync`.
     session: Mutex<Option<Session<DB>>>,
 }
 

@@ -32,8 +32,8 @@ pub(crate) struct SessionServer<DB: SessionDialect> {
 }
 
 impl<DB: SessionDialect> SessionServer<DB> {
-    /// Returns when the server has not answered for a while, on a connection that waits for no lock,
-    /// or when it takes no writes any more: then no lock is given there.
+    /// Returns when the server has not answered for a while, on a connection that waits for no
+    /// lock, or when it takes no writes any more: then no lock is given there.
     pub(crate) async fn unreachable(&self) {
         loop {
             sleep(self.timing.lease.length.max(self.database.timeout)).await;
@@ -53,9 +53,9 @@ impl<DB: SessionDialect> SessionServer<DB> {
         }
     }
 
-    /// Whether a pooler gives each transaction to another session. It hands out the session that was
-    /// used last, or all in turn: the former shows between two connections, the latter in one. A
-    /// server never shows either. `patience`: how long a second connection may take.
+    /// Whether a pooler gives each transaction to another session. It hands out the session that
+    /// was used last, or all in turn: the former shows between two connections, the latter in one.
+    /// A server never shows either. `patience`: how long a second connection may take.
     pub(crate) async fn is_pooler(
         &self,
         connection: &mut DB::Connection,
@@ -72,7 +72,8 @@ impl<DB: SessionDialect> SessionServer<DB> {
         };
         let before = number::<DB>(connection, session.into()).await?;
         let after = number::<DB>(connection, session.into()).await?;
-        // A pooler in session mode may let the second connection wait. Then the next lock asks again.
+        // A pooler in session mode may let the second connection wait. Then the next lock asks
+        // again.
         let other = timeout(patience, number::<DB>(&mut second, session.into())).await;
         let Ok(other) = other else {
             return Ok(before != after);

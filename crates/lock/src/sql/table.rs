@@ -102,8 +102,8 @@ impl<DB: Dialect> Table<DB> {
         ]
     }
 
-    /// Acquires the lock and returns its token, which is above `floor`. The same owner gets the same
-    /// token again.
+    /// Acquires the lock and returns its token, which is above `floor`. The same owner gets the
+    /// same token again.
     pub(crate) async fn acquire(
         &self,
         connection: &mut DB::Connection,
@@ -249,8 +249,8 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(60);
 
-    /// An owner that repeats its request after a lost answer is recognised. Another owner is refused
-    /// until the lease ends.
+    /// An owner that repeats its request after a lost answer is recognised. Another owner is
+    /// refused until the lease ends.
     async fn an_owner_that_repeats_its_request_keeps_its_token<DB: Dialect>(url: &str) {
         let connection = &mut DB::Connection::connect(url).await.unwrap();
         let table = Table::<DB>::new("locks").unwrap();

@@ -90,8 +90,8 @@ impl Sql for sqlx::Postgres {
     number_and_read!();
 }
 
-/// In double quotes, SQLite would take the name of a missing column for a string and compare it with
-/// the key. Backticks always quote a name.
+/// In double quotes, SQLite would take the name of a missing column for a string and compare it
+/// with the key. Backticks always quote a name.
 ///
 /// SQLite has one writer at a time: a transaction that has read can only write if no other has
 /// written since.

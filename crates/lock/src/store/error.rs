@@ -34,8 +34,8 @@ pub enum StoreError {
         /// Number of matched rows.
         rows: usize,
     },
-    /// The row matches but was not updated: it was inserted a moment ago, or a trigger or a policy of
-    /// the database prevents the update. Nothing was changed.
+    /// The row matches but was not updated: it was inserted a moment ago, or a trigger or a policy
+    /// of the database prevents the update. Nothing was changed.
     #[error("the row matches, but the database did not update it")]
     NotUpdated,
 }
@@ -64,8 +64,8 @@ pub(crate) fn is_transient(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Whether the connection leads to a server that takes no writes, or no longer: another one may have
-/// the address by now. Such a connection is not worth keeping.
+/// Whether the connection leads to a server that takes no writes, or no longer: another one may
+/// have the address by now. Such a connection is not worth keeping.
 pub(crate) fn is_of_wrong_server(error: &sqlx::Error) -> bool {
     let sqlx::Error::Database(error) = error else {
         return false;
@@ -85,8 +85,9 @@ const WRONG_SERVER_CODES: [&str; 4] = ["25006", "57P01", "57P02", "57P03"];
 const WRONG_SERVER_NUMBERS: [u16; 4] = [1053, 1290, 1792, 1836];
 
 /// SQLSTATE: connection lost or refused (08), read-only transaction (25006), transaction lost a
-/// conflict (40), resources exhausted (53), lock not available in time (55P03), server shutting down
-/// or starting (57P). SQLite codes are numbers with details in their higher bytes: busy (5) or locked (6).
+/// conflict (40), resources exhausted (53), lock not available in time (55P03), server shutting
+/// down or starting (57P). SQLite codes are numbers with details in their higher bytes: busy (5) or
+/// locked (6).
 fn is_transient_code(code: &str) -> bool {
     match code.parse::<u32>() {
         Ok(number) if code.len() < 5 => matches!(number & 0xff, 5 | 6),

@@ -36,8 +36,8 @@ pub enum Write {
         /// The token of the later holder.
         current: FencingToken,
     },
-    /// The row was not claimed with this token, or its fence was lowered since. Nothing was changed;
-    /// claim first.
+    /// The row was not claimed with this token, or its fence was lowered since. Nothing was
+    /// changed; claim first.
     Unclaimed,
     /// The row was claimed again by this token, or was written to, since this version. Nothing was
     /// changed; claim, read and decide again.

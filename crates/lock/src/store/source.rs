@@ -8,8 +8,8 @@ use super::Dialect;
 
 /// A pool, a connection, a pooled connection or a transaction.
 ///
-/// It replaces `sqlx::Acquire<'_>`, whose lifetime parameter makes futures that hold it impossible to
-/// spawn: the compiler erases lifetimes inside of futures and then does not find the
+/// It replaces `sqlx::Acquire<'_>`, whose lifetime parameter makes futures that hold it impossible
+/// to spawn: the compiler erases lifetimes inside of futures and then does not find the
 /// implementation.
 pub trait Source: Send {
     /// Database of the connection.

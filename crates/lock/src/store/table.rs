@@ -146,8 +146,8 @@ impl FencedTable {
         Err(StoreError::NotUpdated)
     }
 
-    /// Writes the row and raises its version. The write is applied if this token has claimed the row
-    /// and the row was neither claimed nor written since `version`.
+    /// Writes the row and raises its version. The write is applied if this token has claimed the
+    /// row and the row was neither claimed nor written since `version`.
     ///
     /// # Errors
     ///

@@ -605,8 +605,8 @@ pub async fn unavailable_servers_are_an_error_until_they_return<S: TestEnv>() {
     guard.release().await.unwrap();
 }
 
-/// Nothing tells a waiter that the servers are well again. Its pause between two attempts is meant for
-/// a lock that is held, and may be long.
+/// Nothing tells a waiter that the servers are well again. Its pause between two attempts is meant
+/// for a lock that is held, and may be long.
 pub async fn a_waiter_that_met_an_error_does_not_wait_for_its_next_retry<S: TestEnv>() {
     let mut env = S::own().await;
     let (lock, name) = (env.seldom_client().await, name("away for a moment"));

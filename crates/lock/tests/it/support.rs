@@ -16,7 +16,8 @@ use tokio::{sync::OnceCell, time::sleep};
 static SHARED: OnceCell<Vec<Redis>> = OnceCell::const_new();
 static NAMES: AtomicU32 = AtomicU32::new(0);
 
-/// A lease, or a pause, that no test outlasts: what waits for its end fails the test by its time-out.
+/// A lease, or a pause, that no test outlasts: what waits for its end fails the test by its
+/// time-out.
 pub const HOUR: Duration = Duration::from_secs(60 * 60);
 
 pub const fn ms(ms: u64) -> Duration {
@@ -49,7 +50,8 @@ pub async fn five() -> &'static [Redis] {
     SHARED.get_or_init(admitted).await
 }
 
-/// Lets new servers vote. A client with a short lease does it, so clients with long ones need not wait.
+/// Lets new servers vote. A client with a short lease does it, so clients with long ones need not
+/// wait.
 pub async fn admit(servers: &[Redis]) {
     let hasty = builder(servers).lease(ms(300)).node_timeout(ms(200));
     let redlock = hasty.build().await.unwrap();
@@ -133,7 +135,8 @@ pub async fn pttl(server: &Redis, key: &str) -> i64 {
         .unwrap()
 }
 
-/// When the lease of a guard ends, by its own clock. A sample that the machine interrupted is repeated.
+/// When the lease of a guard ends, by its own clock. A sample that the machine interrupted is
+/// repeated.
 pub fn deadline(guard: &Guard) -> Instant {
     loop {
         let now = Instant::now();
@@ -190,8 +193,8 @@ pub async fn uneven_five() -> &'static [Redis] {
     UNEVEN.get_or_init(admitted).await
 }
 
-/// A lock with a lease that never ends during a test, and with time for slow nodes. New servers must
-/// have been admitted.
+/// A lock with a lease that never ends during a test, and with time for slow nodes. New servers
+/// must have been admitted.
 pub async fn patient(servers: &[Redis]) -> Redlock {
     builder(servers)
         .lease(HOUR)
@@ -252,8 +255,8 @@ async fn everywhere(
     panic!("in every attempt a node had a higher mark");
 }
 
-/// Whether all servers have a value for the key, and the same one: a server that was not in the quorum
-/// may still have an earlier owner, whose value need not be text.
+/// Whether all servers have a value for the key, and the same one: a server that was not in the
+/// quorum may still have an earlier owner, whose value need not be text.
 async fn have_one_owner(servers: &[Redis], key: &str) -> bool {
     let first = value(&servers[0], key).await;
     for server in servers {

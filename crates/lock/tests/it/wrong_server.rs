@@ -55,7 +55,8 @@ mod on_postgres {
         session.close().await.unwrap();
     }
 
-    /// Of the sessions that the lock opened at the standby, none may be used when the address is right.
+    /// Of the sessions that the lock opened at the standby, none may be used when the address is
+    /// right.
     #[tokio::test(flavor = "multi_thread")]
     async fn locks_are_given_again_when_the_address_is_right() {
         let env = Moving::start().await;

@@ -1,12 +1,13 @@
-//! The buyers who hold units of a sold-out item or have released some. Such a buyer may be repeating
-//! an order, whose decision is in Redis; every other buyer may be refused without asking.
+//! The buyers who hold units of a sold-out item or have released some. Such a buyer may be
+//! repeating an order, whose decision is in Redis; every other buyer may be refused without asking.
 
 use std::{
     collections::HashSet,
     sync::{Mutex, OnceLock, PoisonError},
 };
 
-/// Buyers that were looked up and have nothing: a bound of memory. Above it each is looked up again.
+/// Buyers that were looked up and have nothing: a bound of memory. Above it each is looked up
+/// again.
 const STRANGERS_MAX: usize = 1_000_000;
 
 /// What is known of an item's buyers, at one state of its segments. Stable hashes stand for them.

@@ -5,8 +5,8 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// The right to do it. Dropped, also by a panic or by a runtime that stops, it is given back: a flag
-/// that stayed set would end all replacements for good.
+/// The right to do it. Dropped, also by a panic or by a runtime that stops, it is given back: a
+/// flag that stayed set would end all replacements for good.
 pub(super) struct Claim(Arc<AtomicBool>);
 
 impl Claim {

@@ -1,22 +1,22 @@
 //! Every master of a cluster.
 //!
 //! What a reader could get wrong: the client follows failovers by itself, but sometimes never
-//! responds again. It refreshes the slot map under a lock that requests in flight may be queued for,
-//! and does not poll these meanwhile: a deadlock. Every later request times out (redis 1.8.1; its
-//! issue #2419 was another way into the same state). And if the task that drives the client has ended,
-//! every request fails as on a broken pipe. So a client that has brought only timeouts and other
-//! errors of I/O for [`UNRESPONSIVE_MAX`] is replaced. A shard that is down does not make the client
-//! unresponsive: the others reply. If only that shard is used, a new client does no harm.
+//! responds again. It refreshes the slot map under a lock that requests in flight may be queued
+//! for, and does not poll these meanwhile: a deadlock. Every later request times out (redis 1.8.1;
+//! its issue #2419 was another way into the same state). And if the task that drives the client has
+//! ended, every request fails as on a broken pipe. So a client that has brought only timeouts and
+//! other errors of I/O for [`UNRESPONSIVE_MAX`] is replaced. A shard that is down does not make the
+//! client unresponsive: the others reply. If only that shard is used, a new client does no harm.
 //!
-//! The client can repeat what failed, and reports the last error alone: a refusal that it reports may
-//! hide an attempt whose reply was lost. For reservations that would turn "nothing ran" into a lie, so
-//! their client repeats nothing ([`Repeats::Never`]). What a redirection refused has not run, and is
-//! repeated here.
+//! The client can repeat what failed, and reports the last error alone: a refusal that it reports
+//! may hide an attempt whose reply was lost. For reservations that would turn "nothing ran" into a
+//! lie, so their client repeats nothing ([`Repeats::Never`]). What a redirection refused has not
+//! run, and is repeated here.
 //!
-//! The client also hands out errors that belong to no request. If it fails to refresh the slot map or
-//! to reconnect, each request in flight gets that error, whatever became of it at its own node. And of
-//! a pipeline it reports a redirection of *one* command as the error of all. So only a redirection of a
-//! single command is taken as proof that it has not run ([`as_far_as_proven`]).
+//! The client also hands out errors that belong to no request. If it fails to refresh the slot map
+//! or to reconnect, each request in flight gets that error, whatever became of it at its own node.
+//! And of a pipeline it reports a redirection of *one* command as the error of all. So only a
+//! redirection of a single command is taken as proof that it has not run ([`as_far_as_proven`]).
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -153,9 +153,9 @@ fn is_redirected(error: &RedisError) -> bool {
     )
 }
 
-/// Whether only the node that a single command was sent to can have answered so. What the client does
-/// on its own, a login, `PING` and `CLUSTER SLOTS`, has no key and writes nothing: none of these
-/// errors can come from there.
+/// Whether only the node that a single command was sent to can have answered so. What the client
+/// does on its own, a login, `PING` and `CLUSTER SLOTS`, has no key and writes nothing: none of
+/// these errors can come from there.
 fn is_of_command(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, ClusterDown, Moved, ReadOnly, TryAgain};
     matches!(
@@ -164,7 +164,8 @@ fn is_of_command(error: &RedisError) -> bool {
     )
 }
 
-/// The error, without the proof that nothing ran if it may belong to another request. The text stays.
+/// The error, without the proof that nothing ran if it may belong to another request. The text
+/// stays.
 fn as_far_as_proven(error: RedisError, request: &Request<'_>) -> RedisError {
     let is_own = matches!(request, Request::Command(_)) && is_of_command(&error);
     if is_own || !proves_unchanged(&error) {

@@ -1,10 +1,10 @@
 //! Reads by operators and auditors: snapshots of segments, and outboxes that are read on demand.
 //!
 //! They take connections from a pool of their own, so that an outbox of a megabyte, or an auditor
-//! who inspects a thousand segments, never stands in front of an order. Before it lends a connection,
-//! the pool asks whether the server is still a master: a replica that an address led to before a
-//! failover would answer with old data. That is one more round trip, which a read by an operator can
-//! afford and the hot path cannot. A cluster has one multiplexed client instead, whose
+//! who inspects a thousand segments, never stands in front of an order. Before it lends a
+//! connection, the pool asks whether the server is still a master: a replica that an address led to
+//! before a failover would answer with old data. That is one more round trip, which a read by an
+//! operator can afford and the hot path cannot. A cluster has one multiplexed client instead, whose
 //! replacement after a failover `cluster.rs` describes.
 //! `docs/decisions/2026-11-22-the-hot-path-shares-one-connection.md` has the reasons.
 

@@ -1,7 +1,7 @@
 //! How often a connection is replaced.
 //!
-//! A replacement can succeed and help nothing: a user that has lost a right logs in well, and its next
-//! order is refused again. Such a run of replacements becomes slower, and is logged once.
+//! A replacement can succeed and help nothing: a user that has lost a right logs in well, and its
+//! next order is refused again. Such a run of replacements becomes slower, and is logged once.
 
 use std::{
     sync::{
@@ -48,8 +48,8 @@ impl<R> Default for Pace<R> {
 }
 
 impl<R: Copy + PartialEq> Pace<R> {
-    /// Whether it is time for an attempt. If so, it begins. The pause is for a reason that stays the
-    /// same; another one is not made to wait longer than the shortest.
+    /// Whether it is time for an attempt. If so, it begins. The pause is for a reason that stays
+    /// the same; another one is not made to wait longer than the shortest.
     pub(super) fn may_attempt(&self, reason: R, now: Instant) -> bool {
         let mut state = self.state();
         let pause = match state.replaced {

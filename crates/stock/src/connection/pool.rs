@@ -1,8 +1,8 @@
 //! Connections to one address that one caller at a time uses.
 //!
-//! What a reader could get wrong: a pool checks that a connection works, and not where it leads. What
-//! is idle at an old master that hangs works again as soon as that resumes. So when another connection
-//! finds a new server behind the address, everything in the pool is dropped.
+//! What a reader could get wrong: a pool checks that a connection works, and not where it leads.
+//! What is idle at an old master that hangs works again as soon as that resumes. So when another
+//! connection finds a new server behind the address, everything in the pool is dropped.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -83,7 +83,8 @@ impl Pool {
         {
             return Err(error.clone());
         }
-        // Behind a pointer: it holds all that opens a connection, and every caller would hold it too.
+        // Behind a pointer: it holds all that opens a connection, and every caller would hold it
+        // too.
         let lending: BoxFuture<'_, _> = Box::pin(inner.connections.get());
         let lent = lending.await.map_err(unavailable);
         if let Err(error) = &lent
@@ -95,8 +96,8 @@ impl Pool {
     }
 }
 
-/// Gives a connection back, unless a request on it has failed: it may hang, or be of no use. The next
-/// one resolves the address and logs in anew.
+/// Gives a connection back, unless a request on it has failed: it may hang, or be of no use. The
+/// next one resolves the address and logs in anew.
 pub(super) fn give_back(connection: deadpool_redis::Connection, works: bool) {
     if !works {
         drop(deadpool_redis::Connection::take(connection));

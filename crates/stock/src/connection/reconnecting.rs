@@ -3,22 +3,22 @@
 //! A [`Link`] opens its connection anew when it breaks. There are states that it does not leave by
 //! itself:
 //!
-//! * The server refused the login, or what follows it, while the link reconnected. The link keeps the
-//!   failed attempt, and every later command gets its error, also when the server accepts the login
-//!   again.
+//! * The server refused the login, or what follows it, while the link reconnected. The link keeps
+//!   the failed attempt, and every later command gets its error, also when the server accepts the
+//!   login again.
 //! * The address leads to another server now, and the old one stays up as a replica. It replies, so
 //!   nothing breaks, and it refuses every write.
 //! * The address leads to another server, and the old one hangs. Nothing breaks either.
 //!
-//! So the replies decide ([`Worth`]), and not the state of the socket. A connection that is of no use
-//! is replaced: the name is resolved and the user logs in anew. The old connection stays until the
-//! new one leads to a master.
+//! So the replies decide ([`Worth`]), and not the state of the socket. A connection that is of no
+//! use is replaced: the name is resolved and the user logs in anew. The old connection stays until
+//! the new one leads to a master.
 //!
 //! When one connection has found a new server, all others to the same address follow it, also those
 //! that only read: a replica would answer them with old data. What counts is which server replies
-//! (its `run_id`), and not why the connection was replaced: an old master that hangs may resume as a
-//! master. If the link reconnects by itself, this looks which server it has reached. A server that
-//! was restarted has another `run_id` too; to open the others anew is harmless then.
+//! (its `run_id`), and not why the connection was replaced: an old master that hangs may resume as
+//! a master. If the link reconnects by itself, this looks which server it has reached. A server
+//! that was restarted has another `run_id` too; to open the others anew is harmless then.
 //!
 //! A command that found no connection was never sent, and its error says so ([`never_sent`]).
 
@@ -52,8 +52,8 @@ pub(crate) struct Target {
     pub(super) client: Client,
     /// Cancelled when the address is used no more: Sentinel has named another.
     pub(super) ended: CancellationToken,
-    /// Cancelled when the address has turned out to lead to another server, or has ended. Connections
-    /// that were opened before are of no use then.
+    /// Cancelled when the address has turned out to lead to another server, or has ended.
+    /// Connections that were opened before are of no use then.
     stay: Mutex<CancellationToken>,
 }
 
@@ -222,8 +222,8 @@ impl Reconnecting {
             Ok(Worth::Good) => self.0.pace.is_well(),
             Ok(Worth::WrongServer) => self.replace(Reason::WrongServer),
             Ok(Worth::LogInAnew) => self.replace(Reason::Refused),
-            // The refusal of a command is a reply. An error of another kind than I/O, after which the
-            // link reconnects by itself, is that of the attempt to connect.
+            // The refusal of a command is a reply. An error of another kind than I/O, after which
+            // the link reconnects by itself, is that of the attempt to connect.
             Err(error) if error.kind() != ErrorKind::Io => self.replace(Reason::Refused),
             Err(_) if timed_out => {}
             Err(_) => self.look(),
@@ -294,7 +294,8 @@ async fn follow(inner: Weak<Inner>) {
 impl Inner {
     /// The old connection stays if this fails.
     async fn connect_anew(&self, reason: Reason) -> RedisResult<()> {
-        // Before the name is resolved: if the address moves meanwhile, the connection is replaced again.
+        // Before the name is resolved: if the address moves meanwhile, the connection is replaced
+        // again.
         let stay = self.target.stay();
         let link = Link::open(self.target.client.clone(), self.config.clone()).await?;
         let Ready {
@@ -324,8 +325,8 @@ impl Inner {
         }
     }
 
-    /// Whether the connection leads to another server than when it was opened. `None`: no server has
-    /// replied, or the connection has been replaced meanwhile.
+    /// Whether the connection leads to another server than when it was opened. `None`: no server
+    /// has replied, or the connection has been replaced meanwhile.
     async fn leads_elsewhere(&self) -> Option<bool> {
         let open = self.open.load_full();
         let mut ready = timeout(ATTEMPT_MAX, open.link.ready()).await.ok()?.ok()?;

@@ -1,18 +1,18 @@
 //! Writes that replicas have confirmed.
 //!
 //! `WAIT` covers the writes of its *own* connection, so script and `WAIT` travel in one pipeline.
-//! Between them stands one tiny write: a repeated reservation finds its decision and writes nothing,
-//! and `WAIT` alone would cover an older write, or none. The replicas confirm the tiny write with
-//! everything that the server did before it, the decision that the script found included. It has a
-//! key of its own. Written to a key of the segment, it would bring back the placeholder of a key that
-//! was lost, and the loss would go unnoticed.
+//! Between them stands one tiny write: a repeated reservation finds its decision and writes
+//! nothing, and `WAIT` alone would cover an older write, or none. The replicas confirm the tiny
+//! write with everything that the server did before it, the decision that the script found
+//! included. It has a key of its own. Written to a key of the segment, it would bring back the
+//! placeholder of a key that was lost, and the loss would go unnoticed.
 //!
 //! `WAIT` blocks its connection, so none of this uses the connection that the orders share.
 //!
-//! Too few replicas is not a refusal. The units are taken, the replicas may have them a moment later,
-//! and nothing is undone. The outcome is unknown, and the order is retried until its time limit.
-//! `WAIT` does not report which replicas confirmed: a failover to another one loses the order. Only
-//! a `replicas` equal to the number of replicas is safe.
+//! Too few replicas is not a refusal. The units are taken, the replicas may have them a moment
+//! later, and nothing is undone. The outcome is unknown, and the order is retried until its time
+//! limit. `WAIT` does not report which replicas confirmed: a failover to another one loses the
+//! order. Only a `replicas` equal to the number of replicas is safe.
 
 use std::{
     sync::{
@@ -182,8 +182,8 @@ impl ClusterConnections {
         }
     }
 
-    /// A refusal that the cluster's client reports for the whole pipeline may be that of one command,
-    /// and proves nothing of the script. [`Cluster`] sees to that.
+    /// A refusal that the cluster's client reports for the whole pipeline may be that of one
+    /// command, and proves nothing of the script. [`Cluster`] sees to that.
     async fn send(&self, pipeline: &Pipeline, key: &str) -> Result<Vec<Value>, StockError> {
         let all = self.open.get_or_try_init(|| self.open()).await?;
         let cluster = &all[self.turn.fetch_add(1, Ordering::Relaxed) % all.len()];

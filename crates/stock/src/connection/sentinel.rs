@@ -4,9 +4,9 @@
 //! an old master that was only paused: the connection never broke, and for up to ten seconds after
 //! it resumes, the old master takes writes that will be lost. So the sentinels are polled all the
 //! time ([`POLL_INTERVAL`]), and immediately when a command fails. The *epoch* decides: every
-//! failover has a higher one than all before it. Of several sentinels the one with the highest epoch
-//! is right, and the client never returns to a server of an earlier epoch, even if a sentinel that
-//! was partitioned off still names it.
+//! failover has a higher one than all before it. Of several sentinels the one with the highest
+//! epoch is right, and the client never returns to a server of an earlier epoch, even if a sentinel
+//! that was partitioned off still names it.
 //!
 //! When the master changes, everything moves: the shared connections, the pools, the subscriptions.
 //! A command in flight at the old master fails immediately instead of waiting for its time limit.
@@ -171,8 +171,8 @@ impl Following {
         result
     }
 
-    /// The server to subscribe at, and a token that is cancelled when it is not the master any more, or
-    /// when its address leads to another server.
+    /// The server to subscribe at, and a token that is cancelled when it is not the master any
+    /// more, or when its address leads to another server.
     pub(super) fn node(&self) -> (Client, CancellationToken) {
         let master = self.0.master.load();
         (master.target.client.clone(), master.target.stay())
@@ -396,8 +396,8 @@ impl Sentinel {
 }
 
 /// The master that a sentinel names, with its epoch. The address alone has no age, and
-/// `SENTINEL MASTER`, which has the epoch, shows the old address until every replica has moved. Sent
-/// as one pipeline, both queries describe the same moment.
+/// `SENTINEL MASTER`, which has the epoch, shows the old address until every replica has moved.
+/// Sent as one pipeline, both queries describe the same moment.
 async fn named_by(connection: &mut MultiplexedConnection, name: &str) -> RedisResult<Named> {
     let mut both = redis::pipe();
     both.cmd("SENTINEL")

@@ -1,13 +1,13 @@
-//! What Redis servers report of themselves: whether they can be trusted with stock, and how full they
-//! are.
+//! What Redis servers report of themselves: whether they can be trusted with stock, and how full
+//! they are.
 
 use redis::{ErrorKind, RedisError, RedisResult, Value, aio::ConnectionLike};
 
 use super::{Connection, Operators};
 use crate::StockError;
 
-/// The oldest major version whose scripts can declare that they only read, or that they may run when
-/// memory is short (`#!lua flags=...`).
+/// The oldest major version whose scripts can declare that they only read, or that they may run
+/// when memory is short (`#!lua flags=...`).
 const OLDEST_MAJOR: u32 = 7;
 
 /// Refuses a server that is too old, that evicts keys, or that is a replica. Warns of one that does
@@ -23,8 +23,8 @@ pub(super) async fn check(connection: &Connection) -> Result<u16, StockError> {
     Ok(u16::try_from(nodes.len()).unwrap_or(u16::MAX))
 }
 
-/// Refuses a server that cannot take orders because it is a replica, or still reads its file. Returns
-/// its [`run_id`].
+/// Refuses a server that cannot take orders because it is a replica, or still reads its file.
+/// Returns its [`run_id`].
 pub(super) async fn expect_master(connection: &mut impl ConnectionLike) -> RedisResult<String> {
     let reply: Value = redis::cmd("INFO").query_async(connection).await?;
     let info = text(&reply);

@@ -1,7 +1,7 @@
 //! The masters of a cluster, each with slots that it serves.
 //!
-//! A script without keys runs at any server, so it does not show whether the cluster serves the slots
-//! of one. A caller that asks every master needs a key of each.
+//! A script without keys runs at any server, so it does not show whether the cluster serves the
+//! slots of one. A caller that asks every master needs a key of each.
 
 use std::ops::RangeInclusive;
 
@@ -34,8 +34,8 @@ pub(crate) fn command() -> Cmd {
     cmd
 }
 
-/// The reply to [`command`]: each master that serves a slot, once. `asked` is the address of the node:
-/// a cluster may leave hosts out, and means the one that its client uses already.
+/// The reply to [`command`]: each master that serves a slot, once. `asked` is the address of the
+/// node: a cluster may leave hosts out, and means the one that its client uses already.
 pub(crate) fn read(reply: Value, asked: &str) -> Result<Vec<Shard>, StockError> {
     let host = asked.rsplit_once(':').map_or(asked, |(host, _)| host);
     let Value::Array(rows) = reply else {

@@ -5,8 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time with nothing but timeouts after which a client is replaced. It is longer than the time limit
-/// of a request, so several have timed out.
+/// Time with nothing but timeouts after which a client is replaced. It is longer than the time
+/// limit of a request, so several have timed out.
 pub(super) const UNRESPONSIVE_MAX: Duration = Duration::from_secs(2);
 
 /// Start of the present run of timeouts.

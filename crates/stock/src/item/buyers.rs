@@ -1,8 +1,8 @@
 //! Reads who holds units of a sold-out item, or has released some.
 //!
 //! All buyers of a small item are read at once. Those of a large one would take seconds, and a unit
-//! that comes back and is bought again changes them: then each buyer is looked up, once, and all are
-//! read in the background, at most once in [`READ_INTERVAL`].
+//! that comes back and is bought again changes them: then each buyer is looked up, once, and all
+//! are read in the background, at most once in [`READ_INTERVAL`].
 
 use std::{
     collections::HashSet,

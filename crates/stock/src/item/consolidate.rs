@@ -1,8 +1,8 @@
 //! Orders for more units than any one segment has, while all segments together have enough.
 //!
-//! Every segment would decline such an order. So before it enters it waits a moment, and requests that
-//! the units be consolidated in one segment. If no reconciler does it, the order enters like any
-//! other, and waits after its spillover (`reserve/end.rs`).
+//! Every segment would decline such an order. So before it enters it waits a moment, and requests
+//! that the units be consolidated in one segment. If no reconciler does it, the order enters like
+//! any other, and waits after its spillover (`reserve/end.rs`).
 
 use std::time::Duration;
 

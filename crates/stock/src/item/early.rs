@@ -1,12 +1,13 @@
 //! Orders that come before the item opens.
 //!
-//! A crowd gathers before the sale and tries early. Each of its orders would cost a place in a batch
-//! to Redis, in the very seconds before the rush. So one of them reads all segments, and for a moment
-//! the others are refused without asking ([`crate::StockSettings::sold_out_cache_ttl`], as for an item
-//! that is sold out).
+//! A crowd gathers before the sale and tries early. Each of its orders would cost a place in a
+//! batch to Redis, in the very seconds before the rush. So one of them reads all segments, and for
+//! a moment the others are refused without asking ([`crate::StockSettings::sold_out_cache_ttl`], as
+//! for an item that is sold out).
 //!
-//! The refusals stay true: a buyer who holds units or has released some may be repeating an order, and
-//! is always asked for; and close to the opening every order goes to Redis, whose clock decides.
+//! The refusals stay true: a buyer who holds units or has released some may be repeating an order,
+//! and is always asked for; and close to the opening every order goes to Redis, whose clock
+//! decides.
 
 use std::{
     sync::Arc,

@@ -1,10 +1,11 @@
 //! What is known against an order before anything is written for it.
 //!
-//! A cart has a row in the ledger before its first line takes units, so a refusal by a segment comes
-//! too late to leave nothing behind. The buyer's home tells most refusals before: state, window, limit
-//! and the buyer's count are there. It only reads them, so the segments still decide: an order with
-//! nothing against it may be refused all the same. That the item has fewer units than the order wants
-//! is proven by two snapshots of all segments, as it is for an order (`item/survey.rs`).
+//! A cart has a row in the ledger before its first line takes units, so a refusal by a segment
+//! comes too late to leave nothing behind. The buyer's home tells most refusals before: state,
+//! window, limit and the buyer's count are there. It only reads them, so the segments still decide:
+//! an order with nothing against it may be refused all the same. That the item has fewer units than
+//! the order wants is proven by two snapshots of all segments, as it is for an order
+//! (`item/survey.rs`).
 //!
 //! That an item does not sell is kept for a moment, as the sold-out cache is.
 
@@ -111,8 +112,8 @@ struct Home {
 }
 
 impl ItemStock {
-    /// Why an order that no segment knows would be refused, as far as this process knows. It calls no
-    /// store.
+    /// Why an order that no segment knows would be refused, as far as this process knows. It calls
+    /// no store.
     pub fn foresees(&self) -> Option<Foreseen> {
         let lifetime = self.shared.settings.sold_out_cache_ttl;
         if self.closed.refuses(self.shared.clock.now_ms(), lifetime) {
@@ -125,8 +126,8 @@ impl ItemStock {
         is_sold_out.then_some(Foreseen::SoldOut)
     }
 
-    /// Why an order of the buyer that no segment knows would be refused, and what it would cost, by the
-    /// buyer's home.
+    /// Why an order of the buyer that no segment knows would be refused, and what it would cost, by
+    /// the buyer's home.
     pub async fn foresee(&self, buyer: &BuyerId, quantity: Quantity) -> Foresight {
         let Some(home) = self.ring(buyer).next() else {
             return Foresight::default();
@@ -159,9 +160,9 @@ impl ItemStock {
         }
     }
 
-    /// Whether the item certainly has fewer free units than these. It takes snapshots only if the last
-    /// replies of the segments had fewer, and none while there is one that is as young as the sold-out
-    /// cache has to be: a crowd of carts shares them.
+    /// Whether the item certainly has fewer free units than these. It takes snapshots only if the
+    /// last replies of the segments had fewer, and none while there is one that is as young as the
+    /// sold-out cache has to be: a crowd of carts shares them.
     async fn has_fewer(&self, units: u64) -> bool {
         let now = Instant::now();
         let recent = now.checked_sub(self.shared.settings.sold_out_cache_ttl);

@@ -1,7 +1,7 @@
 //! An order that meets something wrong has recorders and reconcilers look at the item.
 //!
-//! They look at an item at rest rarely. A segment whose keys are gone, or whose repair was given up,
-//! writes no entry, and so sends no wake-up: the orders that meet it are the first to know.
+//! They look at an item at rest rarely. A segment whose keys are gone, or whose repair was given
+//! up, writes no entry, and so sends no wake-up: the orders that meet it are the first to know.
 
 use std::{sync::Arc, time::Duration};
 

@@ -10,8 +10,8 @@
 //!
 //! That all segments have declined does not mean that the item is sold out: units may come back
 //! behind the order, or be on their way. So `end.rs` decides what follows. It may begin another
-//! *round*, in which a segment that declined the round before decides once more, home first. A round
-//! begins only after all have declined the last one, so still at most one segment takes.
+//! *round*, in which a segment that declined the round before decides once more, home first. A
+//! round begins only after all have declined the last one, so still at most one segment takes.
 //! `lab/models/tests/it/stock.rs` checks all of it exhaustively.
 
 mod end;
@@ -44,8 +44,8 @@ const RETRY_PAUSE_MIN: Duration = Duration::from_millis(2);
 /// The longest pause between two attempts.
 const RETRY_PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// Pause before the snapshot that proves that home has not lost an order of an item that does not sell.
-/// Without it, each refusal at a paused item would cost a snapshot of all segments.
+/// Pause before the snapshot that proves that home has not lost an order of an item that does not
+/// sell. Without it, each refusal at a paused item would cost a snapshot of all segments.
 const CHECK_PAUSE: Duration = Duration::from_millis(10);
 
 async fn within<T>(
@@ -68,8 +68,8 @@ impl ItemStock {
         within(reservation.within, self.order_without_timer(&reservation)).await
     }
 
-    /// The same for a caller who ends it after [`Reservation::within`], by dropping it. A caller with
-    /// a timer at hand saves one for each order.
+    /// The same for a caller who ends it after [`Reservation::within`], by dropping it. A caller
+    /// with a timer at hand saves one for each order.
     pub async fn order_without_timer(
         &self,
         reservation: &Reservation,
@@ -91,8 +91,8 @@ impl ItemStock {
         }
     }
 
-    /// What home's reply means that the item does not sell, and that home does not know the order. Home
-    /// may have lost it, unless it was checked, as now, `before` it was asked.
+    /// What home's reply means that the item does not sell, and that home does not know the order.
+    /// Home may have lost it, unless it was checked, as now, `before` it was asked.
     async fn not_open(
         &self,
         reservation: &Reservation,
@@ -296,12 +296,13 @@ impl Attempt<'_> {
                 deadline_ms,
                 round,
             } => {
-                // Home's deadline is never earlier than ours, and home has stored it. Later segments
-                // are tried under that one and under no later one: they might take after home has
-                // forgotten the order. Their own deadline is never later than ours and matters to no
-                // other segment.
+                // Home's deadline is never earlier than ours, and home has stored it. Later
+                // segments are tried under that one and under no later one: they might take after
+                // home has forgotten the order. Their own deadline is never later than ours and
+                // matters to no other segment.
                 self.deadline_ms = self.deadline_ms.max(deadline_ms);
-                // Another attempt is in a later round. All segments up to this one have declined it.
+                // Another attempt is in a later round. All segments up to this one have declined
+                // it.
                 self.round = self.round.max(round);
                 self.permit = permit;
                 Ok(None)

@@ -2,10 +2,10 @@
 //! ones.
 //!
 //! Every order that its home declined is in the list of its home until its spillover has been
-//! finished and forgotten. Every step may be repeated by any process at any time, and the list entry
-//! goes last, so a crash anywhere leaves work and no harm. The order of the steps keeps one order
-//! from taking twice: final at home first; then every deadline passes (and the margin for clocks);
-//! then the other segments forget, and home last.
+//! finished and forgotten. Every step may be repeated by any process at any time, and the list
+//! entry goes last, so a crash anywhere leaves work and no harm. The order of the steps keeps one
+//! order from taking twice: final at home first; then every deadline passes (and the margin for
+//! clocks); then the other segments forget, and home last.
 
 use std::{sync::Arc, time::Duration};
 
@@ -131,8 +131,8 @@ impl ItemStock {
 }
 
 /// The latest deadline of the order's attempts. A decision that nothing was taken has it. An order
-/// that was taken is never reserved again, so for it the due time is enough, even if another process
-/// had another margin.
+/// that was taken is never reserved again, so for it the due time is enough, even if another
+/// process had another margin.
 fn until_ms(due: &DueSpillover, margin_ms: i64) -> i64 {
     match due.decision {
         Some(Decision::SoldOut { until_ms, .. } | Decision::GivenUp { until_ms, .. }) => until_ms,

@@ -1,18 +1,20 @@
 //! Snapshots of all segments, and what two of them prove.
 //!
 //! The segments are read at different moments, and units move meanwhile: a unit that goes from a
-//! segment that was not read yet to one that was read is in neither. So one snapshot proves nothing.
-//! Two prove something if no segment has gained units in between. Each segment's units, those on their
-//! way from it included, then only became fewer. When the second snapshot began, all segments
-//! together had no more free units than the first one shows. `lab/models/tests/it/stock/truth.rs` checks it.
+//! segment that was not read yet to one that was read is in neither. So one snapshot proves
+//! nothing. Two prove something if no segment has gained units in between. Each segment's units,
+//! those on their way from it included, then only became fewer. When the second snapshot began, all
+//! segments together had no more free units than the first one shows.
+//! `lab/models/tests/it/stock/truth.rs` checks it.
 //!
 //! All orders of a process share the snapshots: however many are refused, each of them costs one.
 //!
-//! A snapshot also tells whether each home knows what it has declined: its mark is its server's history
-//! (`lua/mark_checked.lua`). A failover begins another history, and until the reconciler's home check has
-//! set the mark, home may know nothing of an order that another segment has. So a buyer counts as a
-//! stranger only if home was *checked* in the same history before and after home was asked, and no
-//! repair came in between: a repair raises the fence. `lab/models/tests/it/stock/forgotten.rs` checks it.
+//! A snapshot also tells whether each home knows what it has declined: its mark is its server's
+//! history (`lua/mark_checked.lua`). A failover begins another history, and until the reconciler's
+//! home check has set the mark, home may know nothing of an order that another segment has. So a
+//! buyer counts as a stranger only if home was *checked* in the same history before and after home
+//! was asked, and no repair came in between: a repair raises the fence.
+//! `lab/models/tests/it/stock/forgotten.rs` checks it.
 
 use std::{sync::Arc, time::Instant};
 
@@ -34,13 +36,13 @@ pub(super) struct Survey {
     /// When it began.
     pub begun: Instant,
     pub segments: Vec<Inspection>,
-    /// No more units than these were free when it began. `None`: not known, because it does not agree
-    /// with the snapshot before.
+    /// No more units than these were free when it began. `None`: not known, because it does not
+    /// agree with the snapshot before.
     pub free_at_most: Option<u64>,
 }
 
-/// The last snapshot. The lock is held while one is taken, so that one order takes it and the others
-/// wait.
+/// The last snapshot. The lock is held while one is taken, so that one order takes it and the
+/// others wait.
 #[derive(Default)]
 pub(super) struct Surveys {
     last: Mutex<Option<Arc<Survey>>>,

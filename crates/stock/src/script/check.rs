@@ -52,8 +52,8 @@ pub(crate) async fn check_home(
     Ok(Some(forgotten))
 }
 
-/// Marks home as checked in this history, for the holder of `token`. Returns `false` if the server has
-/// another one.
+/// Marks home as checked in this history, for the holder of `token`. Returns `false` if the server
+/// has another one.
 pub(crate) async fn mark_checked(
     connection: &Connection,
     keys: &Keys,

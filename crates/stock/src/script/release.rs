@@ -1,4 +1,5 @@
-//! `release_count` and `release`: how the units of an order return, and its buyer's count with them.
+//! `release_count` and `release`: how the units of an order return, and its buyer's count with
+//! them.
 
 use domain::TakenOrder;
 

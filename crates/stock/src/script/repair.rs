@@ -45,8 +45,8 @@ pub(crate) async fn halt_segment(
 pub enum OldMemory {
     /// They stay, and the ledger's are written over them.
     Keep,
-    /// They go, and the segment gets those of the ledger alone. The ledger was restored from a backup,
-    /// so the segment has decisions on orders that the ledger has lost.
+    /// They go, and the segment gets those of the ledger alone. The ledger was restored from a
+    /// backup, so the segment has decisions on orders that the ledger has lost.
     Drop,
 }
 

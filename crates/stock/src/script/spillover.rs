@@ -72,8 +72,8 @@ pub(crate) async fn finish_spillover(
     Ok(decisions)
 }
 
-/// Reopens an order that home has given up, in the next round. Returns what home says afterwards; an
-/// order that is still given up would raise its buyer above the limit.
+/// Reopens an order that home has given up, in the next round. Returns what home says afterwards;
+/// an order that is still given up would raise its buyer above the limit.
 pub(crate) async fn reopen_spillover(
     transport: &Transport,
     keys: &Keys,

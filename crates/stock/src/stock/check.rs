@@ -1,5 +1,6 @@
 //! The home check: whether a home segment has decisions on the orders that other segments took. A
-//! decline writes no outbox entry, so a failover that loses only declines leaves the anchor as it is.
+//! decline writes no outbox entry, so a failover that loses only declines leaves the anchor as it
+//! is.
 
 use domain::{OrderId, SegmentKey};
 
@@ -14,9 +15,10 @@ use crate::{
 const BATCH_MAX: usize = 1000;
 
 impl Stock {
-    /// Returns those of the orders that their home does not know, or still counts although they have
-    /// ended. `None`: the home's server does not have the history that [`crate::Inspection::history`]
-    /// has named. It is read on the connections for operators and auditors.
+    /// Returns those of the orders that their home does not know, or still counts although they
+    /// have ended. `None`: the home's server does not have the history that
+    /// [`crate::Inspection::history`] has named. It is read on the connections for operators and
+    /// auditors.
     pub async fn check_home(
         &self,
         home: &SegmentKey,

@@ -66,8 +66,8 @@ impl Stock {
             .collect()
     }
 
-    /// Wakes the recorders for the segment, after a transaction that held its row may have kept them
-    /// from it.
+    /// Wakes the recorders for the segment, after a transaction that held its row may have kept
+    /// them from it.
     pub async fn wake_recorders(&self, segment: &SegmentKey) -> Result<(), StockError> {
         let mut cmd = redis::cmd("PUBLISH");
         cmd.arg(OUTBOX_CHANNEL).arg(segment.to_string());

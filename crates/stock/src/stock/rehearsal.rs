@@ -1,5 +1,5 @@
-//! A dry order on an item of its own, for operators who prepare a sale. It calls the scripts of a real
-//! order, and leaves nothing behind.
+//! A dry order on an item of its own, for operators who prepare a sale. It calls the scripts of a
+//! real order, and leaves nothing behind.
 
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ pub struct Rehearsed {
 }
 
 impl Stock {
-    /// Opens the item, which must be new and in no ledger, orders one unit of it, and removes its keys.
-    /// A process that dies in between leaves six keys of an item that nothing knows.
+    /// Opens the item, which must be new and in no ledger, orders one unit of it, and removes its
+    /// keys. A process that dies in between leaves six keys of an item that nothing knows.
     pub async fn rehearse(&self, item: &Item) -> Result<Rehearsed, StockError> {
         for segment in segments(item) {
             if self.open_segment(item, segment.segment).await? != Opened::New {

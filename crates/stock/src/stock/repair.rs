@@ -95,8 +95,8 @@ impl Stock {
     }
 
     /// Notes that all units that had left the segment up to the entry `left` have arrived. The
-    /// caller has read `left` in a snapshot, and has seen afterwards that no transfer from the segment
-    /// is open. Returns `false` if units have left since.
+    /// caller has read `left` in a snapshot, and has seen afterwards that no transfer from the
+    /// segment is open. Returns `false` if units have left since.
     pub async fn settle_transfers(
         &self,
         segment: &SegmentKey,

@@ -22,8 +22,8 @@ use crate::{
 /// Values in one call of a script; Lua unpacks fewer than 8000.
 const BATCH_MAX: usize = 1000;
 
-/// A halted segment whose memory is being restored. Each batch that is written carries the number of
-/// those before it, so a batch that a failover has lost is noticed.
+/// A halted segment whose memory is being restored. Each batch that is written carries the number
+/// of those before it, so a batch that a failover has lost is noticed.
 pub struct Restoring<'a> {
     stock: &'a Stock,
     keys: Keys,
@@ -94,9 +94,10 @@ impl<'a> Restoring<'a> {
         Ok(())
     }
 
-    /// Reads the spillovers from this home that have not ended, and returns their orders. The segment
-    /// is halted, so none of them ends meanwhile. From then on the counts of their buyers include
-    /// their units. All orders of these buyers have to be added, again if they were added before.
+    /// Reads the spillovers from this home that have not ended, and returns their orders. The
+    /// segment is halted, so none of them ends meanwhile. From then on the counts of their buyers
+    /// include their units. All orders of these buyers have to be added, again if they were added
+    /// before.
     pub async fn read_unfinished(&mut self) -> Result<Vec<OrderId>, StockError> {
         self.counts.close(&mut self.unfinished);
         self.unfinished.clear();
@@ -156,7 +157,8 @@ impl<'a> Restoring<'a> {
 /// segment may have another count.
 #[derive(Default)]
 struct Counts {
-    /// The first bytes of the ids of those buyers whose orders are being added. Seldom more than one.
+    /// The first bytes of the ids of those buyers whose orders are being added. Seldom more than
+    /// one.
     prefix: [u8; 8],
     open: BTreeMap<BuyerId, Count>,
     /// Fields of `buyers` to write.
@@ -236,8 +238,8 @@ async fn unfinished_spillovers(
     Ok(unfinished)
 }
 
-/// The decisions that the segment must have. It has given the units of some orders; for buyers whose
-/// home it is, it also has the decisions on orders at other segments.
+/// The decisions that the segment must have. It has given the units of some orders; for buyers
+/// whose home it is, it also has the decisions on orders at other segments.
 fn decisions_of(memories: &[&Memory], segment: u16, segments: u16) -> Vec<RestoredDecision> {
     let mut decisions = Vec::new();
     for memory in memories {

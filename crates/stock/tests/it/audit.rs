@@ -234,9 +234,9 @@ fn final_decisions_are_true(sale: &Sale, books: &[Book]) {
     }
 }
 
-/// A released order has its decision where the units were and at home, and its buyer is marked for the
-/// sold-out cache. A repaired segment has the decision of an order's last attempt; of the others
-/// home knows.
+/// A released order has its decision where the units were and at home, and its buyer is marked for
+/// the sold-out cache. A repaired segment has the decision of an order's last attempt; of the
+/// others home knows.
 fn released_permanently(sale: &Sale, books: &[Book]) {
     for book in books {
         for order in &book.released {
@@ -267,8 +267,8 @@ fn home(sale: &Sale, buyer: &BuyerId) -> u16 {
     u16::try_from(buyer.stable_hash() % u64::from(sale.item.segments)).unwrap()
 }
 
-/// A buyer's count at home is what his orders hold, and what those that still spillover would hold; but
-/// for an order whose count was released and whose units are still to be returned.
+/// A buyer's count at home is what his orders hold, and what those that still spillover would hold;
+/// but for an order whose count was released and whose units are still to be returned.
 fn buyers_are_counted(sale: &Sale, books: &[Book]) {
     let mut counts: BTreeMap<(u16, String), i64> = BTreeMap::new();
     let took: BTreeSet<OrderId> = books

@@ -96,9 +96,9 @@ fn calls(expected: &[(&str, u64)]) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// reserve_home: one EVALSHA and TIME; HMGET of the stock, of the answers and of the buyers' counts;
-/// XADD for all that were taken; HSET of the stock, the counts and the answers; XLEN, to know
-/// whether the recorder sleeps.
+/// reserve_home: one EVALSHA and TIME; HMGET of the stock, of the answers and of the buyers'
+/// counts; XADD for all that were taken; HSET of the stock, the counts and the answers; XLEN, to
+/// know whether the recorder sleeps.
 const TAKE: [(&str, u64); 6] = [
     ("evalsha", 1),
     ("time", 1),
@@ -289,7 +289,8 @@ async fn a_shed_order_costs_no_command() {
         for n in 0..3 {
             assert!(is_held(&sale.order(&buyer(n), "k", 1).await.unwrap()));
         }
-        // One look at each segment, and at who holds something there: that takes the sold-out cache.
+        // One look at each segment, and at who holds something there: that takes the sold-out
+        // cache.
         assert_eq!(sale.order(&buyer(9), "k", 1).await.unwrap(), Outcome::Shed);
         let (outcomes, cost) = cost_of(
             &site,

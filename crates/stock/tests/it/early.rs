@@ -72,8 +72,8 @@ async fn early_orders_cost_no_calls(site: Arc<Site>, _server: &mut testbed::Redi
         assert!(is_early(&order(&sale, &item, n).await));
     }
     let calls = calls(&sale).await - before;
-    // A look is an order, three segments and their buyers; and the segments twice again, for no failover
-    // may have come in between.
+    // A look is an order, three segments and their buyers; and the segments twice again, for no
+    // failover may have come in between.
     assert!(calls <= 13, "{calls} calls for a look at three segments");
 }
 

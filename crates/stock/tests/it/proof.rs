@@ -1,5 +1,5 @@
-//! "Sold out" is said only if the item had too few free units, wherever these were: behind the order,
-//! on their way, or in fragments.
+//! "Sold out" is said only if the item had too few free units, wherever these were: behind the
+//! order, on their way, or in fragments.
 
 use std::{
     collections::BTreeMap,

@@ -1,6 +1,6 @@
-//! Connections that no failure breaks for good: a login that is refused for a while, an address that
-//! leads to another server, a server that hangs. Nothing is restarted, and no connection is cut that
-//! the failure itself would leave open: recovery must come from the replies.
+//! Connections that no failure breaks for good: a login that is refused for a while, an address
+//! that leads to another server, a server that hangs. Nothing is restarted, and no connection is
+//! cut that the failure itself would leave open: recovery must come from the replies.
 
 use std::{sync::Arc, time::Duration};
 
@@ -163,7 +163,8 @@ impl Behind {
         Site::at(SHOP.at(&address), vec![self.new.url()]).await
     }
 
-    /// Waits until no connection leads to the old master: not the subscriptions, and not what is idle.
+    /// Waits until no connection leads to the old master: not the subscriptions, and not what is
+    /// idle.
     async fn eventually_left(&self, sale: &Sale, stock: &Stock) {
         let mut before = Vec::new();
         eventually("no connection to the old master", async || {
@@ -212,8 +213,8 @@ async fn what_is_idle_follows_a_connection_that_broke() {
         behind.old.is_followed_by(1).await.unwrap();
         behind.new.promote().await.unwrap();
         behind.address.set_target(behind.new.port());
-        // The orders' connection alone: all others stay open, at what is a master still. An instance
-        // opens it first. What a connection did last does not tell it from the operators'.
+        // The orders' connection alone: all others stay open, at what is a master still. An
+        // instance opens it first. What a connection did last does not tell it from the operators'.
         let clients = behind.old.clients_of(&SHOP).await.unwrap();
         let id = clients.iter().filter_map(|line| id_of(line)).min();
         let mut raw = site::raw(&behind.old.url()).await;

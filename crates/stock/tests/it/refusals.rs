@@ -1,5 +1,6 @@
-//! Answers of a server that prove that an order has not run, provoked one by one. The order hears so
-//! soon, the segments have not changed, and the same order succeeds when the server is right again.
+//! Answers of a server that prove that an order has not run, provoked one by one. The order hears
+//! so soon, the segments have not changed, and the same order succeeds when the server is right
+//! again.
 //!
 //! An order that found no connection was never sent, and ends the same. `reconnecting.rs` has the
 //! refused login that heals.

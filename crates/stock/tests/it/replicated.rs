@@ -88,8 +88,8 @@ async fn an_order_is_unknown_while_no_replica_has_it_and_nothing_is_undone() {
         servers.follow().await;
         servers.replicas[0].lag().await.unwrap();
         let reservations: Vec<_> = (1..9).map(|n| briefly(&sale, &buyer(n))).collect();
-        // Each has been requested several times meanwhile: a repeat finds its answer, writes nothing,
-        // and must not be confirmed for that.
+        // Each has been requested several times meanwhile: a repeat finds its answer, writes
+        // nothing, and must not be confirmed for that.
         assert!(
             at_once(&[sale.at_first()], reservations.clone())
                 .await
@@ -122,8 +122,8 @@ const SHOP: RedisUser = RedisUser {
     password: "secret",
 };
 
-/// The script may run, and what follows it may not: the answer looks like a refusal of the order, and
-/// the units are taken.
+/// The script may run, and what follows it may not: the answer looks like a refusal of the order,
+/// and the units are taken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_that_ran_is_unknown_if_its_confirmation_is_refused() {
     let servers = Servers::start(1).await;

@@ -313,8 +313,8 @@ impl Sale {
         self.next_ms().await;
     }
 
-    /// A stream that begins again counts from the clock: its ids are later than those of the old one
-    /// from the next millisecond on.
+    /// A stream that begins again counts from the clock: its ids are later than those of the old
+    /// one from the next millisecond on.
     pub async fn next_ms(&self) {
         let now = self.now_ms().await;
         eventually("the next millisecond", async || self.now_ms().await > now).await;

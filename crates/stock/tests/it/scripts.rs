@@ -1,7 +1,7 @@
 //! Each file of `lua/` as a table: what is asked, what it answers, what it leaves. Run as it stands
 //! in the file, with the key names that are documented, so that a change of Lua alone is noticed.
-//! Here are those by which an order takes; how units come back, move, and are repaired is in files of
-//! its own.
+//! Here are those by which an order takes; how units come back, move, and are repaired is in files
+//! of its own.
 
 mod archive;
 mod check;

@@ -113,8 +113,8 @@ impl Stream {
     }
 }
 
-/// Counts what the server answers to a client that asks every 50 ms, until the event. A busy machine
-/// delays both.
+/// Counts what the server answers to a client that asks every 50 ms, until the event. A busy
+/// machine delays both.
 async fn answers_until(server: &Redis, event: impl Future<Output = ()>) -> u32 {
     let mut answers = 0;
     let asking = async {

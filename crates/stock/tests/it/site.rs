@@ -119,7 +119,8 @@ impl Site {
         }
     }
 
-    /// For a test that makes a server silent: its instances soon request again what is not answered.
+    /// For a test that makes a server silent: its instances soon request again what is not
+    /// answered.
     pub fn with_silent_servers(self) -> Self {
         Self {
             response_timeout: Duration::from_secs(2),

@@ -97,8 +97,8 @@ async fn refusals_of_an_empty_item_cost_no_calls(site: Arc<Site>, _server: &mut 
     );
 }
 
-/// Adds counts of buyers whom the test does not play, or removes them. In steps, so that each is far
-/// below the time limit of a response.
+/// Adds counts of buyers whom the test does not play, or removes them. In steps, so that each is
+/// far below the time limit of a response.
 async fn set_crowd(sale: &Sale, count: usize, add: bool) {
     const STEP: usize = 5000;
     let script = "for n = ARGV[1], ARGV[2] do \
@@ -216,8 +216,8 @@ async fn a_buyer_who_holds_units_gets_the_recorded_decision(site: Arc<Site>) {
     }
 }
 
-/// A segment that has lost its counts does not know who has something, so a sold-out cache that rests on it
-/// says nothing.
+/// A segment that has lost its counts does not know who has something, so a sold-out cache that
+/// rests on it says nothing.
 async fn a_buyer_whose_segment_lost_its_keys_is_not_shed(site: Arc<Site>) {
     let sale = sold_out_sale(&site, 3, 3).await;
     let winner = buyer(0);
@@ -309,8 +309,8 @@ async fn few_units_cost_few_spillovers_however_many_want_them(site: Arc<Site>) {
     )
     .await;
     assert_eq!((held(&outcomes), sold_out(&outcomes)), (20, 3980));
-    // Each instance admits as many as its last snapshots have left, and each of them may have to ask
-    // three segments.
+    // Each instance admits as many as its last snapshots have left, and each of them may have to
+    // ask three segments.
     let decisions = decisions(&sale).await;
     println!("{decisions} decisions for 20 units, 4 instances and 4000 orders");
     assert!(

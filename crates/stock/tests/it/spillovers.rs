@@ -68,8 +68,8 @@ fn one_too_many(sale: &Sale) -> u32 {
     u32::try_from(sale.item.stock).unwrap() + 1
 }
 
-/// An order that every segment declines: it wants one unit more than there are. An item that is known
-/// to be empty would not let it spill over.
+/// An order that every segment declines: it wants one unit more than there are. An item that is
+/// known to be empty would not let it spill over.
 async fn decline_everywhere(sale: &Sale, buyer: &BuyerId) {
     assert_eq!(
         sale.at_first()
@@ -381,8 +381,8 @@ async fn spillovers_that_cannot_be_forgotten_do_not_delay_others(site: Arc<Site>
         sale.now_ms().await as f64 > last_due
     })
     .await;
-    // The ring of both is 1, 2, 0. Segment 0 cannot forget for now, and an abandoned spillover that ends
-    // at segment 2 comes last in the list.
+    // The ring of both is 1, 2, 0. Segment 0 cannot forget for now, and an abandoned spillover that
+    // ends at segment 2 comes last in the list.
     let decisions = sale.names(0).decisions;
     let aside = format!("aside:{decisions}");
     let () = sale

@@ -272,7 +272,8 @@ async fn a_segment_that_lost_its_outbox_is_an_alert_until_it_is_repaired() {
         &json!({ "id": "vase", "stock": 10 }),
     )
     .await;
-    // On a busy machine an attempt takes longer than the short time-out. A repeat is the same order.
+    // On a busy machine an attempt takes longer than the short time-out. A repeat is the same
+    // order.
     eventually("a first order", async || {
         let request = order(&Client::new(), &service.url, "vase", &env.ann, "before");
         request.send().await.unwrap().status() == 201

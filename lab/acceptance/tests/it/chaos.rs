@@ -1,5 +1,5 @@
-//! A short chaos run: one fault of every kind that this machine can inject, and those of events in one
-//! process. `make chaos` runs longer.
+//! A short chaos run: one fault of every kind that this machine can inject, and those of events in
+//! one process. `make chaos` runs longer.
 
 use std::{
     collections::HashMap,
@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::process::program;
 
-/// Number of concurrent environments, of a dozen processes each. Times to heal do not matter here, but
-/// orders must be answered in time beside the other tests.
+/// Number of concurrent environments, of a dozen processes each. Times to heal do not matter here,
+/// but orders must be answered in time beside the other tests.
 const PARALLEL_ENVS: usize = 2;
 
 fn seed() -> u64 {

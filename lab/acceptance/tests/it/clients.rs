@@ -1,5 +1,5 @@
-//! The clients, against a real service behind a proxy that drops answers, cuts connections and delays.
-//! Never two orders for one intent. Those of other languages run their own tests.
+//! The clients, against a real service behind a proxy that drops answers, cuts connections and
+//! delays. Never two orders for one intent. Those of other languages run their own tests.
 
 mod rust;
 
@@ -111,7 +111,8 @@ async fn test(client: &str, program: &str, arguments: &[&str], settings: &[(&str
 #[tokio::test(flavor = "multi_thread")]
 async fn each_intent_of_a_client_ends_as_exactly_one_order() {
     let folder = tempfile::tempdir().unwrap();
-    // A cart that was not placed in time is refused for good, and a busy machine needs long for one.
+    // A cart that was not placed in time is refused for good, and a busy machine needs long for
+    // one.
     let patient = [
         "--order-timeout-ms",
         "60000",

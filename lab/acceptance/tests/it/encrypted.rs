@@ -1,4 +1,5 @@
-//! Encrypted connections: a Redis whose certificate a private authority signed, and which demands one.
+//! Encrypted connections: a Redis whose certificate a private authority signed, and which demands
+//! one.
 
 use std::{
     fs,

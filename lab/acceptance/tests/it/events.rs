@@ -20,7 +20,8 @@ use crate::{
     test_env::TestEnv,
 };
 
-/// Another publisher waits so long for one that was killed: shorter than the default, for the test's sake.
+/// Another publisher waits so long for one that was killed: shorter than the default, for the
+/// test's sake.
 const SHORT_LEASE: &str = "publisher_lease_ms = \"4000\"";
 
 /// The orders of the events that a receiver has accepted.

@@ -161,7 +161,8 @@ async fn up_serves_operators_where_only_this_machine_reaches_it() {
     assert!(up.printed.contains(&reference), "{:?}", up.printed);
 }
 
-/// The page is rendered once a second at most. It shows the processor time, so two renderings differ.
+/// The page is rendered once a second at most. It shows the processor time, so two renderings
+/// differ.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_requests_for_the_metrics_renders_them_once_a_second() {
     let folder = tempfile::tempdir().unwrap();
@@ -330,7 +331,8 @@ fn setting_names(line: &str) -> impl Iterator<Item = &str> {
         })
 }
 
-/// A client writes no header that names its address: the proxy removes all of them, and adds its own.
+/// A client writes no header that names its address: the proxy removes all of them, and adds its
+/// own.
 #[test]
 fn the_proxy_passes_on_no_address_that_a_client_has_written() {
     let path = concat!(
@@ -363,7 +365,8 @@ fn the_proxy_passes_on_no_address_that_a_client_has_written() {
     }
 }
 
-/// A proxy that waits for the rest of a request for as long as a connection may be idle is filled with halves.
+/// A proxy that waits for the rest of a request for as long as a connection may be idle is filled
+/// with halves.
 #[test]
 fn the_proxy_waits_for_whole_requests_and_not_for_long() {
     let path = concat!(

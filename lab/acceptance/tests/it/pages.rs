@@ -394,8 +394,8 @@ async fn an_admin_extends_a_sale() {
     assert!(page.contains("The sale ends later.") && page.contains("2099-01-01 01:30:00 UTC"));
 }
 
-/// Refusals in process are counted by each process, and the page adds them up, also those of a process
-/// that has ended.
+/// Refusals in process are counted by each process, and the page adds them up, also those of a
+/// process that has ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_console_counts_the_requests_of_all_order_services() {
     let env = crate::test_env::TestEnv::new().await;
@@ -535,8 +535,8 @@ async fn the_console_moves_to_the_operators_and_can_be_switched_off() {
     );
 }
 
-/// Ten guesses of one address in a minute, and then no token is compared, the right one neither. Clients
-/// behind a trusted proxy count by themselves.
+/// Ten guesses of one address in a minute, and then no token is compared, the right one neither.
+/// Clients behind a trusted proxy count by themselves.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_that_guesses_tokens_has_to_wait_and_others_log_in() {
     let folder = tempfile::tempdir().unwrap();

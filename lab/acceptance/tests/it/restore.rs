@@ -1,5 +1,6 @@
 //! Backup and restore, by the commands of `docs/operations.md`: the ledger, Redis, or both are
-//! restored to an earlier moment. What is lost is exactly what the page says, and the item sells on.
+//! restored to an earlier moment. What is lost is exactly what the page says, and the item sells
+//! on.
 
 mod drill;
 mod file;
@@ -152,8 +153,8 @@ async fn a_redis_that_is_restored_loses_no_recorded_order_and_needs_no_operator(
     drill.sells_on_to_the_last_unit().await;
 }
 
-/// The same under Sentinel, and on a cluster: replicas stop first and start last, so that none of them
-/// becomes the master with what it has.
+/// The same under Sentinel, and on a cluster: replicas stop first and start last, so that none of
+/// them becomes the master with what it has.
 async fn a_restored_stock_loses_no_recorded_order(stock: StockServers) {
     let mut drill = Drill::on(stock).await;
     drill.create("vase").await;
@@ -185,8 +186,8 @@ async fn a_stock_on_a_cluster_is_restored() {
     a_restored_stock_loses_no_recorded_order(StockServers::cluster().await).await;
 }
 
-/// The ledger is restored to an earlier moment under a stock that Sentinel or a cluster keeps: it is
-/// rebuilt on every master, and the orders behind the moment are gone.
+/// The ledger is restored to an earlier moment under a stock that Sentinel or a cluster keeps: it
+/// is rebuilt on every master, and the orders behind the moment are gone.
 async fn a_ledger_restored_under(stock: StockServers) {
     let mut drill = Drill::on(stock).await;
     drill.create("vase").await;
@@ -292,8 +293,8 @@ async fn both_restored_lose_what_came_after_the_ledgers_moment_and_the_item_sell
     }
 }
 
-/// Orders that spill over, that wait for their recording and that are repeated meet halted segments,
-/// and segments that have forgotten them.
+/// Orders that spill over, that wait for their recording and that are repeated meet halted
+/// segments, and segments that have forgotten them.
 #[tokio::test(flavor = "multi_thread")]
 async fn rebuilds_in_the_middle_of_a_rush_lose_nothing() {
     let mut drill = Drill::start().await;

@@ -1,5 +1,6 @@
-//! Secrets are replaced as `docs/operations.md` says: two order services are restarted one after the
-//! other, callers of both secrets are served meanwhile, and the old secrets are refused in the end.
+//! Secrets are replaced as `docs/operations.md` says: two order services are restarted one after
+//! the other, callers of both secrets are served meanwhile, and the old secrets are refused in the
+//! end.
 
 use std::{
     fs,

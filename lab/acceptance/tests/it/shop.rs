@@ -102,7 +102,8 @@ async fn a_purchase_survives_the_death_of_stockade_and_is_one_order() {
     browser.shows("#state", "Paid").await;
     browser.shows("#number", "1").await;
     browser.screenshot("shop-paid").await;
-    // The cart was extended and confirmed. `Checkouts.ask` is for the second purchase, whose webhooks wait for a lease.
+    // The cart was extended and confirmed. `Checkouts.ask` is for the second purchase, whose
+    // webhooks wait for a lease.
     eventually("the webhooks arrive", async || {
         count(folder, WEBHOOKS).await >= 2
     })

@@ -1,6 +1,6 @@
-//! A rolling upgrade during a rush: an older program, which STOCKADE_OLD_PROGRAM names, is replaced role
-//! by role in the order of `docs/operations.md`. `make upgrade` builds a pinned commit and runs these tests;
-//! a plain run of the suite ignores them.
+//! A rolling upgrade during a rush: an older program, which STOCKADE_OLD_PROGRAM names, is replaced
+//! role by role in the order of `docs/operations.md`. `make upgrade` builds a pinned commit and
+//! runs these tests; a plain run of the suite ignores them.
 
 use std::{
     collections::BTreeMap,
@@ -93,7 +93,8 @@ impl Fleet {
 /// How many answers there were, by phase, kind of request, and status with code.
 type Answers = BTreeMap<(&'static str, &'static str, String), usize>;
 
-/// A crowd at two order services behind a balancer: a request that fails is repeated at the other one.
+/// A crowd at two order services behind a balancer: a request that fails is repeated at the other
+/// one.
 struct Crowd {
     urls: Mutex<[String; 2]>,
     done: AtomicUsize,
@@ -120,7 +121,8 @@ impl Crowd {
         status.is_success().then_some(body)
     }
 
-    /// Places the order, and repeats some at the other service, as a buyer does whose answer was lost.
+    /// Places the order, and repeats some at the other service, as a buyer does whose answer was
+    /// lost.
     async fn buy(&self, token: &str, buyer: usize, number: usize) -> Value {
         let (client, key) = (Client::new(), format!("key-{number}"));
         let mut service = number;

@@ -1,13 +1,15 @@
-//! One transaction for all orders that arrived during the previous commit, straight into PostgreSQL.
-//! This is the strongest competitor, because most of Stockade's gain over common practice is batching.
+//! One transaction for all orders that arrived during the previous commit, straight into
+//! PostgreSQL. This is the strongest competitor, because most of Stockade's gain over common
+//! practice is batching.
 //!
 //! One statement means one round trip and one commit: it inserts the new orders and subtracts their
-//! units from the stock. A constraint refuses a batch with an order that it does not cover; the writer
-//! then tries the orders of that batch one by one.
+//! units from the stock. A constraint refuses a batch with an order that it does not cover; the
+//! writer then tries the orders of that batch one by one.
 //!
-//! It comes in two versions. `Plain` does no more than that. `Duties` also does what Stockade promises
-//! of an order: it counts each buyer's units and bounds them, keeps an index of the holds that will
-//! expire, and answers a repeat with the first answer, or refuses a key with another quantity.
+//! It comes in two versions. `Plain` does no more than that. `Duties` also does what Stockade
+//! promises of an order: it counts each buyer's units and bounds them, keeps an index of the holds
+//! that will expire, and answers a repeat with the first answer, or refuses a key with another
+//! quantity.
 
 use std::{collections::HashMap, sync::Arc};
 

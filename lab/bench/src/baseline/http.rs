@@ -1,5 +1,5 @@
-//! The HTTP layer of the baselines that keep orders: Stockade's serving code and its check of tokens
-//! in front of another store.
+//! The HTTP layer of the baselines that keep orders: Stockade's serving code and its check of
+//! tokens in front of another store.
 
 use std::sync::Arc;
 
@@ -78,8 +78,8 @@ struct Placed<'a> {
     expires_at: Timestamp,
 }
 
-/// Serves until it is killed. These stores answer on the shared runtime, so threads for connections do
-/// not help them.
+/// Serves until it is killed. These stores answer on the shared runtime, so threads for connections
+/// do not help them.
 pub async fn serve<S: OrderStore>(listener: TcpListener, store: S) -> Result<()> {
     let credentials = Credentials::new(&BuyerKey::Secret(JWT_SECRET.into()), ADMIN_TOKEN)?;
     let router = Router::new()

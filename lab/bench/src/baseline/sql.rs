@@ -1,5 +1,5 @@
-//! The tables of the baselines: stock in one row, which cannot fall below 0, and orders with the same
-//! primary key as Stockade's.
+//! The tables of the baselines: stock in one row, which cannot fall below 0, and orders with the
+//! same primary key as Stockade's.
 
 use std::time::{Duration, Instant};
 

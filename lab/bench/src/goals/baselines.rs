@@ -1,11 +1,11 @@
 //! P9: Stockade compared with common practice, in process, for one hot item and the same number of
 //! concurrent buyers.
 //!
-//! No baseline does all that Stockade does. A lock enforces no limit, is not idempotent and does not
-//! even record the order; an SQL row records it, but enforces no limit. The ratios therefore
-//! understate. Baselines with stock in Redis are compared with Stockade's accepted orders, baselines
-//! with stock in PostgreSQL with its recorded orders. Each variant is first tried briefly with each of
-//! its settings, and then measured with the best one.
+//! No baseline does all that Stockade does. A lock enforces no limit, is not idempotent and does
+//! not even record the order; an SQL row records it, but enforces no limit. The ratios therefore
+//! understate. Baselines with stock in Redis are compared with Stockade's accepted orders,
+//! baselines with stock in PostgreSQL with its recorded orders. Each variant is first tried briefly
+//! with each of its settings, and then measured with the best one.
 
 mod batches;
 mod counter;

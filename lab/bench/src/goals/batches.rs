@@ -1,9 +1,9 @@
-//! P10: orders in batches over HTTP, as a shop's backend places them with the client crate, compared
-//! with requests to the bare handler.
+//! P10: orders in batches over HTTP, as a shop's backend places them with the client crate,
+//! compared with requests to the bare handler.
 //!
-//! The driver is the client crate itself: it makes and reads every order, on the same machine. So many
-//! buyers order concurrently as the bare handler has connections, and each orders again after its
-//! answer.
+//! The driver is the client crate itself: it makes and reads every order, on the same machine. So
+//! many buyers order concurrently as the bare handler has connections, and each orders again after
+//! its answer.
 
 use std::{
     sync::{

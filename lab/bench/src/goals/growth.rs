@@ -2,8 +2,8 @@
 //! expiring holds become more.
 //!
 //! Each series has its own servers, and grows by one kind of thing: open items, closed and settled
-//! items, orders of the hot item, or holds that expire together. The first step of a series has none
-//! of them. It is the baseline of the others.
+//! items, orders of the hot item, or holds that expire together. The first step of a series has
+//! none of them. It is the baseline of the others.
 //!
 //! The lines of the report compare the last step of a series with the first. `growth.json` and
 //! `growth.md` have every step.

@@ -1,9 +1,10 @@
 //! P7: an uncontended lock on five nodes, compared with a round trip to the slowest node.
 //!
 //! Acquiring and releasing take one round trip each, so the pair is compared with two. A round trip
-//! runs a script on every node that writes one key with a lifetime, as a lock must, and waits for the
-//! last of the five. (A lock needs three of five. A PING would leave out the disk, which no lock can
-//! do.) The contenders alternate in short slices, so that other work of the machine hits all of them.
+//! runs a script on every node that writes one key with a lifetime, as a lock must, and waits for
+//! the last of the five. (A lock needs three of five. A PING would leave out the disk, which no
+//! lock can do.) The contenders alternate in short slices, so that other work of the machine hits
+//! all of them.
 
 use std::time::{Duration, Instant};
 

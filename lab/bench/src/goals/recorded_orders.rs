@@ -1,5 +1,5 @@
-//! P1: recorded orders over HTTP, compared with the bare handler and with three services that record
-//! straight into PostgreSQL.
+//! P1: recorded orders over HTTP, compared with the bare handler and with three services that
+//! record straight into PostgreSQL.
 
 use anyhow::Result;
 use client::Durability;
@@ -16,8 +16,8 @@ use crate::{
 /// Segments on one server, for comparison: each has batches of its own.
 const MANY_SEGMENTS: u16 = 8;
 
-/// Each repeat measures each on new servers, the baselines before and after the figure, and the bare
-/// handler closest to it.
+/// Each repeat measures each on new servers, the baselines before and after the figure, and the
+/// bare handler closest to it.
 pub async fn measure(options: &Options) -> Result<Measured> {
     let (crowd, mut lines) = (Crowd::new(CROWD)?, lines(options));
     let mut many = many_segments(options);

@@ -1,9 +1,9 @@
-//! P4: the recorder alone, on PostgreSQL. The baseline copies rows into the same tables and updates a
-//! counter with them.
+//! P4: the recorder alone, on PostgreSQL. The baseline copies rows into the same tables and updates
+//! a counter with them.
 //!
-//! The ledger does more than the baseline. It claims its segments and skips orders that it already has
-//! (the copy would fail). It replays the effect of each entry on the counters, and moves the checkpoint
-//! by compare-and-set. If the item has a limit, it checks the limit for off-home orders.
+//! The ledger does more than the baseline. It claims its segments and skips orders that it already
+//! has (the copy would fail). It replays the effect of each entry on the counters, and moves the
+//! checkpoint by compare-and-set. If the item has a limit, it checks the limit for off-home orders.
 
 use std::{
     sync::{
@@ -107,8 +107,8 @@ pub async fn measure(options: &Options) -> Result<Measured> {
     })
 }
 
-/// Measures the rate with events and without, and returns it in this order. Every other repeat begins
-/// without, so that neither side always runs on a server that is newer.
+/// Measures the rate with events and without, and returns it in this order. Every other repeat
+/// begins without, so that neither side always runs on a server that is newer.
 async fn with_and_without_events(
     repeat: usize,
     measure: impl AsyncFn(Events) -> Result<Run>,

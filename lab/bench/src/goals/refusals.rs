@@ -28,8 +28,8 @@ const STOCK: u64 = 1000;
 const WARM_SECONDS: u64 = 2;
 /// Buyers of the whole stock.
 const EARLY: usize = 64;
-/// PostgreSQL's sessions report what they did a second later if they go on, and ten seconds later if they
-/// do not (`PGSTAT_IDLE_INTERVAL`).
+/// PostgreSQL's sessions report what they did a second later if they go on, and ten seconds later
+/// if they do not (`PGSTAT_IDLE_INTERVAL`).
 const REPORT_DELAY: Duration = Duration::from_secs(11);
 /// What a call of Redis is: a script, whatever commands it runs, or a scan of an item's buyers.
 const CALLS: [&str; 3] = ["cmdstat_evalsha", "cmdstat_eval", "cmdstat_hscan"];

@@ -1,12 +1,12 @@
 //! P8: two masters of a Redis Cluster on two cores, compared with one master.
 //!
-//! On two cores, two busy servers leave no processor for the stock crate, which needs one. The goal is
-//! therefore measured with the crate's own script and batches that are encoded beforehand: sending
-//! them costs very little, so the servers are the limit with one master and with two. Two servers that
-//! flush every write share a disk here, unlike on separate machines. The goal is therefore measured
-//! with one flush a second; a further line flushes every write. Two more lines measure the crate
-//! itself: by the clock, where all share the two cores, and by capacity. Capacity is the orders per
-//! second of the masters' processor time, times the number of masters.
+//! On two cores, two busy servers leave no processor for the stock crate, which needs one. The goal
+//! is therefore measured with the crate's own script and batches that are encoded beforehand:
+//! sending them costs very little, so the servers are the limit with one master and with two. Two
+//! servers that flush every write share a disk here, unlike on separate machines. The goal is
+//! therefore measured with one flush a second; a further line flushes every write. Two more lines
+//! measure the crate itself: by the clock, where all share the two cores, and by capacity. Capacity
+//! is the orders per second of the masters' processor time, times the number of masters.
 
 use std::{
     collections::VecDeque,

@@ -1,9 +1,9 @@
-//! P3: the stock crate alone, on one Redis. The baseline is a script that does the minimum of an order
-//! step.
+//! P3: the stock crate alone, on one Redis. The baseline is a script that does the minimum of an
+//! order step.
 //!
 //! The crate accepts every order from a separate task and answers each; the raw client only sends
-//! batches. On few cores, that difference lowers the orders per second. The server limits what a sale
-//! can reach, so further lines compare the server's processor time per order.
+//! batches. On few cores, that difference lowers the orders per second. The server limits what a
+//! sale can reach, so further lines compare the server's processor time per order.
 
 use std::sync::Arc;
 

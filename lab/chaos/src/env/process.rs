@@ -19,8 +19,8 @@ const ORDER_TIMEOUT_MS: u32 = 2000;
 /// Open connections of a service. Below what a flood opens, and above what the workload needs.
 pub const CONNECTIONS_MAX: usize = 300;
 
-/// Time after which a service closes the connection of a client that does not read. Shorter than the
-/// default, so that it happens within a fault.
+/// Time after which a service closes the connection of a client that does not read. Shorter than
+/// the default, so that it happens within a fault.
 const WRITE_TIMEOUT_MS: u32 = 700;
 
 /// Time for a receiver or a broker to answer. Shorter than the default, so that a fault exceeds it.

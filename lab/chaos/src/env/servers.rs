@@ -36,8 +36,8 @@ pub enum StockServers {
 }
 
 impl StockServers {
-    /// `clock`: the clock of all servers, unless they are a cluster. `clocks`: whether each node of a
-    /// cluster gets one of its own.
+    /// `clock`: the clock of all servers, unless they are a cluster. `clocks`: whether each node of
+    /// a cluster gets one of its own.
     pub(super) async fn start(
         topology: Topology,
         clock: Option<&Clock>,
@@ -198,7 +198,8 @@ impl LedgerServer {
         }
     }
 
-    /// Ends the SQL connections of the processes as an administrator does, and returns their number.
+    /// Ends the SQL connections of the processes as an administrator does, and returns their
+    /// number.
     pub async fn terminate_connections(&self) -> Result<i64> {
         let Self::Postgres { url, .. } = self else {
             return Ok(0);

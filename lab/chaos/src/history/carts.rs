@@ -97,8 +97,8 @@ impl CartHistory {
         }
     }
 
-    /// Units of an item that the cart may have taken, if only for a while: lines are taken by item, up
-    /// to the one that is refused.
+    /// Units of an item that the cart may have taken, if only for a while: lines are taken by item,
+    /// up to the one that is refused.
     pub fn may_have_taken(&self, item: &str) -> u64 {
         let is_before_refusal = match &self.placement {
             CartPlacement::Refused {

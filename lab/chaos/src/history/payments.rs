@@ -10,7 +10,8 @@ pub struct PaymentHistory {
     pub payment: String,
     /// The reports of it. It may be reported for several orders.
     pub reports: Vec<Report>,
-    /// What an admin has noted of it as returned, or has refunded, and what the provider has returned.
+    /// What an admin has noted of it as returned, or has refunded, and what the provider has
+    /// returned.
     pub notes: Vec<Note>,
     /// Responses that contradict the API or an earlier response.
     pub contradictions: Vec<String>,

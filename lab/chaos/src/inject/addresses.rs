@@ -20,8 +20,8 @@ use crate::{
 /// connections to it.
 const STANDBY_MIN: Duration = Duration::from_secs(1);
 
-/// A planned failover, in which the old master stays up as a replica. No acknowledged write is lost,
-/// as in the maintenance of a managed service.
+/// A planned failover, in which the old master stays up as a replica. No acknowledged write is
+/// lost, as in the maintenance of a managed service.
 pub(super) async fn failover(
     env: &mut TestEnv,
     round: &Round,
@@ -67,8 +67,8 @@ async fn failover_of_one_server(env: &mut TestEnv, round: &Round) -> Result<Inje
     Ok(injected)
 }
 
-/// The address of the ledger leads to a standby, and the connections to the primary are cut. Then it
-/// leads to the primary again, and the connections to the standby stay.
+/// The address of the ledger leads to a standby, and the connections to the primary are cut. Then
+/// it leads to the primary again, and the connections to the standby stay.
 pub(super) async fn ledger_standby(env: &mut TestEnv, round: &Round) -> Result<Injected> {
     let LedgerServer::Postgres { server, .. } = &env.ledger else {
         bail!("this environment has no PostgreSQL")

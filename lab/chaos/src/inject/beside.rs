@@ -1,5 +1,5 @@
-//! What happens to events while another fault lasts: receivers that accept nothing, brokers that are
-//! gone, a publisher that is killed or stopped.
+//! What happens to events while another fault lasts: receivers that accept nothing, brokers that
+//! are gone, a publisher that is killed or stopped.
 //!
 //! So each topology has these faults beside all of its others, and not only alone.
 

@@ -1,5 +1,5 @@
-//! Clients that use up a service's connections: silent ones, ones that send half of a body, and ones
-//! that read no answer.
+//! Clients that use up a service's connections: silent ones, ones that send half of a body, and
+//! ones that read no answer.
 //!
 //! New buyers order, each on a new connection, before the attack and beside it. They are judged by
 //! counts and not by the clock: of as many requests, nearly as many must be answered.
@@ -49,8 +49,8 @@ const PAUSE_BEFORE_RETURN: Duration = Duration::from_secs(1);
 const BODY_BYTES: usize = 1000;
 /// Descriptors of this process that the workload and the servers' pipes need.
 const DESCRIPTORS_KEPT_BACK: u64 = 512;
-/// New buyers before the attack, and beside it at least. An attack goes on for longer than planned until
-/// so many came: beside other programs a second may be too short.
+/// New buyers before the attack, and beside it at least. An attack goes on for longer than planned
+/// until so many came: beside other programs a second may be too short.
 const BUYERS_MIN: usize = 20;
 /// Of a hundred new buyers beside the attack, for each hundred that are served without it.
 const SERVED_MIN_PERCENT: usize = 90;
@@ -131,8 +131,8 @@ struct Crowd {
     /// So many must be opened.
     enough: usize,
     closed: usize,
-    /// So many must be closed by the service: of clients that read nothing all, and of a crowd above the
-    /// bound at least one. Otherwise the write timeout or the bound was not there.
+    /// So many must be closed by the service: of clients that read nothing all, and of a crowd
+    /// above the bound at least one. Otherwise the write timeout or the bound was not there.
     must_close: usize,
 }
 
@@ -176,8 +176,8 @@ struct Attackers {
 }
 
 impl Attackers {
-    /// Attacks for ever. When the service closes the connection, the client comes back on another one, so
-    /// that the service stays at its bound. One that reads no answer only keeps its end.
+    /// Attacks for ever. When the service closes the connection, the client comes back on another
+    /// one, so that the service stays at its bound. One that reads no answer only keeps its end.
     async fn attack(self, fault: Fault, url: String) {
         let address = url.trim_start_matches("http://");
         loop {
@@ -225,16 +225,16 @@ impl Attackers {
     }
 }
 
-/// Sends half of a request, and returns when the service closes the connection: whether that came without
-/// an answer.
+/// Sends half of a request, and returns when the service closes the connection: whether that came
+/// without an answer.
 async fn stay_silent(connection: &mut TcpStream) -> bool {
     let _ = connection.write_all(b"GET /healthz HT").await;
     !matches!(connection.read(&mut [0]).await, Ok(1..))
 }
 
-/// Sends a head and half of its body, and returns when the service closes the connection: whether that came
-/// without an answer. The reports of payments differ in whether their headers could be those of a signed
-/// one; others are answered at once.
+/// Sends a head and half of its body, and returns when the service closes the connection: whether
+/// that came without an answer. The reports of payments differ in whether their headers could be
+/// those of a signed one; others are answered at once.
 async fn send_half_a_body(connection: &mut TcpStream, number: usize) -> bool {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)

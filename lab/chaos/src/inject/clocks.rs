@@ -27,8 +27,8 @@ const PROCESS_OFF_MAX_MS: i64 = 240 * SECOND_MS;
 /// five seconds reconcilers end no hold, so this covers both cases.
 const REDIS_AHEAD_MAX_MS: i64 = 8 * SECOND_MS;
 /// The masters of a cluster must agree within the time after which spillovers are forgotten
-/// (`stock::StockSettings::forget_margin`). One that is wrong by more than an order may take refuses
-/// orders as late, which is the fault.
+/// (`stock::StockSettings::forget_margin`). One that is wrong by more than an order may take
+/// refuses orders as late, which is the fault.
 const CLUSTER_BEHIND_MAX_MS: i64 = 30 * SECOND_MS;
 /// Long enough for several looks at expired holds.
 const LASTS_MIN: Duration = Duration::from_millis(700);
@@ -112,8 +112,8 @@ pub(super) async fn jump(env: &TestEnv, round: &Round, rng: &mut StdRng) -> Resu
     })
 }
 
-/// The clock of the Redis servers of the stock: of the only one, of all servers of a Sentinel group, or of
-/// one master of a cluster.
+/// The clock of the Redis servers of the stock: of the only one, of all servers of a Sentinel
+/// group, or of one master of a cluster.
 async fn redis<'a>(env: &'a TestEnv, rng: &mut StdRng) -> Result<(String, Option<&'a Clock>, i64)> {
     let (name, clock, behind_max_ms) = match &env.redis {
         StockServers::Cluster(cluster) => {

@@ -1,5 +1,5 @@
-//! Logins at Redis that fail for a while, although the password of the processes is right before and
-//! after.
+//! Logins at Redis that fail for a while, although the password of the processes is right before
+//! and after.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Compares the histories of the carts with the ledger, and the ledger's carts with their orders: no
-//! cart may be half sold.
+//! Compares the histories of the carts with the ledger, and the ledger's carts with their orders:
+//! no cart may be half sold.
 
 use std::collections::{BTreeMap, HashMap};
 

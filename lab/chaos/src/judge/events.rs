@@ -1,4 +1,5 @@
-//! Compares what subscribers have got with `GET /v1/events`, and these events with the ledger's tables.
+//! Compares what subscribers have got with `GET /v1/events`, and these events with the ledger's
+//! tables.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -152,7 +153,8 @@ async fn rows(env: &TestEnv, items: &[Arc<SaleItem>]) -> Result<Rows> {
     Ok(rows)
 }
 
-/// Every state of the ledger has an event. A transaction that was open may have delayed the last ones.
+/// Every state of the ledger has an event. A transaction that was open may have delayed the last
+/// ones.
 async fn judge_log(env: &mut TestEnv, rows: &Rows, verdict: &mut Verdict) {
     let deadline = Instant::now() + DELIVERY_TIMEOUT;
     loop {
@@ -170,8 +172,8 @@ async fn judge_log(env: &mut TestEnv, rows: &Rows, verdict: &mut Verdict) {
     }
 }
 
-/// Orders and carts whose state in the ledger is not the one of their last event. Held ones may end at
-/// any time.
+/// Orders and carts whose state in the ledger is not the one of their last event. Held ones may end
+/// at any time.
 fn missing_states(log: &[Value], rows: &Rows) -> Vec<String> {
     let mut states = HashMap::<Uuid, Vec<(&str, &str)>>::new();
     for event in log {

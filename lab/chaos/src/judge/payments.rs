@@ -1,6 +1,6 @@
-//! Compares the history of each payment with the orders and the list of money that is due, both as the
-//! API tells them: money that was returned confirms nothing, and money that was kept has paid one order or
-//! is due.
+//! Compares the history of each payment with the orders and the list of money that is due, both as
+//! the API tells them: money that was returned confirms nothing, and money that was kept has paid
+//! one order or is due.
 
 use std::collections::HashMap;
 
@@ -196,8 +196,8 @@ mod tests {
         serde_json::from_value(row).unwrap()
     }
 
-    /// The answers to reports, whether a note was acknowledged, the order, whether money is due, and the
-    /// number of findings.
+    /// The answers to reports, whether a note was acknowledged, the order, whether money is due,
+    /// and the number of findings.
     type Case = (Vec<Answer>, Option<bool>, ListedOrder, bool, usize);
 
     #[test]

@@ -1,22 +1,23 @@
-//! Judges refusals as sold out: each must have wanted more units than were free at some instant of its
-//! request, or at most the lifetime of the sold-out cache before it.
+//! Judges refusals as sold out: each must have wanted more units than were free at some instant of
+//! its request, or at most the lifetime of the sold-out cache before it.
 //!
-//! How many units were free is not known from outside, but a lower bound is: the fewest units that the
-//! item ever had, minus all units that an order or a cart may have had at that instant. An order may
-//! have them from its first request on. Its units are free again when the ledger shows so
-//! ([`ReturnLog`](crate::returns::ReturnLog)), and this counts only if no later request of its own can
-//! take units anew: a late payment does.
+//! How many units were free is not known from outside, but a lower bound is: the fewest units that
+//! the item ever had, minus all units that an order or a cart may have had at that instant. An
+//! order may have them from its first request on. Its units are free again when the ledger shows so
+//! ([`ReturnLog`](crate::returns::ReturnLog)), and this counts only if no later request of its own
+//! can take units anew: a late payment does.
 //!
 //! After a failover two things are different, because Redis has lost acknowledged writes that no
 //! replica had.
 //!
-//! * Units that had come in may be lost too, so Redis shows too few until the repair. That is no promise
-//!   broken, so refusals between the failover and the first correct audits of all items are not judged.
-//!   Those before it are, and those that began after it, when Redis and the ledger agree again.
-//! * The ledger may lack an order that had units in Redis for a while. So the absence of a row proves
-//!   nothing, and such an order counts as one that keeps its units. The ledger rejects what it cannot
-//!   cover, and says `sold_out` to its buyer: these buyers are not judged, and count as if they had
-//!   the units.
+//! * Units that had come in may be lost too, so Redis shows too few until the repair. That is no
+//!   promise broken, so refusals between the failover and the first correct audits of all items are
+//!   not judged. Those before it are, and those that began after it, when Redis and the ledger
+//!   agree again.
+//! * The ledger may lack an order that had units in Redis for a while. So the absence of a row
+//!   proves nothing, and such an order counts as one that keeps its units. The ledger rejects what
+//!   it cannot cover, and says `sold_out` to its buyer: these buyers are not judged, and count as
+//!   if they had the units.
 //!
 //! Both make the bound lower and never higher: a refusal that is found is wrong.
 
@@ -203,8 +204,8 @@ impl<'a> Evidence<'a> {
         returned.filter(|_| gives_back_for_good)
     }
 
-    /// The end of the claim of an order that its buyer cannot name, but which is one of these if it ever
-    /// had units: when the units of all of them are back. The outer `None`: it had no units.
+    /// The end of the claim of an order that its buyer cannot name, but which is one of these if it
+    /// ever had units: when the units of all of them are back. The outer `None`: it had no units.
     fn end_of_one_of(&self, orders: &[Uuid], from: Instant) -> Option<Option<Instant>> {
         if !self.is_complete {
             return Some(None);
@@ -221,7 +222,8 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// A buyer's orders in the ledger that no acknowledgement names: single ones, or lines of carts.
+    /// A buyer's orders in the ledger that no acknowledgement names: single ones, or lines of
+    /// carts.
     fn unacknowledged(
         &self,
         buyer: &str,
@@ -292,7 +294,8 @@ impl Claimed {
 }
 
 impl OrderHistory {
-    /// Whether it takes no units again once the ledger shows its end. A payment that comes late may.
+    /// Whether it takes no units again once the ledger shows its end. A payment that comes late
+    /// may.
     fn gives_back_for_good(&self) -> bool {
         !self.requested.contains(&OrderState::Confirmed)
             || self.acknowledged.contains(&OrderState::Refunded)

@@ -1,5 +1,5 @@
-//! Payments of orders that have a price: with the right total and with another one, for one order and for
-//! two, repeated and late, beside an admin who notes what is due as returned.
+//! Payments of orders that have a price: with the right total and with another one, for one order
+//! and for two, repeated and late, beside an admin who notes what is due as returned.
 
 use std::{
     sync::{Arc, Mutex},
@@ -112,8 +112,8 @@ impl Payer {
         histories
     }
 
-    /// A payment: reported with another total, then for its order and perhaps for another one, and once
-    /// more after the admin has noted it.
+    /// A payment: reported with another total, then for its order and perhaps for another one, and
+    /// once more after the admin has noted it.
     async fn pay(&self, name: String, rng: &mut StdRng) -> PaymentHistory {
         let mut history = PaymentHistory::new(name);
         let Some(order) = self.place(&history, "first", rng).await else {
@@ -165,8 +165,8 @@ impl Payer {
         history
     }
 
-    /// The provider returns the money, and may name an order. From then on none of the payment's orders may
-    /// be confirmed.
+    /// The provider returns the money, and may name an order. From then on none of the payment's
+    /// orders may be confirmed.
     async fn report_return(&self, payment: &str, orders: [Uuid; 2], rng: &mut StdRng) {
         let named = [None, Some(orders[0]), Some(orders[1])][rng.random_range(0..3)];
         let is_noted = self.stripe.report_return(payment, named).await;

@@ -300,8 +300,8 @@ fn behavior(rng: &mut StdRng) -> Behavior {
     Behavior::Abandon
 }
 
-/// Whether the service refuses the request. After an attempt whose answer was lost, a client calls the
-/// outcome unknown where the service does not know the order any more, and tells what it heard.
+/// Whether the service refuses the request. After an attempt whose answer was lost, a client calls
+/// the outcome unknown where the service does not know the order any more, and tells what it heard.
 fn is_refused(error: &Error) -> bool {
     matches!(error.later_answer().unwrap_or(error), Error::Refused(_))
 }

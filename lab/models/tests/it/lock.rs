@@ -13,8 +13,8 @@
 //!
 //! # What is left out, and why nothing is lost
 //!
-//! * *Late answers.* A client that gets an answer late is one that gets it immediately and acts on it
-//!   late, and it may act at any time.
+//! * *Late answers.* A client that gets an answer late is one that gets it immediately and acts on
+//!   it late, and it may act at any time.
 //! * *Extending as a question.* Whether a holder counts on its extension is a matter of clocks,
 //!   and no property rests on it. What an extension does to the nodes is in: it is delivered at any
 //!   time from the first quorum on, also after the release.

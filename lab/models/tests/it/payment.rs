@@ -1,20 +1,23 @@
 //! A payment, checked in every order of reports: money that was returned stays returned.
 //!
-//! One payment, an order and a cart that it may be reported for, with the right total or another one. A
-//! report is a request of several transactions, and may be paused between any two of them, repeated, or
-//! come beside another one. The provider returns the money and reports it before or after everything
-//! else, with or without a name, and its refund may fail later. An admin notes rows of the list of money
-//! that is due as returned, long after they were read, and returns the money of what was paid. Holds end
-//! and are cancelled, and a late payment takes units again or finds none.
+//! One payment, an order and a cart that it may be reported for, with the right total or another
+//! one. A report is a request of several transactions, and may be paused between any two of them,
+//! repeated, or come beside another one. The provider returns the money and reports it before or
+//! after everything else, with or without a name, and its refund may fail later. An admin notes
+//! rows of the list of money that is due as returned, long after they were read, and returns the
+//! money of what was paid. Holds end and are cancelled, and a late payment takes units again or
+//! finds none.
 //!
 //! The rules are in [`money::Rules`]. Each is left out alone, and the checker must find money that
 //! was returned and confirms something, a payment that pays twice, money that is due twice or has
 //! paid something and is due as well, or money that the buyer is owed and no list shows.
 //!
-//! The order and the cart follow the same rules, so two of them stand for any number. One step differs:
-//! an order that takes units again is held before it is confirmed, and a cart is confirmed when all of
-//! its lines are held. Left out: partial refunds, which change the amount that is due and move no
-//! payment (`crates/ledger` tests them), and units (`stock`, and `stock/late_cart` for those of a cart). This is the whole model: it takes a second, so `make model` has no larger size.
+//! The order and the cart follow the same rules, so two of them stand for any number. One step
+//! differs: an order that takes units again is held before it is confirmed, and a cart is confirmed
+//! when all of its lines are held. Left out: partial refunds, which change the amount that is due
+//! and move no payment (`crates/ledger` tests them), and units (`stock`, and `stock/late_cart` for
+//! those of a cart). This is the whole model: it takes a second, so `make model` has no larger
+//! size.
 
 mod money;
 mod properties;

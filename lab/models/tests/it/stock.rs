@@ -1,5 +1,5 @@
-//! The spillover, checked in every interleaving: whatever is late, lost, repeated, crashed or run twice
-//! at once, an order takes one unit.
+//! The spillover, checked in every interleaving: whatever is late, lost, repeated, crashed or run
+//! twice at once, an order takes one unit.
 //!
 //! # What is modelled
 //!
@@ -9,12 +9,13 @@
 //! `forget_declined`, `forget_spillover`. Between any two of them anything may happen:
 //!
 //! * A message that was sent can be delivered at any later time, again and again, or never. This
-//!   holds for asks and for outcomes, and just as well for what the spillover worker sends: a repeated
-//!   "forget" that arrives after the order has spilled over again is what the obvious version of the
-//!   protocol forgets about.
+//!   holds for asks and for outcomes, and just as well for what the spillover worker sends: a
+//!   repeated "forget" that arrives after the order has spilled over again is what the obvious
+//!   version of the protocol forgets about.
 //! * Up to four attempts of one order run concurrently, each with its own deadline, and new ones
-//!   start without end. A client's request, its retry and the worker's repeat of an abandoned spillover
-//!   are the same thing. An attempt can crash anywhere: that is an attempt that never moves again.
+//!   start without end. A client's request, its retry and the worker's repeat of an abandoned
+//!   spillover are the same thing. An attempt can crash anywhere: that is an attempt that never
+//!   moves again.
 //! * An attempt whose order every segment has declined ends it, or begins another round, as it
 //!   likes: what it takes for "sold out" to be true is the subject of `truth.rs`.
 //! * Units come to a segment and leave it at any moment, by cancellations, orders or transfers.
@@ -34,8 +35,8 @@
 //!   freely, so for a quantity of one every sequence of takes and passes happens already.
 //! * *Paused segments, missing segments, refused windows.* To pass is what an empty segment does;
 //!   to refuse is to lose a message.
-//! * *When an abandoned spillover falls due.* An attempt may start at any time, so it does not matter
-//!   when the worker starts one.
+//! * *When an abandoned spillover falls due.* An attempt may start at any time, so it does not
+//!   matter when the worker starts one.
 //! * *Forgetting orders.* The removal of taken and released answers a day after the order is over
 //!   is not modelled.
 //! * *Which attempt releases.* Several workers at one return are one worker whose messages arrive
@@ -58,10 +59,10 @@
 //!
 //! `properties.rs`: one taken per order, also after its unit has gone back; units conserved and
 //! never negative; home contradicts neither a segment nor a reply to a caller; the buyer's count
-//! and limit; and from *every* state, the workers alone finish and forget the spillover and the return.
-//! Each rule of the protocol is then left out alone, and the checker must find an order with two
-//! units, or a count that is wrong permanently: a rule that could be left out without harm would be a
-//! rule that the model does not see.
+//! and limit; and from *every* state, the workers alone finish and forget the spillover and the
+//! return. Each rule of the protocol is then left out alone, and the checker must find an order
+//! with two units, or a count that is wrong permanently: a rule that could be left out without harm
+//! would be a rule that the model does not see.
 
 #![allow(
     clippy::print_stdout,
@@ -121,8 +122,8 @@ const RETURNS: Spillover = Spillover {
     returns: true,
     ..ONE_ORDER
 };
-/// The second order is also a reacquisition: the same buyer's, under another id, while the first one's
-/// unit goes back.
+/// The second order is also a reacquisition: the same buyer's, under another id, while the first
+/// one's unit goes back.
 const RETAKE: Spillover = Spillover {
     returns: true,
     ..TWO_ORDERS

@@ -84,8 +84,8 @@ pub async fn act(role: Role, port: u16) -> Result<()> {
     host.report(done).await
 }
 
-/// Runs an actor of another crate: connects to the runner on `port`, passes the task that the runner
-/// sends to `run`, and reports the result.
+/// Runs an actor of another crate: connects to the runner on `port`, passes the task that the
+/// runner sends to `run`, and reports the result.
 pub async fn act_as<T: DeserializeOwned>(
     port: u16,
     run: impl AsyncFnOnce(&Host, T) -> Result<Value>,

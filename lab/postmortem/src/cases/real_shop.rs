@@ -37,8 +37,8 @@ async fn run(env: &TestEnv, variant: &str) -> Result<Measurements> {
     judge(trial, variant)
 }
 
-/// Counts the rushes of a variant. A card that was charged, has no order and has its money not back is
-/// a buyer who was charged in vain.
+/// Counts the rushes of a variant. A card that was charged, has no order and has its money not back
+/// is a buyer who was charged in vain.
 fn judge(trial: &Trial, variant: &str) -> Result<Measurements> {
     let counts = trial.counts(variant)?;
     let stock: u64 = trial.rushes(variant)?.iter().map(|rush| rush.units).sum();

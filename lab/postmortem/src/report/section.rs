@@ -1,5 +1,5 @@
-//! The section of a case: its scenario and its verdicts, which fit on a sheet of paper, and then the
-//! timeline of each variant.
+//! The section of a case: its scenario and its verdicts, which fit on a sheet of paper, and then
+//! the timeline of each variant.
 
 use maud::{Markup, html};
 

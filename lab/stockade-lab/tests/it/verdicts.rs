@@ -30,7 +30,8 @@ fn runner() -> Runner {
     )
 }
 
-/// Path of the engine. The whole suite builds it first; for this crate alone, STOCKADE_BIN names it.
+/// Path of the engine. The whole suite builds it first; for this crate alone, STOCKADE_BIN names
+/// it.
 fn engine() -> PathBuf {
     let built = PathBuf::from(env!("CARGO_BIN_EXE_stockade-lab")).with_file_name("stockade");
     env::var_os("STOCKADE_BIN").map_or(built, PathBuf::from)
@@ -104,7 +105,8 @@ async fn the_real_shop_has_the_verdicts_that_it_expects() {
     let case = catalogue::find("real-shop").unwrap();
     let run = runner.run(&case, &Silent).await.unwrap();
     match run.skipped.as_deref() {
-        // There the case runs alone, once the tests have ended: a rush beside them would be no rush.
+        // There the case runs alone, once the tests have ended: a rush beside them would be no
+        // rush.
         Some(_) if env::var_os("CI").is_some() => {}
         Some(why) => testbed::skipped(why),
         None => assert!(run.is_as_expected(), "{}", unexpected(&run).join("\n")),

@@ -20,8 +20,8 @@ impl RedisCluster {
     }
 
     /// Sends SIGKILL to the present master of the shard, waits until its replicas have noticed, and
-    /// returns its index. A replica that [lags](Redis::lag) never carries out the writes that it has
-    /// not carried out before.
+    /// returns its index. A replica that [lags](Redis::lag) never carries out the writes that it
+    /// has not carried out before.
     pub async fn kill_master(&mut self, shard: usize) -> Result<usize> {
         let master = self.until_writable(shard).await?;
         self.nodes[master].kill().await?;

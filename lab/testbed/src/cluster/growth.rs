@@ -141,8 +141,8 @@ impl RedisCluster {
         Ok(())
     }
 
-    /// Names the slot's owner to a master. A replica refuses that, and a master that has lost its last slot
-    /// may become one at any time, also after it was asked.
+    /// Names the slot's owner to a master. A replica refuses that, and a master that has lost its
+    /// last slot may become one at any time, also after it was asked.
     async fn name_owner(&self, node: usize, slot: u16, owner: &str) -> Result<()> {
         if !self.nodes[node].is_master().await? {
             return Ok(());

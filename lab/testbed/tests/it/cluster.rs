@@ -70,8 +70,8 @@ async fn the_url_names_every_node() {
 #[tokio::test]
 async fn a_restarted_master_has_its_keys_and_other_masters_serve_meanwhile() {
     let mut cluster = RedisCluster::start(3).await.unwrap();
-    // The slot of "b" is in the first third, that of "c" in the second. Each command goes to its own
-    // master, without a cluster client that would hide errors.
+    // The slot of "b" is in the first third, that of "c" in the second. Each command goes to its
+    // own master, without a cluster client that would hide errors.
     let () = ask(&cluster.nodes()[0].url(), cmd("SET").arg("b").arg(1))
         .await
         .unwrap();
@@ -167,7 +167,8 @@ async fn a_slot_moves_to_a_master_that_has_joined_and_back() {
         assert_eq!(all, [1; 10]);
         assert_eq!(cluster.until_writable(0).await.unwrap(), 0);
     }
-    // The master has no slot left. Redis may make it a replica of the slot's new owner, with its keys.
+    // The master has no slot left. Redis may make it a replica of the slot's new owner, with its
+    // keys.
     assert_eq!(cluster.owner_of(slot).await.unwrap(), 0);
 }
 

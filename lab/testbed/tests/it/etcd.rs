@@ -6,7 +6,8 @@ use testbed::{Etcd, LocalError, TestbedError, timeout};
 
 use crate::support::{SILENCE, exchange_within, is_alive};
 
-/// Sends a request to the JSON gateway. Keys and values are in base 64: `YQ==` is `a`, `MQ==` is `1`.
+/// Sends a request to the JSON gateway. Keys and values are in base 64: `YQ==` is `a`, `MQ==` is
+/// `1`.
 fn post(etcd: &Etcd, path: &str, body: &str) -> std::io::Result<String> {
     post_within(timeout(), etcd, path, body)
 }

@@ -78,8 +78,8 @@ pub fn script(folder: &Path, text: &str) -> std::path::PathBuf {
     path
 }
 
-/// A temporary folder that other users may enter. If we are root, the parent of a kept folder must be
-/// like that.
+/// A temporary folder that other users may enter. If we are root, the parent of a kept folder must
+/// be like that.
 pub fn reachable_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -1,5 +1,5 @@
-//! Databases that have been migrated once, and are copied for each test: a migration costs more than
-//! most tests.
+//! Databases that have been migrated once, and are copied for each test: a migration costs more
+//! than most tests.
 
 use std::{fs, path::Path, time::Duration};
 

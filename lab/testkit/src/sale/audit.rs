@@ -30,8 +30,8 @@ impl Sale {
         }
     }
 
-    /// Asserts the conservation invariant: within each row of the ledger, and between the ledger and
-    /// Redis. Skips the [diverged](Sale::diverged) segments in Redis.
+    /// Asserts the conservation invariant: within each row of the ledger, and between the ledger
+    /// and Redis. Skips the [diverged](Sale::diverged) segments in Redis.
     pub async fn assert_recorded(&self) {
         let totals = self.ledger.totals(&self.item.id).await.unwrap().unwrap();
         for (row, by_orders) in totals.segments.iter().zip(&totals.by_orders) {

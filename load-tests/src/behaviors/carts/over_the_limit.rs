@@ -1,5 +1,5 @@
-//! A buyer who places a second cart of the same items, above the limit. It counts for nothing: after
-//! the first was cancelled, a third one fits.
+//! A buyer who places a second cart of the same items, above the limit. It counts for nothing:
+//! after the first was cancelled, a third one fits.
 
 use super::{super::Behavior, CANCEL_CART, PLACE_CART};
 use crate::session::{Session, Step};

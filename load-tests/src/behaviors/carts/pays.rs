@@ -1,5 +1,5 @@
-//! A buyer who pays a cart. The provider reports the payment twice, and some buyers pay a second time
-//! by mistake.
+//! A buyer who pays a cart. The provider reports the payment twice, and some buyers pay a second
+//! time by mistake.
 
 use super::{super::Behavior, CANCEL_CART, PAY_CART, PLACE_CART, POLL_CART, REPEAT_CART};
 use crate::session::{Session, Step};

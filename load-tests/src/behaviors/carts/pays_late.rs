@@ -1,5 +1,5 @@
-//! A buyer who pays a cart after its holds have expired. A cart takes no units again, so the money must
-//! be returned.
+//! A buyer who pays a cart after its holds have expired. A cart takes no units again, so the money
+//! must be returned.
 
 use super::{super::Behavior, PLACE_CART, POLL_CART};
 use crate::session::{Session, Step};

@@ -1,4 +1,5 @@
-//! A buyer who pays a cart and gets a refund, so that the units of all lines return from `confirmed`.
+//! A buyer who pays a cart and gets a refund, so that the units of all lines return from
+//! `confirmed`.
 
 use super::{super::Behavior, PAY_CART, PLACE_CART};
 use crate::session::{Session, Step};

@@ -1,5 +1,5 @@
-//! A buyer whose cart is sent twice with the same key: concurrently, as by a double click, or later, as
-//! after a lost response.
+//! A buyer whose cart is sent twice with the same key: concurrently, as by a double click, or
+//! later, as after a lost response.
 
 use std::time::Duration;
 

@@ -166,7 +166,8 @@ mod tests {
         };
     }
 
-    /// Signed with OpenSSL, by way of Python's `cryptography`: a key, and tokens of the buyer `ann`.
+    /// Signed with OpenSSL, by way of Python's `cryptography`: a key, and tokens of the buyer
+    /// `ann`.
     const VECTORS: [(&str, &[&str]); 5] = [
         (
             vector!("rsa.pem"),

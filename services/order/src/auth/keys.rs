@@ -27,8 +27,8 @@ impl Key {
         })
     }
 
-    /// Whether it may have signed a token whose header has this `kid`. A token without `kid` is tried
-    /// with every key, and so is a key without one.
+    /// Whether it may have signed a token whose header has this `kid`. A token without `kid` is
+    /// tried with every key, and so is a key without one.
     pub fn may_verify(&self, kid: Option<&str>) -> bool {
         match (&self.id, kid) {
             (Some(id), Some(kid)) => id == kid,
@@ -37,8 +37,8 @@ impl Key {
     }
 }
 
-/// A JSON Web Key Set (RFC 7517). Members are parsed one by one, so that one of an unknown kind does
-/// not spoil the others.
+/// A JSON Web Key Set (RFC 7517). Members are parsed one by one, so that one of an unknown kind
+/// does not spoil the others.
 #[derive(Deserialize)]
 struct KeySet {
     keys: Vec<serde_json::Value>,

@@ -1,8 +1,9 @@
 //! What an order costs, if the shop says something else than the price of its units.
 //!
-//! The stock knows quantities and no money. So the ledger notes the amount as soon as it has the order, and
-//! the request is answered after that. The shop learns of the order by the answer, so no payment of it comes
-//! before. A request that ends in between has an unknown outcome, and its repeat notes the amount.
+//! The stock knows quantities and no money. So the ledger notes the amount as soon as it has the
+//! order, and the request is answered after that. The shop learns of the order by the answer, so no
+//! payment of it comes before. A request that ends in between has an unknown outcome, and its
+//! repeat notes the amount.
 
 use domain::{BuyerId, IdempotencyKey, ItemId, Order, OrderId, OrderState, Quantity};
 use tokio::time::Instant;

@@ -34,8 +34,8 @@ impl KnownItem {
 }
 
 impl Engine {
-    /// Records that the item is to be archived for `actor`, and waits a while for a reconciler to do
-    /// it. May be repeated after any failure.
+    /// Records that the item is to be archived for `actor`, and waits a while for a reconciler to
+    /// do it. May be repeated after any failure.
     pub async fn archive_item(
         &self,
         id: &ItemId,

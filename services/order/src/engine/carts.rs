@@ -90,13 +90,14 @@ pub enum CartPlaced {
         /// Index of the line.
         line: usize,
     },
-    /// Its total is less than this price of its lines, or unchecked, and a buyer places it. Nothing was
-    /// changed.
+    /// Its total is less than this price of its lines, or unchecked, and a buyer places it. Nothing
+    /// was changed.
     TooCheap {
         /// What the lines cost.
         price: u64,
     },
-    /// A line would be refused, so the cart was not made. Nothing was written: a repeat is decided anew.
+    /// A line would be refused, so the cart was not made. Nothing was written: a repeat is decided
+    /// anew.
     Foreseen {
         /// Index of the line.
         line: usize,
@@ -149,7 +150,8 @@ impl Engine {
         let refused = refused.await;
         let is_known = match refused.map_err(|error| self.nothing_was_reserved(error))? {
             None => false,
-            // A cart that the ledger has gets its recorded answer, whatever is known against a new one.
+            // A cart that the ledger has gets its recorded answer, whatever is known against a new
+            // one.
             Some(_) if self.cart_look_ups.has(self, new.id).await? => true,
             Some(refused) => {
                 if let CartPlaced::Foreseen { line, reason } = refused {
@@ -456,8 +458,8 @@ impl Engine {
         let Some(SteppedCart { cart, freed, .. }) = self.write_step(&fail).await? else {
             return self.read_cart(cart.id).await;
         };
-        // The answer is known, so neither a failure nor the time limit changes it. A reconciler does
-        // what is left.
+        // The answer is known, so neither a failure nor the time limit changes it. A reconciler
+        // does what is left.
         let until = until.checked_sub(ANSWER_TIME).unwrap_or(until);
         let settled = async {
             self.return_all(&freed).await;

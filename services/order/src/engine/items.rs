@@ -52,8 +52,8 @@ pub struct SegmentView {
 
 impl Engine {
     /// Creates the item, or returns the one that an earlier request created. `None`: a different
-    /// item has this id. May be repeated after any failure. The journal of a new item begins with its
-    /// creation by `actor`.
+    /// item has this id. May be repeated after any failure. The journal of a new item begins with
+    /// its creation by `actor`.
     pub async fn create_item(&self, item: &Item, actor: &str) -> Result<Option<Item>, EngineError> {
         let created = self.ledger.create_item_by(item, Some(actor)).await;
         let (Created::New(item) | Created::Same(item)) = created.map_err(EngineError::of_change)?
@@ -320,9 +320,9 @@ impl Engine {
         }))
     }
 
-    /// Those of these items that exist, with the sums of their counts and no segments: one statement,
-    /// and one round of Redis, in which all segments are read concurrently. A segment that cannot be
-    /// read fails its own item only.
+    /// Those of these items that exist, with the sums of their counts and no segments: one
+    /// statement, and one round of Redis, in which all segments are read concurrently. A segment
+    /// that cannot be read fails its own item only.
     pub async fn view_items(
         &self,
         ids: &[ItemId],

@@ -26,7 +26,8 @@ pub struct Payment {
 }
 
 impl Payment {
-    /// No money has moved, so there is none to return. A checkout with a full discount reports this.
+    /// No money has moved, so there is none to return. A checkout with a full discount reports
+    /// this.
     pub(super) fn is_of_nothing(&self) -> bool {
         self.amount == Some(0)
     }
@@ -264,8 +265,8 @@ impl Engine {
         self.note_unmatched_payment(order, payment).await
     }
 
-    /// Journals a payment that no order can take, because an operator has to return the money, unless
-    /// that was done. Repeated reports of the payment write one entry.
+    /// Journals a payment that no order can take, because an operator has to return the money,
+    /// unless that was done. Repeated reports of the payment write one entry.
     async fn note_unmatched_payment(
         &self,
         order: &Order,

@@ -17,8 +17,9 @@ use super::{Ended, Engine, EngineError, Price};
 pub struct ListedOrder {
     /// The order.
     pub order: Order,
-    /// What it costs, in the currency's smallest unit: quantity times the price of a unit that its buyer
-    /// was told, or the total of the shop. Of money to return for a line of a cart: its share of the cart's amount.
+    /// What it costs, in the currency's smallest unit: quantity times the price of a unit that its
+    /// buyer was told, or the total of the shop. Of money to return for a line of a cart: its share
+    /// of the cart's amount.
     pub amount: u64,
     /// ISO 4217.
     pub currency: String,

@@ -1,8 +1,8 @@
 //! Whether the ledger has a cart or an order, for many requests by one statement.
 //!
-//! A sold-out item refuses thousands of carts a second, and each must be looked up: its buyer may be
-//! repeating a cart that is held. After a failover the same holds for orders, until the homes are
-//! checked. One of the requests asks for all that wait, so this costs one connection and few
+//! A sold-out item refuses thousands of carts a second, and each must be looked up: its buyer may
+//! be repeating a cart that is held. After a failover the same holds for orders, until the homes
+//! are checked. One of the requests asks for all that wait, so this costs one connection and few
 //! statements, however many they are.
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,11 +1,12 @@
 //! Orders and carts that do not exist, so that a repeated look-up costs no store anything.
 //!
-//! A miss counts for [`LIFETIME`] and for one reader. What this process places ends it at once: each id
-//! has a counter, which it shares with many others, and a miss counts only while its counter stands
-//! where it stood before the stores were read. Another process may hide what was placed here for
-//! [`LIFETIME`], from a reader who looked the same id up there before: the id follows from a key that only
-//! its buyer knows, and a repeat of the request that placed it finds it at once. A payment of an order or a
-//! cart, its return, and an admin's change ask the stores in any case.
+//! A miss counts for [`LIFETIME`] and for one reader. What this process places ends it at once:
+//! each id has a counter, which it shares with many others, and a miss counts only while its
+//! counter stands where it stood before the stores were read. Another process may hide what was
+//! placed here for [`LIFETIME`], from a reader who looked the same id up there before: the id
+//! follows from a key that only its buyer knows, and a repeat of the request that placed it finds
+//! it at once. A payment of an order or a cart, its return, and an admin's change ask the stores in
+//! any case.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},

@@ -85,8 +85,8 @@ pub enum Placed {
     },
     /// No unit is left for this order, which is recorded: every attempt ends so.
     SoldOut,
-    /// The sold-out cache of this instance refused the request. Nothing was written, so another attempt
-    /// may end differently.
+    /// The sold-out cache of this instance refused the request. Nothing was written, so another
+    /// attempt may end differently.
     Shed,
 }
 
@@ -180,8 +180,9 @@ impl Engine {
         }
     }
 
-    /// The error of an order or cart that has reserved nothing. If a store has refused it, the process is
-    /// not ready from now on: whoever asks next must not hear what an older look has seen.
+    /// The error of an order or cart that has reserved nothing. If a store has refused it, the
+    /// process is not ready from now on: whoever asks next must not hear what an older look has
+    /// seen.
     pub(super) fn nothing_was_reserved(&self, error: impl Into<EngineError>) -> EngineError {
         let error = error.into();
         self.note_refusal(&error);
@@ -207,8 +208,8 @@ impl Engine {
                 .await?
                 .unwrap_or(otherwise),
             LedgerRead::IfElsewhere { otherwise } => {
-                // A crowd at a sold-out item is looked up together. A failure leaves it unknown whether an
-                // earlier request has placed the order.
+                // A crowd at a sold-out item is looked up together. A failure leaves it unknown
+                // whether an earlier request has placed the order.
                 let is_known = self.order_look_ups.has(self, id).await;
                 if is_known.map_err(EngineError::after_change)?
                     && let Some(placed) = self.in_ledger(id, quantity, price).await?
@@ -231,8 +232,8 @@ impl Engine {
         })
     }
 
-    /// The answer to a repeat, with the price that the first one has told: that of the entry by which a
-    /// segment gave the units.
+    /// The answer to a repeat, with the price that the first one has told: that of the entry by
+    /// which a segment gave the units.
     async fn as_answered_first(
         &self,
         held: Placed,
@@ -336,8 +337,9 @@ impl Engine {
         self.wait_for_order(id, 0, until).await.map(Some)
     }
 
-    /// The order, possibly of another buyer. One that does not exist costs a statement. A buyer's look-up
-    /// costs a command of Redis besides, and of an item with several segments a look at its home's mark.
+    /// The order, possibly of another buyer. One that does not exist costs a statement. A buyer's
+    /// look-up costs a command of Redis besides, and of an item with several segments a look at its
+    /// home's mark.
     async fn find_anywhere(
         &self,
         id: OrderId,
@@ -410,8 +412,8 @@ enum LedgerRead {
     /// ledger has, before the repair. Most refused orders are shed in process, so few of them get
     /// this far.
     IfLost { otherwise: Placed },
-    /// The order was refused without a record, and a failover may have lost what its home had declined.
-    /// The ledger or another segment may have it.
+    /// The order was refused without a record, and a failover may have lost what its home had
+    /// declined. The ledger or another segment may have it.
     IfElsewhere { otherwise: Placed },
     /// The order is a repeat, and may have been paid or cancelled since. If the ledger does not
     /// have it, it has not.

@@ -1,9 +1,9 @@
 //! Admins who place orders for buyers, and the journal that names them.
 //!
-//! The orders of a batch or of a cart are recorded like those of any buyer, which name no admin. So the
-//! journal of their item has one entry for each admin who has placed orders of it, from before the first
-//! of them. A process that has seen the entry does not write again, so that batches cost the ledger
-//! nothing.
+//! The orders of a batch or of a cart are recorded like those of any buyer, which name no admin. So
+//! the journal of their item has one entry for each admin who has placed orders of it, from before
+//! the first of them. A process that has seen the entry does not write again, so that batches cost
+//! the ledger nothing.
 
 use std::sync::Arc;
 

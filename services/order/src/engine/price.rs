@@ -7,8 +7,9 @@ use serde::{Serialize, Serializer};
 
 /// The price of a unit for an order. Copying it allocates nothing.
 ///
-/// The segment that gives units says at which price, in the entry that the ledger records and in its reply.
-/// The one that an item was created with needs no word. It never changes, so the cache of items has it.
+/// The segment that gives units says at which price, in the entry that the ledger records and in
+/// its reply. The one that an item was created with needs no word. It never changes, so the cache
+/// of items has it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Price {
     /// In the currency's smallest unit.
@@ -40,7 +41,8 @@ impl Price {
         self.unit.saturating_mul(u64::from(quantity.get()))
     }
 
-    /// What an order of an item of this first price costs: the total of the shop, or the price of its units.
+    /// What an order of an item of this first price costs: the total of the shop, or the price of
+    /// its units.
     pub fn of_order(self, order: &Order) -> u64 {
         let given = self.given(order.price);
         order.amount.unwrap_or_else(|| given.amount(order.quantity))

@@ -13,14 +13,14 @@ pub(super) enum Reacquired {
     Taken,
     /// There are none for it.
     Refused,
-    /// A concurrent request took units under this id and released them since. The order has changed,
-    /// and must be read again.
+    /// A concurrent request took units under this id and released them since. The order has
+    /// changed, and must be read again.
     Overtaken,
 }
 
 impl Engine {
-    /// Reserves units for the expired order again, under the id of its next attempt. A repeat at any
-    /// instance has the same result.
+    /// Reserves units for the expired order again, under the id of its next attempt. A repeat at
+    /// any instance has the same result.
     ///
     /// The expired units may still be returning. Until then they count against the buyer's limit,
     /// and they may be the last units of the item. So this returns them first.

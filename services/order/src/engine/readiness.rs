@@ -1,12 +1,13 @@
 //! Whether an order could be placed now, by the last look at the stores.
 //!
-//! A task looks once a second, whether anybody asks or not ([`crate::watch_stores`]). A request reads
-//! what it saw, and calls no store: balancers, supervisors and attackers may ask as often as they like.
+//! A task looks once a second, whether anybody asks or not ([`crate::watch_stores`]). A request
+//! reads what it saw, and calls no store: balancers, supervisors and attackers may ask as often as
+//! they like.
 //!
-//! One refusal makes the process not ready at once, and the first look without one makes it ready. The
-//! refusal may also be that of an order: whoever was refused and asks why hears the same from here.
-//! There is no damping here. A balancer that wants some counts answers itself (`fall`, `rise`,
-//! `failureThreshold`), and Prometheus waits before it alerts.
+//! One refusal makes the process not ready at once, and the first look without one makes it ready.
+//! The refusal may also be that of an order: whoever was refused and asks why hears the same from
+//! here. There is no damping here. A balancer that wants some counts answers itself (`fall`,
+//! `rise`, `failureThreshold`), and Prometheus waits before it alerts.
 
 use std::{
     collections::HashMap,
@@ -24,8 +25,8 @@ use super::{Engine, EngineError};
 /// How long a store may take to answer. One that takes longer takes no orders in time either.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long the process believes what it saw. It is longer than the time between two looks at a store
-/// that never answers.
+/// How long the process believes what it saw. It is longer than the time between two looks at a
+/// store that never answers.
 const BELIEVED_FOR: Duration = Duration::from_secs(5);
 
 /// Why an order could not be placed now.
@@ -53,8 +54,8 @@ struct Seen {
     ledger: Side,
 }
 
-/// The masters of Redis, or the ledger. Each is asked for itself, so that one that is slow makes nothing
-/// older that is known of the other.
+/// The masters of Redis, or the ledger. Each is asked for itself, so that one that is slow makes
+/// nothing older that is known of the other.
 #[derive(Debug, Default)]
 struct Side {
     look: Option<Look>,
@@ -170,8 +171,9 @@ impl Readiness {
             .for_each(|store| store.report(f64::NAN));
     }
 
-    /// Keeps why an order was refused, if a store has said so. A pool that is full, or a server that was
-    /// not reached in time, is left to the looks: much traffic may do that to a store that is well.
+    /// Keeps why an order was refused, if a store has said so. A pool that is full, or a server
+    /// that was not reached in time, is left to the looks: much traffic may do that to a store that
+    /// is well.
     pub(super) fn note_refusal(&self, error: &EngineError) {
         let (kind, why) = match error {
             EngineError::Stock(error) if error.is_refusal() => {
@@ -231,8 +233,8 @@ impl Engine {
         Ok(self.readiness.at(Instant::now())?)
     }
 
-    /// Asks every master and the ledger whether they would write an order, and keeps the answers for
-    /// [`Engine::ready`]. It costs one script for each master and one statement.
+    /// Asks every master and the ledger whether they would write an order, and keeps the answers
+    /// for [`Engine::ready`]. It costs one script for each master and one statement.
     pub async fn look_at_stores(&self) {
         join(self.look_at_redis(), self.look_at_ledger()).await;
     }

@@ -1,8 +1,8 @@
 //! Refunds of orders and carts, and reports about money that was returned.
 //!
 //! A provider sends its reports in any order. A refund that overtakes its payment must not be
-//! dropped: the payment would then confirm an order whose money was returned. So the ledger remembers
-//! it, and refuses the payment when it comes.
+//! dropped: the payment would then confirm an order whose money was returned. So the ledger
+//! remembers it, and refuses the payment when it comes.
 
 use std::sync::Arc;
 
@@ -65,15 +65,16 @@ impl Returned {
 }
 
 impl Engine {
-    /// Records that `admin` has returned the money, and releases the units of the order if it has any.
+    /// Records that `admin` has returned the money, and releases the units of the order if it has
+    /// any.
     pub async fn refund(&self, id: OrderId, admin: &Arc<str>) -> Result<Ended, EngineError> {
         self.with_timeout(self.return_order(id, admin, Returned::Order))
             .await
     }
 
-    /// The step to `refunded` also spends the payment, and settles the refunds of it that are known to have
-    /// failed: what an admin returns includes their money. It is one transaction, so a repeat does not
-    /// settle a refund that has failed since.
+    /// The step to `refunded` also spends the payment, and settles the refunds of it that are known
+    /// to have failed: what an admin returns includes their money. It is one transaction, so a
+    /// repeat does not settle a refund that has failed since.
     async fn return_order(
         &self,
         id: OrderId,
@@ -126,9 +127,9 @@ impl Engine {
         returned.map_err(EngineError::after_change)
     }
 
-    /// Whether the money of a payment that is reported for this order or cart was returned. A return that
-    /// came before anything was known of the payment belongs to `payer` from now on, with the refunds of it
-    /// that have failed: their money is due.
+    /// Whether the money of a payment that is reported for this order or cart was returned. A
+    /// return that came before anything was known of the payment belongs to `payer` from now on,
+    /// with the refunds of it that have failed: their money is due.
     pub(super) async fn is_returned(
         &self,
         payment: &PaymentId,
@@ -145,8 +146,8 @@ impl Engine {
         self.note_return(&returned).await.map(|_| true)
     }
 
-    /// The same as the provider reports it, if this payment has paid the order. Another payment of its buyer may have been
-    /// returned because the order was paid already.
+    /// The same as the provider reports it, if this payment has paid the order. Another payment of
+    /// its buyer may have been returned because the order was paid already.
     async fn refund_payment(&self, id: OrderId, payment: &PaymentId) -> Result<Ended, EngineError> {
         let target = |order: &Order| {
             let applies = is_paid_for(order) && order.payment.as_ref() == Some(payment);
@@ -166,9 +167,9 @@ impl Engine {
             .await
     }
 
-    /// Applies the report that all money of a payment was returned, at `at` by the provider's clock.
-    /// What the payment has paid is refunded, whatever the report names. A payment that has paid
-    /// nothing leaves the list of money that is due, and pays nothing later.
+    /// Applies the report that all money of a payment was returned, at `at` by the provider's
+    /// clock. What the payment has paid is refunded, whatever the report names. A payment that has
+    /// paid nothing leaves the list of money that is due, and pays nothing later.
     pub async fn money_returned(
         &self,
         payment: &PaymentId,

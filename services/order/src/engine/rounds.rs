@@ -1,8 +1,8 @@
 //! Steps that are decided anew when something else was faster.
 //!
-//! A step that finds another version may have met its own commit: the connection was lost after it, and
-//! the repeat of the statement found it done. So once a round has ended without a result, no error of a
-//! later one proves that the request has changed nothing.
+//! A step that finds another version may have met its own commit: the connection was lost after it,
+//! and the repeat of the statement found it done. So once a round has ended without a result, no
+//! error of a later one proves that the request has changed nothing.
 
 use tokio::time::Instant;
 

@@ -1,15 +1,15 @@
-//! Checkout sessions at the payment provider: which one counts for an order or a cart, and what happens
-//! when it ends without a payment.
+//! Checkout sessions at the payment provider: which one counts for an order or a cart, and what
+//! happens when it ends without a payment.
 //!
-//! A buyer who goes back and pays again gets a new session, while the old one lives on until it expires.
-//! Its end must not cancel what is being paid in the new one. So the shop names each session to the
-//! order, and only the end of the one that was named last cancels it. If the shop names none, the hold
-//! ends by itself. A session is named once: a request that was delayed, and names an older session again,
-//! does not bring that session back.
+//! A buyer who goes back and pays again gets a new session, while the old one lives on until it
+//! expires. Its end must not cancel what is being paid in the new one. So the shop names each
+//! session to the order, and only the end of the one that was named last cancels it. If the shop
+//! names none, the hold ends by itself. A session is named once: a request that was delayed, and
+//! names an older session again, does not bring that session back.
 //!
-//! Naming a session raises the version of its order or cart, and a cancellation is made for a version.
-//! The order is read first and its session after that. So whatever is named in between raises the
-//! version on which the cancellation was decided, and the order is read again.
+//! Naming a session raises the version of its order or cart, and a cancellation is made for a
+//! version. The order is read first and its session after that. So whatever is named in between
+//! raises the version on which the cancellation was decided, and the order is read again.
 
 use domain::{CartId, CartState, OrderId, OrderState, SessionId};
 use ledger::CartStep;
@@ -131,8 +131,8 @@ impl Engine {
         Ok(ended.map(SessionEnd::Ended))
     }
 
-    /// Why the end of this session does nothing. `None`: it is the one that the order or cart has named
-    /// last.
+    /// Why the end of this session does nothing. `None`: it is the one that the order or cart has
+    /// named last.
     async fn other_session<T>(
         &self,
         target: Uuid,
@@ -145,8 +145,8 @@ impl Engine {
         })
     }
 
-    /// The session that the change names, unless the order or cart has named it before. A repeat changes
-    /// nothing, however late it is: a newer session stays the one that counts.
+    /// The session that the change names, unless the order or cart has named it before. A repeat
+    /// changes nothing, however late it is: a newer session stays the one that counts.
     pub(super) async fn session_to_name<'a>(
         &self,
         target: Uuid,

@@ -1,8 +1,8 @@
 //! The items that an order id may belong to, by its tag.
 //!
-//! Items are never deleted, so a list of them goes out of date only when an item is created whose tag
-//! another one has. Then an order of the new item that the ledger does not have yet is found by other
-//! processes after [`LIFETIME`] or when it is recorded, whichever comes first.
+//! Items are never deleted, so a list of them goes out of date only when an item is created whose
+//! tag another one has. Then an order of the new item that the ledger does not have yet is found by
+//! other processes after [`LIFETIME`] or when it is recorded, whichever comes first.
 
 use std::{sync::Arc, time::Duration};
 

@@ -149,8 +149,8 @@ async fn make_all(ledger: &dyn Ledger, requests: Vec<Request>) -> Option<Arc<Eng
 }
 
 /// Retries each transition separately: an error may belong to one of them, and only that caller
-/// must get it. It stops when the ledger takes nothing at all: each further one would wait as long for a
-/// connection.
+/// must get it. It stops when the ledger takes nothing at all: each further one would wait as long
+/// for a connection.
 async fn repeat_each(
     ledger: &dyn Ledger,
     error: LedgerError,

@@ -1,10 +1,10 @@
 //! The API as the listener serves it: the router, and a way past it for placing one order.
 //!
 //! A sale consists of one kind of request. The router costs it two thirds of its allocations: it
-//! copies a route, and boxes the body, the handler and the response. So `POST /v1/items/{item}/orders`
-//! is recognized here and answered by the same functions; everything else goes to the router, and so
-//! does any path that is not written in the plainest way. `tests/it/direct.rs` compares both ways byte
-//! by byte.
+//! copies a route, and boxes the body, the handler and the response. So
+//! `POST /v1/items/{item}/orders` is recognized here and answered by the same functions; everything
+//! else goes to the router, and so does any path that is not written in the plainest way.
+//! `tests/it/direct.rs` compares both ways byte by byte.
 
 use std::pin::Pin;
 

@@ -1,6 +1,6 @@
-//! The codes of problems: each is written down once, with what follows from it. The page of problems,
-//! the description of the API and `clients/answers.json` come from this table, and the tables of the
-//! clients from that file (`make clients`).
+//! The codes of problems: each is written down once, with what follows from it. The page of
+//! problems, the description of the API and `clients/answers.json` come from this table, and the
+//! tables of the clients from that file (`make clients`).
 
 use http::StatusCode;
 use serde::{Serialize, Serializer};

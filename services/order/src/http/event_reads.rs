@@ -1,7 +1,7 @@
 //! What all readers of events of a process may cost the ledger together.
 //!
-//! Hundreds of readers may walk through old events, or wait for new ones. Two things keep the ledger
-//! for the orders:
+//! Hundreds of readers may walk through old events, or wait for new ones. Two things keep the
+//! ledger for the orders:
 //!
 //! * a few reads at a time, each of which rests for as long as it took before the next one begins;
 //! * readers at the end share one look at whether there is anything new.

@@ -776,7 +776,8 @@ impl Problem {
     /// For balancers and operators, so it says which store takes no orders, and why.
     fn not_ready(why: &NotReady) -> Self {
         let request_id = RequestId::current();
-        // The look at the stores has logged what has changed. Anybody may ask, as often as they like.
+        // The look at the stores has logged what has changed. Anybody may ask, as often as they
+        // like.
         tracing::debug!(%why, request_id, "not ready");
         Self {
             detail: format!("no order could be placed: {why}"),

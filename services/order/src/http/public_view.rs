@@ -1,8 +1,8 @@
 //! What anyone may see of an item, kept for a moment.
 //!
-//! It is the page that a crowd reloads, and reading it costs two statements of SQL and one script for
-//! each segment. Concurrent requests for an item share one read. An item that does not exist is kept
-//! as well.
+//! It is the page that a crowd reloads, and reading it costs two statements of SQL and one script
+//! for each segment. Concurrent requests for an item share one read. An item that does not exist is
+//! kept as well.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

@@ -1,7 +1,7 @@
 //! Names requests, so that a response can be found in the logs of the service and of its callers.
 //!
-//! The header `X-Request-Id` of the request is the name; without one, or with one that does not fit,
-//! the request gets a name of this process. The response has the same header.
+//! The header `X-Request-Id` of the request is the name; without one, or with one that does not
+//! fit, the request gets a name of this process. The response has the same header.
 
 use std::{
     cell::{Cell, OnceCell},

@@ -1,13 +1,13 @@
 //! The handler for webhooks of Stripe, so that a shop need not translate them.
 //!
-//! Stripe names the order in the metadata `stockade_order`, or the cart in `stockade_cart`, which the shop sets when it creates the
-//! Checkout session (`payment_intent_data.metadata` too) or the PaymentIntent. Events without it
-//! belong to something else that the shop sells, and are ignored.
+//! Stripe names the order in the metadata `stockade_order`, or the cart in `stockade_cart`, which
+//! the shop sets when it creates the Checkout session (`payment_intent_data.metadata` too) or the
+//! PaymentIntent. Events without it belong to something else that the shop sells, and are ignored.
 //!
 //! Stripe repeats an event until it gets a 2xx, for up to three days, and disables an endpoint that
-//! refuses events for long. So the answer is 200 whenever a repeat would change nothing: for money that
-//! must be returned, which is in the journal then, and for whatever this service has no use for, with
-//! the reason.
+//! refuses events for long. So the answer is 200 whenever a repeat would change nothing: for money
+//! that must be returned, which is in the journal then, and for whatever this service has no use
+//! for, with the reason.
 
 mod refunds;
 
@@ -245,7 +245,8 @@ impl StripeResult {
 impl StripeEvent {
     /// Reads an event. An error says why it is none that this service has a use for.
     fn read(event: Value) -> Result<Self, &'static str> {
-        // Events of Stripe's second API name an object that would have to be fetched, and have none.
+        // Events of Stripe's second API name an object that would have to be fetched, and have
+        // none.
         let version = event["object"].as_str();
         if version.is_some_and(|object| object.starts_with("v2.")) {
             return Err("a thin event (v2) has no data.object: choose snapshot events");
@@ -308,7 +309,8 @@ impl StripeEvent {
 fn completed_session(target: Target, object: &Value) -> Result<Step, &'static str> {
     let step = match object["payment_status"].as_str() {
         Some("paid") => Step::Pay(target, payment(object, "amount_total")?),
-        // A free item, or a discount of everything. There is no PaymentIntent, and no event follows.
+        // A free item, or a discount of everything. There is no PaymentIntent, and no event
+        // follows.
         Some("no_payment_required") if object["amount_total"] == 0 => {
             Step::Pay(target, payment_of_nothing(object)?)
         }

@@ -1,8 +1,8 @@
 //! Every metric of every role: its name, kind, labels and meaning.
 //!
-//! The descriptions that a scrape shows, the table in `docs/metrics.md`, and the checks of alerts and
-//! dashboards all come from this table. A name ends in its unit: `_seconds`, `_bytes`, `_units`,
-//! `_orders`; a counter ends in `_total`.
+//! The descriptions that a scrape shows, the table in `docs/metrics.md`, and the checks of alerts
+//! and dashboards all come from this table. A name ends in its unit: `_seconds`, `_bytes`,
+//! `_units`, `_orders`; a counter ends in `_total`.
 
 use metrics::Unit;
 

@@ -1,8 +1,8 @@
 //! The recorder of this process, and what it exports.
 //!
-//! The gauges of single items have a recorder of their own. A shop sells other items each week, and the
-//! library keeps each series for the life of the process. So it forgets the series of items that have
-//! not been set for a while; all others stay, also those that are set once.
+//! The gauges of single items have a recorder of their own. A shop sells other items each week, and
+//! the library keeps each series for the life of the process. So it forgets the series of items
+//! that have not been set for a while; all others stay, also those that are set once.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,8 +22,8 @@ const ORDERS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512
 /// Label of the metrics of single items.
 const ITEM: &str = "item";
 
-/// Time after which the series of an item that is not set any more is forgotten. The reconciler sets
-/// all that it shows every ten seconds.
+/// Time after which the series of an item that is not set any more is forgotten. The reconciler
+/// sets all that it shows every ten seconds.
 const ITEM_IDLE: Duration = Duration::from_secs(120);
 
 /// Exports the metrics of this process in the text format.
@@ -34,8 +34,8 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Installs the recorder of this process, which can be done once. `None`, and a line in the log, if
-    /// there is one already.
+    /// Installs the recorder of this process, which can be done once. `None`, and a line in the
+    /// log, if there is one already.
     pub(super) fn install() -> Option<Self> {
         let (router, exporter) = recorders(ITEM_IDLE)
             .inspect_err(|error| tracing::warn!(%error, "no metrics"))
@@ -46,8 +46,8 @@ impl Exporter {
         Some(exporter)
     }
 
-    /// All metrics. A gauge whose subject has ended, such as a removed webhook, is set to NaN, and is not
-    /// shown.
+    /// All metrics. A gauge whose subject has ended, such as a removed webhook, is set to NaN, and
+    /// is not shown.
     pub(crate) fn render(&self) -> String {
         let mut text = without_ended(&self.general.render());
         text.push_str(&without_ended(&self.by_item.render()));
@@ -106,8 +106,8 @@ mod tests {
         assert_eq!(without_ended(text), shown);
     }
 
-    /// The library looks at a series when it renders it: a series is idle if it has not been set since
-    /// the rendering before, and the time has passed.
+    /// The library looks at a series when it renders it: a series is idle if it has not been set
+    /// since the rendering before, and the time has passed.
     #[test]
     fn only_series_of_items_that_are_not_set_any_more_are_forgotten() {
         let (router, exporter) = recorders(Duration::from_nanos(1)).unwrap();

@@ -1,7 +1,7 @@
 //! The page of metrics: rendered once a second at most, however many clients ask.
 //!
-//! A rendering is dear. The system lists every open descriptor of the process, and a large sale has ten
-//! thousand connections.
+//! A rendering is dear. The system lists every open descriptor of the process, and a large sale has
+//! ten thousand connections.
 
 use std::{
     sync::Arc,
@@ -46,7 +46,8 @@ impl Page {
         }
     }
 
-    /// The last rendering while it is fresh, or else a new one. Clients that ask meanwhile wait for it.
+    /// The last rendering while it is fresh, or else a new one. Clients that ask meanwhile wait for
+    /// it.
     pub(crate) async fn text(&self) -> Bytes {
         let mut last = Arc::clone(&self.last).lock_owned().await;
         if let Some(rendering) = &*last
@@ -55,8 +56,8 @@ impl Page {
             return rendering.text.clone();
         }
         let render = Arc::clone(&self.render);
-        // A thread that may block. It goes on when the client leaves, so that clients that ask and leave
-        // cause no more renderings than others.
+        // A thread that may block. It goes on when the client leaves, so that clients that ask and
+        // leave cause no more renderings than others.
         let rendering = tokio::task::spawn_blocking(move || {
             let text = Bytes::from(render());
             *last = Some(Rendering {

@@ -1,11 +1,12 @@
 //! The client behind proxies: `X-Forwarded-For`, or `Forwarded` (RFC 7239).
 //!
-//! Anyone can send these headers. Each proxy appends the address that it saw, so only the entries that
-//! trusted proxies appended are true: the search goes from the last entry to the first one that no
-//! trusted proxy has.
+//! Anyone can send these headers. Each proxy appends the address that it saw, so only the entries
+//! that trusted proxies appended are true: the search goes from the last entry to the first one
+//! that no trusted proxy has.
 //!
-//! Only the header that the operator names counts. A proxy writes one of the two and passes the other
-//! one on as the client sent it, so a service that reads either lets the client choose its address.
+//! Only the header that the operator names counts. A proxy writes one of the two and passes the
+//! other one on as the client sent it, so a service that reads either lets the client choose its
+//! address.
 
 use std::{net::IpAddr, str::FromStr};
 
@@ -40,8 +41,8 @@ impl ForwardedHeader {
         }
     }
 
-    /// The entries of the header, the last one first. Each is read by itself, so that bytes of the client
-    /// hide none that a proxy has appended.
+    /// The entries of the header, the last one first. Each is read by itself, so that bytes of the
+    /// client hide none that a proxy has appended.
     fn entries(self, headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
         let quotes = match self {
             Self::XForwardedFor => Quotes::None,
@@ -78,8 +79,8 @@ pub(super) struct Proxies {
 }
 
 impl Proxies {
-    /// Address of the client. Where a trusted proxy names none, or hides it, this is the address of the
-    /// last proxy that is known, so that each request counts for some address.
+    /// Address of the client. Where a trusted proxy names none, or hides it, this is the address of
+    /// the last proxy that is known, so that each request counts for some address.
     pub(super) fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let mut client = peer;
         for entry in self.header.entries(headers) {
@@ -100,9 +101,9 @@ impl Proxies {
     }
 }
 
-/// The parts of a line, the last one first. What a proxy has appended is well formed, so whoever reads
-/// from the right knows which quotes belong together; a quote that the client has opened swallows
-/// nothing.
+/// The parts of a line, the last one first. What a proxy has appended is well formed, so whoever
+/// reads from the right knows which quotes belong together; a quote that the client has opened
+/// swallows nothing.
 fn parts(line: &[u8], separator: u8, quotes: Quotes) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(line);
     std::iter::from_fn(move || {

@@ -1,8 +1,8 @@
 //! Requests that are answered apart from the thread of their connection.
 //!
 //! A thread serves hundreds of connections. A list, an audit or a page of the console computes for
-//! milliseconds, and a statement of SQL belongs to the runtime that has the pool. So they run on the
-//! shared runtime, streamed bodies included, and the connection only waits for them.
+//! milliseconds, and a statement of SQL belongs to the runtime that has the pool. So they run on
+//! the shared runtime, streamed bodies included, and the connection only waits for them.
 
 use axum::body::Body;
 use bytes::Bytes;

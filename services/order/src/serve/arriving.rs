@@ -1,8 +1,8 @@
 //! The body of a request, as far as it has come.
 //!
-//! Anyone can send a head and half a body. A request that waits for the rest has done nothing yet, so
-//! its connection makes room for others as a silent one does, and its body has a minimum rate. Once
-//! the body is whole, or is no longer wanted, the request is under work and neither applies.
+//! Anyone can send a head and half a body. A request that waits for the rest has done nothing yet,
+//! so its connection makes room for others as a silent one does, and its body has a minimum rate.
+//! Once the body is whole, or is no longer wanted, the request is under work and neither applies.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -78,7 +78,8 @@ impl Arriving {
     }
 
     /// How long the body may take, with what has come of it: `grace`, and a second for each `rate`
-    /// bytes. `None`: the request does not wait for it, was told that it is late, or there is no rate.
+    /// bytes. `None`: the request does not wait for it, was told that it is late, or there is no
+    /// rate.
     pub(super) fn time(&self, grace: Duration, rate: u64) -> Option<Duration> {
         if !self.is_awaited() || self.is_late() {
             return None;

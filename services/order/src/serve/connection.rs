@@ -1,12 +1,13 @@
-//! One connection: its stream, its time limits, and the buffers that it gives back while it is idle.
+//! One connection: its stream, its time limits, and the buffers that it gives back while it is
+//! idle.
 //!
-//! hyper keeps two buffers of 8 KiB and the state of a request for each connection, and ten thousand
-//! buyers wait most of the time. A connection that has been silent between two requests is therefore
-//! *parked*: only the stream is kept, until the first bytes of the next request come.
+//! hyper keeps two buffers of 8 KiB and the state of a request for each connection, and ten
+//! thousand buyers wait most of the time. A connection that has been silent between two requests is
+//! therefore *parked*: only the stream is kept, until the first bytes of the next request come.
 //!
-//! It parks only where the next byte begins a request. After a body that was not read to its end, what
-//! comes next is the rest of that body; read as a head, it would be a request that the client's proxy
-//! has never seen.
+//! It parks only where the next byte begins a request. After a body that was not read to its end,
+//! what comes next is the rest of that body; read as a head, it would be a request that the
+//! client's proxy has never seen.
 
 use std::{
     convert::Infallible,
@@ -176,8 +177,8 @@ where
     stream
 }
 
-/// The bytes without the empty lines that stand before a request (RFC 9112, section 2.2). A connection
-/// that kept them would not wait for the request.
+/// The bytes without the empty lines that stand before a request (RFC 9112, section 2.2). A
+/// connection that kept them would not wait for the request.
 fn without_empty_lines(mut bytes: Bytes) -> Bytes {
     let ends = bytes.iter().take_while(|byte| b"\r\n".contains(byte));
     let ends = ends.count();

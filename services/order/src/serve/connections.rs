@@ -1,9 +1,10 @@
-//! The open connections of a listener. There is an upper bound, and at the bound a connection that waits
-//! for its client makes room: one that is silent, whose body has not come whole, or that is not read.
+//! The open connections of a listener. There is an upper bound, and at the bound a connection that
+//! waits for its client makes room: one that is silent, whose body has not come whole, or that is
+//! not read.
 //!
 //! A client that opens connections and sends nothing would otherwise use up the descriptors of the
-//! process, which are those of Redis and the ledger too. Refusing new connections would not help: the
-//! silent ones would keep all others out. [`Rank`] says which goes first.
+//! process, which are those of Redis and the ledger too. Refusing new connections would not help:
+//! the silent ones would keep all others out. [`Rank`] says which goes first.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -31,11 +32,11 @@ const NOTHING: u64 = u64::MAX;
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// A flood that replaces all connections costs so many searches.
 const SEARCHES: usize = 64;
-/// One of so many connections came last, and makes room after the others if it has had no request yet:
-/// it may not have had the time to send one.
+/// One of so many connections came last, and makes room after the others if it has had no request
+/// yet: it may not have had the time to send one.
 const NEWEST: usize = 8;
-/// Connections that have made room and still have their descriptor, which is one of those that are kept
-/// back. With more of them, the listener waits.
+/// Connections that have made room and still have their descriptor, which is one of those that are
+/// kept back. With more of them, the listener waits.
 const CLOSING_MAX: usize = 32;
 /// Time between two looks at their number.
 const CLOSING_PAUSE: Duration = Duration::from_millis(1);
@@ -74,8 +75,8 @@ struct Open {
     next_to_go: Vec<(u64, u64)>,
 }
 
-/// Which connection makes room: the lowest rank goes first, and of one rank the oldest. [`Turn`] puts the
-/// newest ones last.
+/// Which connection makes room: the lowest rank goes first, and of one rank the oldest. [`Turn`]
+/// puts the newest ones last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     /// It was found silent, and has not had a request.
@@ -84,8 +85,8 @@ enum Rank {
     Slow,
     /// The body of its first request is arriving, or its client has not taken a response yet.
     Arriving,
-    /// It was not read yet. In a flood, connections come faster than they are read, and the oldest of
-    /// them would be a buyer's.
+    /// It was not read yet. In a flood, connections come faster than they are read, and the oldest
+    /// of them would be a buyer's.
     Unread,
     /// It has had a request, and waits for the next one.
     Idle,
@@ -129,8 +130,8 @@ pub(super) struct Connection {
     has_served: AtomicBool,
     /// A read has found nothing. Before, a request may lie unread in the socket.
     has_waited: AtomicBool,
-    /// When the first bytes after the last request came, or [`NOTHING`]. They may be a part of the next
-    /// one.
+    /// When the first bytes after the last request came, or [`NOTHING`]. They may be a part of the
+    /// next one.
     received_since_ms: AtomicU64,
     /// Since when the response is a stream without an end, or [`NOTHING`].
     live_since_ms: AtomicU64,
@@ -172,7 +173,8 @@ pub(super) enum Limit {
     Head(Instant),
     /// The next request must have begun until then.
     Idle(Instant),
-    /// Between two requests, and nothing of the next one has come: from then on it needs no buffers.
+    /// Between two requests, and nothing of the next one has come: from then on it needs no
+    /// buffers.
     Park(Instant),
 }
 
@@ -193,8 +195,8 @@ impl Connections {
         })
     }
 
-    /// Adds a connection, for which one that waits for its client may be closed. `None`: the bound is
-    /// reached, and every connection has a whole request under way.
+    /// Adds a connection, for which one that waits for its client may be closed. `None`: the bound
+    /// is reached, and every connection has a whole request under way.
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<Arc<Admitted>> {
         let mut open = self.open();
         let is_bound = SafetyCheck::ConnectionBound.is_enabled();
@@ -228,16 +230,16 @@ impl Connections {
         }))
     }
 
-    /// Closes a connection that waits for its client, because the process has no descriptor left. Returns
-    /// whether there was one.
+    /// Closes a connection that waits for its client, because the process has no descriptor left.
+    /// Returns whether there was one.
     pub(super) fn make_room(&self) -> bool {
         let now = self.now_ms();
         self.open().make_room("descriptors", None, now).is_some()
     }
 
-    /// Waits while many connections that have made room still have their descriptor, and no longer than
-    /// `most`. In a flood, connections are accepted faster than others are closed, and would take the
-    /// descriptors that are kept back for the stores.
+    /// Waits while many connections that have made room still have their descriptor, and no longer
+    /// than `most`. In a flood, connections are accepted faster than others are closed, and would
+    /// take the descriptors that are kept back for the stores.
     pub(super) async fn settle(&self, most: Duration) {
         let settled = async {
             while self.closing() > CLOSING_MAX {
@@ -308,9 +310,9 @@ impl Open {
 
     /// The connection of the lowest rank.
     ///
-    /// The search is linear, and a flood of connections must not cost one for each. So it finds a share
-    /// of all of them, and the next searches take these. Idle ones are noted only if no stranger's
-    /// connection may go.
+    /// The search is linear, and a flood of connections must not cost one for each. So it finds a
+    /// share of all of them, and the next searches take these. Idle ones are noted only if no
+    /// stranger's connection may go.
     fn next_to_go(&mut self, now_ms: u64) -> Option<u64> {
         while let Some((since, number)) = self.next_to_go.pop() {
             let rank = self.connections.get(&number);
@@ -385,8 +387,8 @@ fn remove_entry<T: Ord>(sets: &mut HashMap<IpAddr, BTreeSet<T>>, peer: IpAddr, e
 }
 
 impl Connection {
-    /// The rank, and since when the connection has had it. `None`: it makes no room, because a whole
-    /// request is under way.
+    /// The rank, and since when the connection has had it. `None`: it makes no room, because a
+    /// whole request is under way.
     fn rank(&self, now_ms: u64) -> Option<(Rank, u64)> {
         let has_served = self.has_served.load(Ordering::Relaxed);
         let (since, rank) = if let Some(since) = self.reader.blocked_since_ms() {
@@ -406,8 +408,8 @@ impl Connection {
         Some((if is_slow { Rank::Slow } else { rank }, since))
     }
 
-    /// A connection whose next head is arriving is silent since its first byte, however long it was idle
-    /// before. The limit of a head ends one that never goes on.
+    /// A connection whose next head is arriving is silent since its first byte, however long it was
+    /// idle before. The limit of a head ends one that never goes on.
     fn silent_rank(&self, has_served: bool) -> Option<(Rank, u64)> {
         let silent = self.silent_since_ms.load(Ordering::Relaxed);
         if silent == BUSY {
@@ -516,8 +518,8 @@ impl Admitted {
         Busy(Arc::clone(self))
     }
 
-    /// Notes that these bytes have come. Some clients send an empty line after a body, which belongs to no
-    /// request: an idle connection stays idle.
+    /// Notes that these bytes have come. Some clients send an empty line after a body, which
+    /// belongs to no request: an idle connection stays idle.
     pub(super) fn received(&self, bytes: &[u8]) {
         if bytes.iter().all(|byte| b"\r\n".contains(byte)) {
             return;
@@ -555,8 +557,8 @@ impl Admitted {
         );
     }
 
-    /// Counts the body that the connection waits for, or no longer waits for. At the peer's bound, the
-    /// one that it has waited for longest makes room.
+    /// Counts the body that the connection waits for, or no longer waits for. At the peer's bound,
+    /// the one that it has waited for longest makes room.
     pub(super) fn count_body(&self) {
         let connection = &self.connection;
         let body = &connection.body;
@@ -615,8 +617,8 @@ impl Admitted {
     }
 
     /// Since when a client that is not between two requests is sending the next one. The time of
-    /// silence before a first byte is not the head's, or a connection that was idle for long would be
-    /// closed just as it is used again.
+    /// silence before a first byte is not the head's, or a connection that was idle for long would
+    /// be closed just as it is used again.
     fn head_since(&self, silent: u64) -> Option<u64> {
         let connection = &self.connection;
         let received = connection.received_since_ms.load(Ordering::Relaxed);
@@ -631,8 +633,8 @@ impl Admitted {
         }
     }
 
-    /// When a client that is silent now has been silent for too long. One that has not had a request
-    /// yet has the time of a head: no balancer keeps such connections.
+    /// When a client that is silent now has been silent for too long. One that has not had a
+    /// request yet has the time of a head: no balancer keeps such connections.
     pub(super) fn idle_limit(&self, patience: &Patience) -> Instant {
         let silent = self.connection.silent_since_ms.load(Ordering::Relaxed);
         let time = match self.connection.has_served.load(Ordering::Relaxed) {

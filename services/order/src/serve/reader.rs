@@ -1,9 +1,9 @@
 //! How a client takes what is sent to it.
 //!
-//! A client that takes a byte now and then would keep its connection for ever if each byte gave it the
-//! whole time again. So a byte gives back only the time that it takes at the minimum rate. The time
-//! passes only while the connection has something to write and cannot: a stream that waits for an event
-//! uses none.
+//! A client that takes a byte now and then would keep its connection for ever if each byte gave it
+//! the whole time again. So a byte gives back only the time that it takes at the minimum rate. The
+//! time passes only while the connection has something to write and cannot: a stream that waits for
+//! an event uses none.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -48,7 +48,8 @@ impl Reader {
         true
     }
 
-    /// Notes that the client has made room for so many bytes. Returns whether a write waited for that.
+    /// Notes that the client has made room for so many bytes. Returns whether a write waited for
+    /// that.
     pub(super) fn took(&self, bytes: usize, rate: u64, now_ms: impl FnOnce() -> u64) -> bool {
         let blocked = self.blocked_since_ms();
         let used = match blocked {

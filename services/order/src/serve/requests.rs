@@ -1,8 +1,8 @@
 //! Durations of requests, by route and status.
 //!
-//! The routes are those of the API's description. A label is the pattern of a route and never a path,
-//! which a client chooses. Each pair of route and status has a handle that is made once, so a request
-//! costs a lookup and two clock reads.
+//! The routes are those of the API's description. A label is the pattern of a route and never a
+//! path, which a client chooses. Each pair of route and status has a handle that is made once, so a
+//! request costs a lookup and two clock reads.
 
 use std::{
     sync::{LazyLock, OnceLock},

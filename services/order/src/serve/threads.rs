@@ -1,8 +1,8 @@
 //! Threads that serve connections, each with a runtime of its own.
 //!
-//! A connection stays on one thread for its whole life. Its tasks are woken there without a lock, no
-//! other thread steals them, and what it needs is in that core's cache. What waits for a store or
-//! computes for long is answered elsewhere (`apart.rs`), so it never holds up a thread.
+//! A connection stays on one thread for its whole life. Its tasks are woken there without a lock,
+//! no other thread steals them, and what it needs is in that core's cache. What waits for a store
+//! or computes for long is answered elsewhere (`apart.rs`), so it never holds up a thread.
 
 use std::{
     io,

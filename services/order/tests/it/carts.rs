@@ -733,8 +733,8 @@ async fn a_repeat_goes_on_with_a_cart_that_was_abandoned_at_any_step() {
     .await;
 }
 
-/// What a lagging replica does not know: home's decision on the first line, and that it counted the buyer.
-/// Home's mark is then one of another history.
+/// What a lagging replica does not know: home's decision on the first line, and that it counted the
+/// buyer. Home's mark is then one of another history.
 async fn lose_at_home(env: &TestEnv, cart: &Cart, home: u16) {
     let line = &cart.lines[0];
     let key = |name: &str| format!("{name}:{{{}:{home}}}", line.item);
@@ -877,8 +877,8 @@ async fn a_line_that_is_recorded_after_its_cart_has_failed_is_released() {
     .await;
 }
 
-/// The recorder is behind, and then the ledger does not answer. The buyer learns what was decided, and
-/// not that the outcome is unknown.
+/// The recorder is behind, and then the ledger does not answer. The buyer learns what was decided,
+/// and not that the outcome is unknown.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cart_that_has_failed_is_answered_although_its_lines_cannot_be_released() {
     let options = Options {
@@ -908,7 +908,8 @@ async fn a_cart_that_has_failed_is_answered_although_its_lines_cannot_be_release
                 () = env.cart_becomes(&cart, "failed") => None,
             };
             if let Some(early) = early {
-                // The machine was too busy to fail the cart and to notice it in the time of a request.
+                // The machine was too busy to fail the cart and to notice it in the time of a
+                // request.
                 if early.status != 503 {
                     early.is(409, "sold_out");
                 }

@@ -58,9 +58,9 @@ pub fn runtime() -> Runtime {
         .unwrap()
 }
 
-/// The sold-out cache is valid for the whole test, and nothing times out: refreshes and repeats would
-/// be counted, and depend on the clock. The subscriptions have begun: their commands would be counted
-/// too.
+/// The sold-out cache is valid for the whole test, and nothing times out: refreshes and repeats
+/// would be counted, and depend on the clock. The subscriptions have begun: their commands would be
+/// counted too.
 pub async fn engine(redis_url: &str, database_url: &str) -> Arc<Engine> {
     let pool = PoolSettings {
         acquire_timeout: Some(timeout()),
@@ -92,8 +92,8 @@ pub async fn engine(redis_url: &str, database_url: &str) -> Arc<Engine> {
         subscribers(redis_url).await >= before + SUBSCRIPTIONS
     })
     .await;
-    // A new subscription drops the sold-out cache, because it may have missed messages. The reply to
-    // this comes after the replies to the subscriptions, so the cache is dropped by now.
+    // A new subscription drops the sold-out cache, because it may have missed messages. The reply
+    // to this comes after the replies to the subscriptions, so the cache is dropped by now.
     engine.stock.ready().await.unwrap();
     engine
 }
@@ -641,9 +641,9 @@ fn readers_who_wait_for_events_share_one_look() {
     let (_, statements) = service.stores_asked_by(readers, StatusCode::OK);
     let looks = began.elapsed().as_millis() / EVENTS_INTERVAL.as_millis();
     let looks = 1 + usize::try_from(looks).unwrap();
-    // Each one finds the end, checks its cursor and reads once, by two statements. Without the shared
-    // look it would read as often as all of them look together.
-    // Opening the database costs a few more.
+    // Each one finds the end, checks its cursor and reads once, by two statements. Without the
+    // shared look it would read as often as all of them look together. Opening the database costs a
+    // few more.
     let most = READERS * 5 + looks + 10;
     let reads = statements.len();
     assert!(reads <= most, "{reads} statements, {most} at most");
@@ -741,8 +741,8 @@ fn orders_before_the_opening_call_no_store() {
 /// How long the service keeps the view of an item, and the knowledge that there is no such item.
 const LIFETIME: Duration = Duration::from_millis(250);
 
-/// How often something was read anew at most that is kept for [`LIFETIME`]. A slow machine reads more
-/// often.
+/// How often something was read anew at most that is kept for [`LIFETIME`]. A slow machine reads
+/// more often.
 fn lifetimes_since(began: Instant) -> usize {
     let lifetimes = began.elapsed().as_millis() / LIFETIME.as_millis();
     usize::try_from(lifetimes).unwrap()
@@ -755,8 +755,8 @@ fn many_orders_for_an_unknown_item_cost_few_statements() {
     let began = Instant::now();
     let (commands, statements) = service.stores_asked(10_000, StatusCode::NOT_FOUND);
     assert!(commands.is_empty(), "{commands:?}");
-    // One read for each time that what is known of an unknown item lasts. Opening the database costs a
-    // statement or two.
+    // One read for each time that what is known of an unknown item lasts. Opening the database
+    // costs a statement or two.
     let most = 4 + lifetimes_since(began);
     let reads = statements.len();
     assert!(
@@ -838,8 +838,8 @@ fn readiness_costs_one_script_for_each_look_and_nothing_for_each_request() {
     let look = statements(service.engine.look_at_stores());
     let look = service.runtime.block_on(commands(&url, look)).unwrap();
     let (((), statements_of_a_look), commands_of_a_look) = look;
-    // On SQLite it takes the write lock and gives it back, which sqlx does not log. A commit of one page
-    // takes two statements, and is due again on a machine that is very busy.
+    // On SQLite it takes the write lock and gives it back, which sqlx does not log. A commit of one
+    // page takes two statements, and is due again on a machine that is very busy.
     assert!(statements_of_a_look.len() <= 2, "{statements_of_a_look:?}");
     let expected = [("evalsha", 1), ("time", 1)].map(|(name, calls)| (name.to_owned(), calls));
     assert_eq!(Vec::from_iter(commands_of_a_look), expected);

@@ -1,5 +1,5 @@
-//! Every answer of every test is one that `docs/openapi.json` describes: its status, and the code of a
-//! problem.
+//! Every answer of every test is one that `docs/openapi.json` describes: its status, and the code
+//! of a problem.
 
 use std::sync::LazyLock;
 
@@ -28,8 +28,8 @@ fn is_path(template: &str, path: &str) -> bool {
         && template.split('/').zip(path.split('/')).all(is_part)
 }
 
-/// Asserts that the API describes this answer. What is refused before it is read as a request, such as
-/// a head that is too long, is no part of the API and no problem.
+/// Asserts that the API describes this answer. What is refused before it is read as a request, such
+/// as a head that is too long, is no part of the API and no problem.
 pub fn assert_described(method: &Method, path: &str, status: u16, body: &Value) {
     let Some((template, call)) = call(method, path) else {
         return;

@@ -76,8 +76,8 @@ pub struct Options {
     pub sold_out_cache_ttl: Duration,
     /// Short only where an order must time out.
     pub order_timeout: Duration,
-    /// The pool of the ledger as a service has it, for a test in which no connection can be had. Default:
-    /// a step waits for one as long as it takes on a busy machine.
+    /// The pool of the ledger as a service has it, for a test in which no connection can be had.
+    /// Default: a step waits for one as long as it takes on a busy machine.
     pub pool: Option<PoolSettings>,
     /// How long an archived item keeps its orders at least.
     pub drop_retention: Duration,
@@ -563,8 +563,8 @@ impl Answer {
     }
 }
 
-/// The answer to a request that is repeated as long as its outcome is unknown. For services whose time
-/// limit is so short that a busy machine exceeds it.
+/// The answer to a request that is repeated as long as its outcome is unknown. For services whose
+/// time limit is so short that a busy machine exceeds it.
 pub async fn known(mut request: impl AsyncFnMut() -> Answer) -> Answer {
     eventually_some("a known outcome", async || {
         let answer = request().await;

@@ -237,8 +237,8 @@ fn idle_clients(
     drop(clients);
 }
 
-/// The bytes that a connection keeps after one request and so much silence: what so many keep more than
-/// half of them. What the service keeps without one does not count, nor what it makes once.
+/// The bytes that a connection keeps after one request and so much silence: what so many keep more
+/// than half of them. What the service keeps without one does not count, nor what it makes once.
 fn bytes_of_an_idle_connection(park_after: Duration, silence: Duration) -> i64 {
     const CONNECTIONS: usize = 400;
     bytes_of_idle_connections(CONNECTIONS / 2, park_after, Duration::ZERO);
@@ -298,7 +298,8 @@ fn an_idle_connection_keeps_a_tenth_of_what_it_needs_for_a_request() {
         let counting = std::thread::spawn(move || bytes_of_an_idle_connection(park_after, silence));
         counting.join().unwrap()
     };
-    // On a busy machine some have not parked yet. A connection that is silent for too long is closed.
+    // On a busy machine some have not parked yet. A connection that is silent for too long is
+    // closed.
     let serving = count(HOUR, SILENCE);
     let (mut parked, mut silence) = (count(PARK_AFTER, SILENCE), SILENCE);
     while parked >= PARKED_BYTES && silence < timeout() / 8 {

@@ -39,8 +39,8 @@ async fn a_payment_is_applied_once_however_often_it_is_reported() {
     .await;
 }
 
-/// An admin looks for each order at the instance that hears of its payment, just before another instance
-/// places it.
+/// An admin looks for each order at the instance that hears of its payment, just before another
+/// instance places it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_finds_an_order_that_was_missing_a_moment_ago() {
     let options = Options {

@@ -1,5 +1,5 @@
-//! What a request without a token costs: the processor time of the thread that serves it, and not the
-//! clock. A stranger must not be able to buy much of ours with little of his own.
+//! What a request without a token costs: the processor time of the thread that serves it, and not
+//! the clock. A stranger must not be able to buy much of ours with little of his own.
 
 use std::{
     io::{Read, Write},

@@ -97,8 +97,8 @@ async fn a_cart_whose_first_line_is_refused_has_reserved_nothing_and_its_key_dec
     .await;
 }
 
-/// The gauge of the server. All tests of the program share one registry, so the ledger's gauge may be
-/// that of another test. The page of metrics is rendered once a second.
+/// The gauge of the server. All tests of the program share one registry, so the ledger's gauge may
+/// be that of another test. The page of metrics is rendered once a second.
 async fn is_in_the_metrics(env: &TestEnv, redis: &Redis, value: u8) {
     let labels = format!("store=\"redis\",server=\"127.0.0.1:{}\"", redis.port());
     let line = format!("stockade_store_writable{{{labels}}} {value}\n");

@@ -24,8 +24,8 @@ fn on_postgres(order_timeout: Duration) -> Options {
     }
 }
 
-/// A locked row of a segment. Nothing else ends the lock: what waits for the row waits until the test
-/// releases it.
+/// A locked row of a segment. Nothing else ends the lock: what waits for the row waits until the
+/// test releases it.
 struct Row(PgConnection);
 
 impl Row {
@@ -259,8 +259,8 @@ async fn a_refusal_that_proves_unchanged_is_no_unknown_outcome() {
     }
 }
 
-/// What a reload makes of a server: its sessions refuse changes, and new ones can only read. While the
-/// pool looks for a server that can write, each transaction waits 3 s for a connection.
+/// What a reload makes of a server: its sessions refuse changes, and new ones can only read. While
+/// the pool looks for a server that can write, each transaction waits 3 s for a connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn payments_that_meet_a_read_only_ledger_share_one_wait_and_one_answer() {
     const PAYMENTS: usize = 20;
@@ -281,8 +281,8 @@ async fn payments_that_meet_a_read_only_ledger_share_one_wait_and_one_answer() {
             let (env, order) = (&env, &orders[n]);
             async move { env.pay(order, &format!("pay-{n}")).await }
         };
-        // One wait for each payment would take longer than a request may, and one for all is far from that
-        // on a busy machine, too.
+        // One wait for each payment would take longer than a request may, and one for all is far
+        // from that on a busy machine, too.
         for answer in join_all((0..PAYMENTS).map(pay)).await {
             answer.is(503, "unavailable");
         }

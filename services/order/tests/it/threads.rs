@@ -25,9 +25,9 @@ use crate::env::{ADMIN, Options, SECRET, TestEnv, open, patient, payment_keys};
 /// A listener with one thread, over the environment's service with some more routes.
 ///
 /// It has a runtime of its own for the requests that are answered apart from that thread. A request
-/// that blocks one of the runtime's workers also blocks the task that the worker would have run next,
-/// which no other worker takes over. On the test's runtime that could be a connection to Redis, or the
-/// recorder.
+/// that blocks one of the runtime's workers also blocks the task that the worker would have run
+/// next, which no other worker takes over. On the test's runtime that could be a connection to
+/// Redis, or the recorder.
 struct OneThread {
     address: String,
     stop: CancellationToken,

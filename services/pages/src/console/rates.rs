@@ -27,8 +27,8 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    /// Rates that compare each count with the one `span` samples before. Counts that processes report
-    /// once a second need two: a page may read both reports of a second or none.
+    /// Rates that compare each count with the one `span` samples before. Counts that processes
+    /// report once a second need two: a page may read both reports of a second or none.
     pub(super) fn over(span: usize) -> Self {
         let items = Cache::builder().max_capacity(ITEMS_MAX).time_to_idle(IDLE);
         Self {

@@ -1,8 +1,8 @@
 //! Bounds how often tokens can be guessed at the login.
 //!
-//! Only refused logins count, for each address and for all together, in windows of a minute. At a bound
-//! no token is compared until the window ends, so a right guess is not told from a wrong one. A window
-//! holds at most as many addresses as logins are refused in it.
+//! Only refused logins count, for each address and for all together, in windows of a minute. At a
+//! bound no token is compared until the window ends, so a right guess is not told from a wrong one.
+//! A window holds at most as many addresses as logins are refused in it.
 
 use std::{
     collections::HashMap,
@@ -42,8 +42,8 @@ impl Throttled {
 }
 
 impl Throttle {
-    /// Compares a token that came from this address, and counts it if `compare` finds nothing. Logins
-    /// take turns, so that those that arrive together are counted as well.
+    /// Compares a token that came from this address, and counts it if `compare` finds nothing.
+    /// Logins take turns, so that those that arrive together are counted as well.
     pub(super) fn check<T>(
         &self,
         address: IpAddr,

@@ -134,8 +134,8 @@ impl Exchange {
     }
 }
 
-/// lapin hands a returned message to whichever confirmation comes next, so returned events are found
-/// by their ids.
+/// lapin hands a returned message to whichever confirmation comes next, so returned events are
+/// found by their ids.
 fn outcome(events: &[CloudEvent], confirmations: Vec<Confirmation>) -> Outcome {
     let is_refused: Vec<_> = confirmations
         .iter()
@@ -171,7 +171,8 @@ impl Broker for Exchange {
     async fn publish(&mut self, events: &[CloudEvent]) -> Result<usize, SinkError> {
         let batch = self.batch;
         let events = &events[..events.len().min(batch)];
-        // Both are as after a failure until this batch has succeeded, even if the future is dropped.
+        // Both are as after a failure until this batch has succeeded, even if the future is
+        // dropped.
         self.batch = 1;
         let open = match self.open.take() {
             Some(open) => open,

@@ -34,7 +34,8 @@ use tokio::{
 
 use crate::env::{self, TestEnv};
 
-/// A folder with `ca.pem`, and `server` and `client` with a certificate (`.pem`) and a key (`.key`).
+/// A folder with `ca.pem`, and `server` and `client` with a certificate (`.pem`) and a key
+/// (`.key`).
 struct Certificates(TempDir);
 
 impl Certificates {

@@ -305,8 +305,8 @@ async fn a_receiver_without_tls_gets_nothing_at_an_https_url(env: Arc<TestEnv>) 
     assert!(receiver.received().is_empty());
 }
 
-/// Publishers whose clocks are wrong: by the first one all is ten minutes too old, and by the second one
-/// nothing is. By the third one all is too old, and Redis's clock says that it is not.
+/// Publishers whose clocks are wrong: by the first one all is ten minutes too old, and by the
+/// second one nothing is. By the third one all is too old, and Redis's clock says that it is not.
 fn wrong_clocks() -> [PublisherSettings; 3] {
     let ahead = PublisherSettings {
         keep: Duration::from_secs(600),

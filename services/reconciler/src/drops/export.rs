@@ -1,8 +1,8 @@
 //! The export of a sale that is dropped: a file that is written, read again, and compared.
 //!
 //! Each row of the ledger is one line of JSON, and the last line has the number of rows and their
-//! SHA-256. The file has its name only when it is complete, verified and on disk. Until then its name ends
-//! with `.partial`, and nothing of the sale is deleted.
+//! SHA-256. The file has its name only when it is complete, verified and on disk. Until then its
+//! name ends with `.partial`, and nothing of the sale is deleted.
 
 use std::{
     io,
@@ -45,8 +45,8 @@ impl Summary {
     }
 }
 
-/// Writes what the sale has left into a new file of the folder, and verifies it. `None`: nothing is left
-/// that has to go.
+/// Writes what the sale has left into a new file of the folder, and verifies it. `None`: nothing is
+/// left that has to go.
 pub(super) async fn write(
     ledger: &dyn Ledger,
     item: &ItemId,

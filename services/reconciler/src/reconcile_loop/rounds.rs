@@ -26,8 +26,8 @@ const ITEM_CONCURRENCY: usize = 16;
 const RESTING_MAX: usize = 256;
 /// How long an item is polled in every round after its last wake-up.
 const WAKE_TIME: Duration = Duration::from_secs(10);
-/// Interval between two polls of an item that waits: for payments, or for the end of what an operator
-/// has to look at.
+/// Interval between two polls of an item that waits: for payments, or for the end of what an
+/// operator has to look at.
 const WAITING_POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval between two polls of an open item that rests.
 const RESTING_POLL_INTERVAL: Duration = Duration::from_secs(3600);
@@ -61,7 +61,8 @@ impl Rounds {
             let of_item = open.entry(transfer.item.clone()).or_default();
             of_item.push(transfer);
         }
-        // The items are read before their segments: a change in between is one that does not persist.
+        // The items are read before their segments: a change in between is one that does not
+        // persist.
         let changes = self.items.refresh(&*reconciler.ledger).await?;
         for id in &changes.changed {
             self.rota.rest(id, Some(now), now);

@@ -1,5 +1,5 @@
-//! An archived item: its final audit is written down, Redis has forgotten it, and nothing brings its
-//! stock back.
+//! An archived item: its final audit is written down, Redis has forgotten it, and nothing brings
+//! its stock back.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -1,5 +1,5 @@
-//! An outbox that grows while nothing records it: each poll reads what is new, and a failover that takes
-//! entries back is noticed.
+//! An outbox that grows while nothing records it: each poll reads what is new, and a failover that
+//! takes entries back is noticed.
 
 use std::sync::Arc;
 

@@ -35,7 +35,8 @@ async fn drift_of_either_sign_is_reported_immediately_and_repaired_once_confirme
 ) {
     metrics::supervise();
     env.record().await;
-    // The metric shows a difference until its repair ends. A repair waits until the test has seen it.
+    // The metric shows a difference until its repair ends. A repair waits until the test has seen
+    // it.
     let ledger = UnresponsiveLedger::with_pages(env.ledger().await, 0);
     let settings = ReconcilerSettings {
         // No home check reads pages.

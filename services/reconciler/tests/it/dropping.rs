@@ -522,8 +522,8 @@ async fn a_refund_that_is_on_its_way_keeps_its_order(env: &Arc<TestEnv>) {
     forget(env).await;
 }
 
-/// A payment that was refused first and accepted then has paid its order, and one that nothing took is
-/// due: both whether the order still exists or not.
+/// A payment that was refused first and accepted then has paid its order, and one that nothing took
+/// is due: both whether the order still exists or not.
 async fn a_drop_makes_no_payment_due_and_leaves_those_that_are(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = archived(env).await;

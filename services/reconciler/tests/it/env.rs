@@ -9,8 +9,8 @@ use testbed::Redis;
 use testkit::{Backend, Database, TestEnv, shared_redis};
 use tokio_util::sync::CancellationToken;
 
-/// Response timeout of stocks whose server is killed. A client that hears nothing of the failover must
-/// give up and ask again.
+/// Response timeout of stocks whose server is killed. A client that hears nothing of the failover
+/// must give up and ask again.
 const FAILOVER_RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Time for which [`quick`] requires a difference to stand before it repairs it.

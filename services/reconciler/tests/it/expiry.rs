@@ -27,8 +27,8 @@ fn short_holds(item: Item) -> Item {
     }
 }
 
-/// The first pass after the end of a hold ends it and returns its unit. So the interval of the passes
-/// is what a buyer waits for.
+/// The first pass after the end of a hold ends it and returns its unit. So the interval of the
+/// passes is what a buyer waits for.
 async fn a_hold_expires_in_the_first_pass_after_its_end_and_its_unit_can_be_bought_again(
     env: &Arc<TestEnv>,
 ) {

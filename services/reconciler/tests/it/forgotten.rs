@@ -1,5 +1,5 @@
-//! A failover that loses what home had declined. Home's anchor is still there, so nothing but the home
-//! check notices.
+//! A failover that loses what home had declined. Home's anchor is still there, so nothing but the
+//! home check notices.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -144,8 +144,8 @@ async fn forgotten_orders(sale: &Sale) -> Vec<serde_json::Value> {
         .collect()
 }
 
-/// All segments are on one server, which loses what the other segment took as well. The ledger has it,
-/// and its repair restores it there and not at home.
+/// All segments are on one server, which loses what the other segment took as well. The ledger has
+/// it, and its repair restores it there and not at home.
 async fn a_home_that_lost_its_declines_still_answers_repeats(backend: Backend) {
     let mut group = RedisSentinel::start(1).await.unwrap();
     let env = open_on_failover(backend, group.url()).await;

@@ -1,5 +1,5 @@
-//! A repair goes through the orders of a sale in pages: it ends however large the sale is, whenever a
-//! reconciler dies, and orders are paid meanwhile.
+//! A repair goes through the orders of a sale in pages: it ends however large the sale is, whenever
+//! a reconciler dies, and orders are paid meanwhile.
 
 use std::{
     sync::Arc,

@@ -63,9 +63,10 @@ impl Anarchy {
         self.last.store(i64::MAX, Ordering::SeqCst);
     }
 
-    /// Lets each request wait for a different time, at first up to `wait_max`. Holders that follow one
-    /// another closer than a repair takes fence each other for ever, and how long it takes depends on
-    /// the machine: so the times double after every [`CROWD`] grants, until [`Anarchy::is_at_rest`].
+    /// Lets each request wait for a different time, at first up to `wait_max`. Holders that follow
+    /// one another closer than a repair takes fence each other for ever, and how long it takes
+    /// depends on the machine: so the times double after every [`CROWD`] grants, until
+    /// [`Anarchy::is_at_rest`].
     pub fn that_waits_up_to(self, wait_max: Duration) -> Self {
         Self { wait_max, ..self }
     }

@@ -1,5 +1,6 @@
-//! A ledger that leaves some calls unanswered, as after the silent loss of its network. It also counts
-//! what the services do, and stops repairs between two pages, so that tests need no clock for that.
+//! A ledger that leaves some calls unanswered, as after the silent loss of its network. It also
+//! counts what the services do, and stops repairs between two pages, so that tests need no clock
+//! for that.
 
 use std::{
     sync::{

@@ -132,8 +132,8 @@ async fn an_outbox_that_was_not_trimmed_is_trimmed_and_wakes_again(env: &Arc<Tes
     recorder.stop().await;
 }
 
-/// One sweep is enough: see `orders_taken_before_a_recorder_started_are_recorded`. So the interval of
-/// the sweeps is what an order waits for, and what a sweep takes.
+/// One sweep is enough: see `orders_taken_before_a_recorder_started_are_recorded`. So the interval
+/// of the sweeps is what an order waits for, and what a sweep takes.
 async fn an_order_whose_wake_up_was_lost_is_recorded_by_a_later_sweep(env: &Arc<TestEnv>) {
     assert!(RecorderSettings::default().sweep_interval * 2 <= Duration::from_secs(1));
     let recorder = env.recorder(RecorderSettings::default()).await;

@@ -196,13 +196,15 @@ impl Wanted {
         .collect()
     }
 
-    /// The stock that the item is to have: units of waves that were added come on top of the file's.
+    /// The stock that the item is to have: units of waves that were added come on top of the
+    /// file's.
     fn stock_with_waves(&self, now: &Item) -> u64 {
         let added = now.waves.iter().flatten().filter(|wave| wave.added);
         added.fold(self.stock, |stock, wave| stock.saturating_add(wave.units))
     }
 
-    /// Whether the waves that are to come are others than those of the file that were not added yet.
+    /// Whether the waves that are to come are others than those of the file that were not added
+    /// yet.
     fn waves_differ(&self, now: &Item) -> bool {
         let Some(wanted) = &self.waves else {
             return false;
@@ -217,8 +219,8 @@ impl Wanted {
         by_time(wanted.copied().collect()) != by_time(to_come(now))
     }
 
-    /// Creates or changes the item. Each change names the version that was read, so that an operator
-    /// who changes the item meanwhile is not overruled.
+    /// Creates or changes the item. Each change names the version that was read, so that an
+    /// operator who changes the item meanwhile is not overruled.
     async fn make(&self, service: &Service, now: Option<Item>) -> Result<()> {
         let now = match now {
             Some(now) => now,

@@ -32,8 +32,8 @@ pub enum CartsCommand {
         /// Length of the whole hold in seconds, counted from the first line's.
         seconds: u32,
     },
-    /// Records that the money of a cart was returned, or that of one line of a confirmed cart. Units that
-    /// it has can be bought again.
+    /// Records that the money of a cart was returned, or that of one line of a confirmed cart.
+    /// Units that it has can be bought again.
     Refund {
         /// Id of the cart.
         cart: Uuid,
@@ -51,8 +51,9 @@ pub struct Place {
     /// Identifies the cart: a repeat with the same key is the same cart. Default: a random key.
     #[arg(long)]
     key: Option<String>,
-    /// The total of the shop in the currency's smallest unit, against which payments are checked; or
-    /// `unchecked`. Default: the price of the lines. Less than that, and `unchecked`, need --buyer.
+    /// The total of the shop in the currency's smallest unit, against which payments are checked;
+    /// or `unchecked`. Default: the price of the lines. Less than that, and `unchecked`, need
+    /// --buyer.
     #[arg(long, value_name = "AMOUNT|unchecked", value_parser = amount)]
     amount: Option<CartAmount>,
     /// Places it for this buyer. Needs an admin's token with the scope orders:place.

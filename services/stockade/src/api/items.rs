@@ -59,10 +59,11 @@ pub enum ItemsCommand {
         /// Id of the item.
         item: String,
     },
-    /// Archives a closed item for good: writes its final audit down and removes its keys from Redis.
+    /// Archives a closed item for good: writes its final audit down and removes its keys from
+    /// Redis.
     ///
-    /// It works on the stores, as `audit` and `reconcile` do, and needs no running service. Orders of
-    /// the item are answered from the ledger from then on.
+    /// It works on the stores, as `audit` and `reconcile` do, and needs no running service. Orders
+    /// of the item are answered from the ledger from then on.
     ///
     /// Exit status 0: the item is archived; 1: it cannot be archived yet, and the output says what
     /// is open; 2: an error.
@@ -72,13 +73,13 @@ pub enum ItemsCommand {
     },
     /// Drops an archived item: deletes its orders, carts, transfers, journal and events for good.
     ///
-    /// First it exports them, reads the export again and compares it with the ledger. The item and its
-    /// final audit stay. It works on the ledger and needs no running service. A drop that was interrupted
-    /// is continued by the next one, or by a reconciler. The exports are in STOCKADE_DROP_EXPORTS, or in
-    /// the folder `exports` of --dir.
+    /// First it exports them, reads the export again and compares it with the ledger. The item and
+    /// its final audit stay. It works on the ledger and needs no running service. A drop that was
+    /// interrupted is continued by the next one, or by a reconciler. The exports are in
+    /// STOCKADE_DROP_EXPORTS, or in the folder `exports` of --dir.
     ///
-    /// Exit status 0: the item is dropped; 1: it is not archived, not for long enough, or money of its
-    /// orders is to be returned; 2: an error.
+    /// Exit status 0: the item is dropped; 1: it is not archived, not for long enough, or money of
+    /// its orders is to be returned; 2: an error.
     Drop {
         /// Id of the item.
         item: String,
@@ -95,8 +96,8 @@ pub enum ItemsCommand {
     Waves(WavesCommand),
     /// Makes items as a TOML file describes them, and says what it changed.
     ///
-    /// A second run changes nothing. Fields that the file leaves out stay as they are; title, currency,
-    /// segments, hold and durability of an existing item cannot change.
+    /// A second run changes nothing. Fields that the file leaves out stay as they are; title,
+    /// currency, segments, hold and durability of an existing item cannot change.
     Apply {
         /// The file, with a table `[[items]]` for each item.
         file: PathBuf,

@@ -31,7 +31,8 @@ const TOKEN_VARIABLE: &str = "STOCKADE_TOKEN";
 #[derive(Args)]
 #[command(after_help = "The token is that of STOCKADE_TOKEN, or else STOCKADE_ADMIN_TOKEN.")]
 pub struct ServiceArguments {
-    /// Address of the service. Default: the one of `stockade up` in --dir, or http://127.0.0.1:8080.
+    /// Address of the service. Default: the one of `stockade up` in --dir, or
+    /// http://127.0.0.1:8080.
     #[arg(long, global = true, env = "STOCKADE_URL", value_name = "URL")]
     url: Option<String>,
     /// Print JSON, as the API answers it.

@@ -1,7 +1,7 @@
 //! Opens a backend of the lock.
 //!
-//! A backend is a line in [`backends`](super::backends) and an arm in [`open`], with a cargo feature
-//! of the same name.
+//! A backend is a line in [`backends`](super::backends) and an arm in [`open`], with a cargo
+//! feature of the same name.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ use lock::ZooKeeperBuilder;
 
 use super::options::Options;
 
-/// A row of the table `locks`, which is created if it is missing. An unreachable database is reported
-/// when the lock is acquired.
+/// A row of the table `locks`, which is created if it is missing. An unreachable database is
+/// reported when the lock is acquired.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 macro_rules! in_a_table {
     ($options:ident, $database:ty) => {{

@@ -1,8 +1,8 @@
 //! The command that runs under the lock: a process group that is signalled, stopped and awaited.
 //!
 //! On Linux the kernel kills the command when we are killed. It does not kill processes that the
-//! command has started, nor a command that changes its user (`sudo`). Other systems kill nothing. In
-//! these cases only the token protects the store.
+//! command has started, nor a command that changes its user (`sudo`). Other systems kill nothing.
+//! In these cases only the token protects the store.
 
 use std::{
     ffi::OsString,
@@ -61,8 +61,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts the command. Call this on the main thread: the kernel kills the command when the thread that
-    /// started it ends.
+    /// Starts the command. Call this on the main thread: the kernel kills the command when the
+    /// thread that started it ends.
     pub fn start(words: &[OsString], environment: &[(&str, String)]) -> io::Result<Self> {
         let [program, arguments @ ..] = words else {
             return Err(io::ErrorKind::InvalidInput.into());

@@ -10,10 +10,12 @@ use super::{options::Options, say};
 
 /// A longer wait is reported.
 const REPORT_DELAY: Duration = Duration::from_secs(1);
-/// Limit of the node timeout, which is a fifth of the lease. A command can wait longer than a service.
+/// Limit of the node timeout, which is a fifth of the lease. A command can wait longer than a
+/// service.
 const NODE_TIMEOUT_MAX: Duration = Duration::from_millis(500);
 
-/// Reads the state of all nodes. Without a quorum of voters, it then waits for new or restarted nodes.
+/// Reads the state of all nodes. Without a quorum of voters, it then waits for new or restarted
+/// nodes.
 pub async fn open(options: &Options, wait_max: Option<Duration>) -> Result<Redlock> {
     let redlock = builder(options)
         .build_without_waiting()

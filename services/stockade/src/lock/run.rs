@@ -1,7 +1,7 @@
 //! `stockade lock run`: acquires the lock, runs the command, releases the lock.
 //!
-//! When the lock is lost, the command is stopped *afterwards*, and another holder may already have the
-//! lock. Only a store that compares tokens keeps the two apart.
+//! When the lock is lost, the command is stopped *afterwards*, and another holder may already have
+//! the lock. Only a store that compares tokens keeps the two apart.
 
 use std::{
     ffi::OsString,
@@ -243,7 +243,8 @@ impl Run {
     }
 }
 
-/// With `--wait` we wait for the holder and for unreachable servers, without it only for the holder.
+/// With `--wait` we wait for the holder and for unreachable servers, without it only for the
+/// holder.
 fn may_wait(refusal: &LockError, left: Option<Duration>) -> bool {
     match left {
         Some(left) => refusal.is_retryable() && !left.is_zero(),

@@ -1,8 +1,9 @@
 //! Ownership of the terminal. A command in a separate process group gets neither input nor Ctrl-C
 //! unless it owns the terminal.
 //!
-//! Ctrl-Z stops only the command's group. The shell waits for our group, so we stop as well. Nothing
-//! extends the lock meanwhile, and a command that is continued too late is stopped for a lost lock.
+//! Ctrl-Z stops only the command's group. The shell waits for our group, so we stop as well.
+//! Nothing extends the lock meanwhile, and a command that is continued too late is stopped for a
+//! lost lock.
 
 use std::io::{IsTerminal, stdin};
 
@@ -45,7 +46,8 @@ impl Terminal {
         if tcgetpgrp(stdin()) != Ok(from) {
             return;
         }
-        // A process in the background is stopped for changing the terminal, unless it blocks SIGTTOU.
+        // A process in the background is stopped for changing the terminal, unless it blocks
+        // SIGTTOU.
         let stops = SigSet::from(Signal::SIGTTOU);
         let _ = stops.thread_block();
         let _ = tcsetpgrp(stdin(), to);

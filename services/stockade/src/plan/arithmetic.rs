@@ -1,9 +1,9 @@
 //! The formulas: orders and refusals per second, the cores that they keep busy, and the number of
 //! machines.
 //!
-//! Buyers arrive at a constant rate. While units are left, each arrival is an order. Afterwards each
-//! request is a refusal, and a buyer who gets nothing sends several. A sale therefore has two phases,
-//! and each part is planned for the phase with the higher load.
+//! Buyers arrive at a constant rate. While units are left, each arrival is an order. Afterwards
+//! each request is a refusal, and a buyer who gets nothing sends several. A sale therefore has two
+//! phases, and each part is planned for the phase with the higher load.
 #![expect(clippy::cast_precision_loss, reason = "a plan is good to a few digits")]
 
 use domain::Item;
@@ -132,8 +132,8 @@ impl Plan {
         } = *crowd;
         let orders = buyers.min(stock);
         let losers = buyers - orders;
-        // All arrivals are orders while units are left. A stock that lasts less than a second counts
-        // as the work of one second.
+        // All arrivals are orders while units are left. A stock that lasts less than a second
+        // counts as the work of one second.
         let lasts_seconds = seconds as f64 * (orders as f64 / buyers as f64);
         let orders_per_second = orders as f64 / lasts_seconds.max(1.0);
         let refusals_per_second = if losers == 0 {
@@ -221,8 +221,8 @@ impl Plan {
 }
 
 /// One segment per master, so that every master sells, and one per recorder, which needs its own
-/// rows. More segments on one server would only make batches smaller, and a small stock is not worth
-/// splitting. Items that are created without a number of segments follow the same rule.
+/// rows. More segments on one server would only make batches smaller, and a small stock is not
+/// worth splitting. Items that are created without a number of segments follow the same rule.
 fn segments(stock: u64, masters: u64, recorders: u64) -> u64 {
     masters
         .max(recorders)

@@ -1,5 +1,5 @@
-//! A dry order: the scripts of a real order take a unit of an item that only this check knows, and the
-//! ledger records it in a transaction that is rolled back.
+//! A dry order: the scripts of a real order take a unit of an item that only this check knows, and
+//! the ledger records it in a transaction that is rolled back.
 
 use std::{
     sync::Arc,

@@ -1,5 +1,5 @@
-//! The layers of settings. A flag overrides the environment, then the user's file, then the file of an
-//! earlier `up`, then the default. Errors name the origin of an invalid value.
+//! The layers of settings. A flag overrides the environment, then the user's file, then the file of
+//! an earlier `up`, then the default. Errors name the origin of an invalid value.
 //!
 //! Secrets have no flags, because every user of the machine sees the arguments of a process. Any
 //! variable may instead name a file with the value: `STOCKADE_ADMIN_TOKEN_FILE`.
@@ -16,7 +16,8 @@ use super::table::{SETTINGS, Setting};
 /// The user's own settings, in the data folder.
 const USER_FILE: &str = "stockade.toml";
 
-/// The settings of the last `up`, in the data folder. `token`, `audit` and another `serve` read them.
+/// The settings of the last `up`, in the data folder. `token`, `audit` and another `serve` read
+/// them.
 pub const RUN_FILE: &str = "run.toml";
 
 /// Origin of a value that is not set.
@@ -110,7 +111,8 @@ impl Layers {
         self.get(key).map(|found| found.value.clone())
     }
 
-    /// Error that names the origin of the value, what was expected, and the value without its secrets.
+    /// Error that names the origin of the value, what was expected, and the value without its
+    /// secrets.
     pub fn wrong(&self, key: &str, expected: &str) -> anyhow::Error {
         let secret = self
             .found
@@ -338,7 +340,8 @@ fn find(
         }))
 }
 
-/// The variable, or the content of the file that `VARIABLE_FILE` names, with the name of what was set.
+/// The variable, or the content of the file that `VARIABLE_FILE` names, with the name of what was
+/// set.
 fn in_environment(variable: &str) -> Result<Option<(String, String)>> {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let file_variable = format!("{variable}_FILE");

@@ -1,8 +1,8 @@
 //! A test double of Consul: sessions, keys and blocking queries, as far as a lock and its operator
 //! use them.
 //!
-//! It was written from Consul's documentation and source, because no Consul server was available. It
-//! was never compared with a real one:
+//! It was written from Consul's documentation and source, because no Consul server was available.
+//! It was never compared with a real one:
 //!
 //! | behaviour | source |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! One etcd server, a cluster of one. Its shortest lease is a second; these tests use two, for loaded
-//! machines.
+//! One etcd server, a cluster of one. Its shortest lease is a second; these tests use two, for
+//! loaded machines.
 
 use std::{sync::Arc, time::Duration};
 

@@ -75,8 +75,8 @@ impl TestEnv for File {
         Arc::new(self.builder(Self::LEASE).lock_delay(delay).build().unwrap())
     }
 
-    /// There is no server to kill. A writer that hangs in its transaction makes the file unavailable
-    /// to all clients.
+    /// There is no server to kill. A writer that hangs in its transaction makes the file
+    /// unavailable to all clients.
     async fn make_unavailable(&mut self) {
         let mut intruder = session(&self.url).await;
         intruder.execute("BEGIN EXCLUSIVE").await.unwrap();

@@ -22,8 +22,8 @@ on_every_database!(
     writers_with_the_same_token_lose_no_update,
 );
 
-/// The writers do not wait for each other: each takes the next token while others still write, as if
-/// every lock had ended too early.
+/// The writers do not wait for each other: each takes the next token while others still write, as
+/// if every lock had ended too early.
 async fn with_rising_tokens_one_writer_wins_each_version(env: TestEnv) {
     let last = Arc::new(AtomicI64::new(0));
     let applied = run_concurrently(env, move |env, mut session| {

@@ -49,8 +49,8 @@ async fn a_late_write_is_refused_once_another_holder_of_the_token_has_claimed(en
     assert_eq!(env.row().await.value, "second");
 }
 
-/// Two holders of one token can only take turns: a holder that claims again must read what the other
-/// wrote, and the other gets a conflict.
+/// Two holders of one token can only take turns: a holder that claims again must read what the
+/// other wrote, and the other gets a conflict.
 async fn two_holders_of_one_token_take_turns_and_lose_nothing(env: TestEnv) {
     let (mut first, mut second) = (env.session().await, env.session().await);
     for turn in 0..3 {

@@ -324,8 +324,8 @@ impl TestEnv {
         }
     }
 
-    /// Waits until a statement in this database waits for a lock. SQLite does not report that; there
-    /// the second statement waits in any case.
+    /// Waits until a statement in this database waits for a lock. SQLite does not report that;
+    /// there the second statement waits in any case.
     pub async fn is_blocked(&self) {
         let waiting: Option<&str> = match self.kind {
             #[cfg(feature = "postgres")]

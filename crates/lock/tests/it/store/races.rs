@@ -1,8 +1,9 @@
 //! The checks of a store: each weaker check lets a write through, and the row shows it.
 //!
 //! Two holders, 33 and then 34, each on its own connection. The lock of 33 ends while 33 is paused,
-//! so only the check at the row can stop its write. Each holder reads the row and writes it back with
-//! its number appended. The value therefore shows who wrote, in which order, and on which state.
+//! so only the check at the row can stop its write. Each holder reads the row and writes it back
+//! with its number appended. The value therefore shows who wrote, in which order, and on which
+//! state.
 
 use lock::store::{Claim, Write};
 
@@ -186,7 +187,8 @@ impl<'a> Holder<'a> {
         self.seen = self.session.row().await;
     }
 
-    /// Writes the last read value with the number appended. Returns the value in the row afterwards.
+    /// Writes the last read value with the number appended. Returns the value in the row
+    /// afterwards.
     async fn write(&mut self) -> String {
         let Self { number, seen, .. } = self;
         let (value, version) = (format!("{} {number}", seen.value), seen.version);

@@ -2,8 +2,8 @@
 //!
 //! The order is sold out only if the item had too few free units at some instant since it was
 //! requested, which two snapshots prove (`survey.rs`), and if home agrees: another attempt may have
-//! begun a later round, and taken. If a segment has enough units by now, another round finds them. If
-//! units are on their way, or lie in fragments, the order waits.
+//! begun a later round, and taken. If a segment has enough units by now, another round finds them.
+//! If units are on their way, or lie in fragments, the order waits.
 
 use std::time::{Duration, Instant};
 
@@ -142,8 +142,8 @@ fn told_not_open(reply: Reply, gate: Gate) -> Reply {
 }
 
 impl Attempt<'_> {
-    /// Makes the spillover final at home, and returns what home says: another attempt may have ended
-    /// it otherwise. `None`: home has declined a later round.
+    /// Makes the spillover final at home, and returns what home says: another attempt may have
+    /// ended it otherwise. `None`: home has declined a later round.
     async fn end(
         &mut self,
         home: &Segment,

@@ -1,9 +1,9 @@
 //! Reservations that Redis refuses, so that nothing was taken.
 //!
-//! An attempt whose reply was lost may have taken units, so it is repeated until the time limit, and
-//! ends as "outcome unknown". An attempt that was refused before it ran has taken nothing. If that
-//! holds for every attempt of a request, its buyer hears so, and soon: a server without memory will
-//! still have none in five seconds, and every waiting order occupies a connection.
+//! An attempt whose reply was lost may have taken units, so it is repeated until the time limit,
+//! and ends as "outcome unknown". An attempt that was refused before it ran has taken nothing. If
+//! that holds for every attempt of a request, its buyer hears so, and soon: a server without memory
+//! will still have none in five seconds, and every waiting order occupies a connection.
 
 use std::time::Duration;
 
@@ -32,16 +32,17 @@ impl Default for Refused {
 }
 
 impl Refused {
-    /// Notes how an attempt failed. Once home has replied, the spillover that it recorded may end with
-    /// units for the order, whatever came of this attempt.
+    /// Notes how an attempt failed. Once home has replied, the spillover that it recorded may end
+    /// with units for the order, whatever came of this attempt.
     pub(super) fn note(&mut self, error: &StockError, home_replied: bool) {
         if home_replied || !error.proves_unchanged() {
             *self = Self::NotAll;
         }
     }
 
-    /// The error of a request whose last attempt failed for good. That this attempt changed nothing says
-    /// nothing of those before it. A missing segment stays what it is: the caller reads the ledger.
+    /// The error of a request whose last attempt failed for good. That this attempt changed nothing
+    /// says nothing of those before it. A missing segment stays what it is: the caller reads the
+    /// ledger.
     pub(super) fn end(&self, error: StockError, tried_for: Duration) -> StockError {
         match self {
             Self::NotAll if error.proves_unchanged() => StockError::OutcomeUnknown(tried_for),
@@ -49,8 +50,8 @@ impl Refused {
         }
     }
 
-    /// Whether no further attempt is worth its time, and the request can end with `error`, which says
-    /// that nothing ran. `last` is the time for the last attempt.
+    /// Whether no further attempt is worth its time, and the request can end with `error`, which
+    /// says that nothing ran. `last` is the time for the last attempt.
     pub(super) fn is_final(&self, error: &StockError, now: Instant, last: Instant) -> bool {
         let Self::All { since } = self else {
             return false;

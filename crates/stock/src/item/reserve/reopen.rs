@@ -1,8 +1,9 @@
 //! Placing an order again that was given up.
 //!
 //! Its last attempt found the item closed, or no caller waited for it any more. Every segment had
-//! declined its last round, so the next round may begin at once. It would be wrong to repeat the last
-//! one: the other segments may be forgetting it, and could take in it while home takes in the next.
+//! declined its last round, so the next round may begin at once. It would be wrong to repeat the
+//! last one: the other segments may be forgetting it, and could take in it while home takes in the
+//! next.
 
 use std::pin::Pin;
 

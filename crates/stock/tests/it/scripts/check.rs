@@ -1,5 +1,5 @@
-//! `check_home`, `mark_checked`, and who else sets or removes the mark: home's decisions are compared
-//! with the ledger, in one history of its server.
+//! `check_home`, `mark_checked`, and who else sets or removes the mark: home's decisions are
+//! compared with the ledger, in one history of its server.
 
 use std::sync::Arc;
 

@@ -461,8 +461,8 @@ async fn a_halted_segment_refuses_what_would_change_it_and_nothing_else(site: Ar
         .unwrap();
     assert_eq!(status(&late), "late", "that is not worth a repeat");
 
-    // Looking is allowed, and so is what changes neither stock nor decisions that a caller relies on,
-    // and opening, which finds it there.
+    // Looking is allowed, and so is what changes neither stock nor decisions that a caller relies
+    // on, and opening, which finds it there.
     assert_eq!(sale.due_spillovers(0, 10).await, []);
     assert_eq!(sale.forget_declined(0, &[(&row, i64::MAX)]).await, 0);
     assert_eq!(sale.forget_spillover(0, &[(&row, 0)]).await, 0);

@@ -15,7 +15,8 @@ use crate::{
     test_env::run_redis,
 };
 
-/// The field has the focus, and Enter sends the form. A browser on a busy machine gives the focus late.
+/// The field has the focus, and Enter sends the form. A browser on a busy machine gives the focus
+/// late.
 async fn log_in(browser: &Browser, admin: &str) {
     let focused = "return document.activeElement.tagName";
     eventually("the field has the focus", async || {
@@ -148,7 +149,8 @@ async fn a_buyer_buys_an_operator_pauses_and_opens_and_the_numbers_move() {
     settled_audit(folder.path(), "demo").await;
 }
 
-/// The policy of the API's pages lets everything run that they consist of, also the form that tries a call.
+/// The policy of the API's pages lets everything run that they consist of, also the form that tries
+/// a call.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_description_of_the_api_opens_a_call_and_breaks_no_policy() {
     let Some(browser) = Browser::start().await else {

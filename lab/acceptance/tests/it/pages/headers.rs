@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::visitor::{Answer, Visitor};
 use crate::process::{Serving, token};
 
-/// Where the walk begins. It follows the links and the forms of each page, and takes every path of the
-/// API's description.
+/// Where the walk begins. It follows the links and the forms of each page, and takes every path of
+/// the API's description.
 const FIRST: [&str; 15] = [
     "/",
     "/sale/demo",

@@ -111,7 +111,8 @@ impl Drill {
         self.processes.clear();
     }
 
-    /// Runs a block of the page, as the user of PostgreSQL or as our own, and returns what it prints.
+    /// Runs a block of the page, as the user of PostgreSQL or as our own, and returns what it
+    /// prints.
     pub fn run(&self, first_line: &str, variables: &[(&str, &str)]) -> String {
         self.shell(documented(first_line), false, variables)
     }
@@ -182,7 +183,8 @@ impl Drill {
         }
     }
 
-    /// A moment that the ledger can be restored to: what was recorded so far was committed before it.
+    /// A moment that the ledger can be restored to: what was recorded so far was committed before
+    /// it.
     pub async fn moment(&self) -> String {
         let moment = self.ask("SELECT clock_timestamp()::text").await;
         tokio::time::sleep(Duration::from_millis(50)).await;

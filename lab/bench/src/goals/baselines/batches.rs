@@ -1,6 +1,6 @@
-//! Natural batches straight into PostgreSQL: orders queue while a batch is written, and one statement
-//! takes the units and inserts the orders. An order's id is derived from its buyer and key, so a repeat
-//! is the same order. It has no Redis and no limit, and is the strongest baseline.
+//! Natural batches straight into PostgreSQL: orders queue while a batch is written, and one
+//! statement takes the units and inserts the orders. An order's id is derived from its buyer and
+//! key, so a repeat is the same order. It has no Redis and no limit, and is the strongest baseline.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -101,7 +101,8 @@ async fn write(pool: &PgPool, batch: &[Waiting]) -> Result<Vec<Reply>> {
         if new == open.len() {
             return Ok(vec![Reply::Sold; batch.len()]);
         }
-        // Some were repeats, or the units did not suffice. A repeat may have had the place of a new one.
+        // Some were repeats, or the units did not suffice. A repeat may have had the place of a new
+        // one.
         let ids: Vec<_> = open.iter().map(|waiting| waiting.id).collect();
         let found: Vec<Uuid> = sqlx::query_scalar(KNOWN).bind(ids).fetch_all(pool).await?;
         known.extend(found);

@@ -1,8 +1,8 @@
 //! Stock as a number in Redis, which the holder of its lock reads and writes back.
 //!
 //! The holder writes the value that it read, less one, as application code under a lock does. The
-//! server does not decrement. A lock with two concurrent holders therefore loses a unit, and the audit
-//! finds it.
+//! server does not decrement. A lock with two concurrent holders therefore loses a unit, and the
+//! audit finds it.
 
 use anyhow::{Context, Result};
 use redis::aio::MultiplexedConnection;

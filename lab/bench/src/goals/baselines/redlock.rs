@@ -1,5 +1,5 @@
-//! A lock on five nodes for each order: Stockade's own, and that of the crate `rslock`. The stock is
-//! a number on a sixth server.
+//! A lock on five nodes for each order: Stockade's own, and that of the crate `rslock`. The stock
+//! is a number on a sixth server.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use crate::goals::crowd::Reply;
 
 const NAME: &str = "item";
 const LEASE: Duration = Duration::from_secs(5);
-/// Timeout of one attempt with Stockade's lock. The variant checks between attempts whether it is closed.
+/// Timeout of one attempt with Stockade's lock. The variant checks between attempts whether it is
+/// closed.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The lock of Stockade.

@@ -1,5 +1,5 @@
-//! A lock in Redis as it is commonly written: `SET NX PX`, the work, compare-and-delete. One for the
-//! item, or one for each of some parts of its stock.
+//! A lock in Redis as it is commonly written: `SET NX PX`, the work, compare-and-delete. One for
+//! the item, or one for each of some parts of its stock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -52,8 +52,9 @@ impl Database {
         Ok(count.try_into()?)
     }
 
-    /// Makes every held order a paid one. Redis keeps no state of payments, so the audit stays good.
-    /// One transaction: an audit meanwhile sees the orders and their segments change together.
+    /// Makes every held order a paid one. Redis keeps no state of payments, so the audit stays
+    /// good. One transaction: an audit meanwhile sees the orders and their segments change
+    /// together.
     pub async fn pay_all(&self) -> Result<()> {
         const ORDERS: &str = "UPDATE orders SET state = 'confirmed', version = version + 1 \
                               WHERE state = 'held'";

@@ -86,8 +86,8 @@ impl GrowthEnv {
         })
     }
 
-    /// Starts the service again, after an orderly end. Returns the milliseconds from its start until
-    /// it is ready.
+    /// Starts the service again, after an orderly end. Returns the milliseconds from its start
+    /// until it is ready.
     pub async fn restart(&mut self) -> Result<f64> {
         if let Some(service) = self.service.take() {
             service.stop(STOP_TIMEOUT).await;
@@ -118,8 +118,8 @@ impl GrowthEnv {
         self.postgres.as_ref().map(|postgres| postgres.pid())
     }
 
-    /// Waits until no unit of the item is on its way and Redis does not rewrite its file. Returns the
-    /// full audit.
+    /// Waits until no unit of the item is on its way and Redis does not rewrite its file. Returns
+    /// the full audit.
     pub async fn until_at_rest(&self, item: &str) -> Result<Audit> {
         let until = Instant::now() + REST_TIMEOUT;
         loop {

@@ -57,7 +57,8 @@ pub enum Step {
     },
     /// A question for the token is delivered and its answer heard (only in the wrong ways).
     Number { client: usize, node: usize },
-    /// A client that has not reached a quorum proposes one above the highest fence that it has seen.
+    /// A client that has not reached a quorum proposes one above the highest fence that it has
+    /// seen.
     Propose { client: usize },
     /// A client that has reached a quorum goes on.
     Proceed { client: usize },

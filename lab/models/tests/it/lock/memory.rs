@@ -18,18 +18,18 @@
 //! Three nodes, two acquisitions, two clients that look at the nodes. Between any two steps:
 //!
 //! * An acquire or an admission that was sent can be delivered to any node at any later time, again
-//!   and again, or never. A mark is delivered once or never: a look sends it once, and no later look
-//!   uses it.
-//! * A node can crash. It comes back with what was on disk. A vote reaches the disk at any time, but
-//!   not later than its answer.
+//!   and again, or never. A mark is delivered once or never: a look sends it once, and no later
+//!   look uses it.
+//! * A node can crash. It comes back with what was on disk. A vote reaches the disk at any time,
+//!   but not later than its answer.
 //! * A node can lose everything, its marks included. That breaks the operator's promise; the rules
 //!   shall still hold while one node has kept its memory.
 //!
-//! Leases are modelled without clocks. A node that waits may be admitted when every acquisition that
-//! had begun when the node was marked has ended. A key expires on a node when its owner's lease has
-//! ended, and not earlier. A look takes less than the longest lease, and begins only if it sees no
-//! mark. So when a node is admitted after waiting, every look that saw the node without its mark has
-//! ended: no mark of a look is delivered any more.
+//! Leases are modelled without clocks. A node that waits may be admitted when every acquisition
+//! that had begun when the node was marked has ended. A key expires on a node when its owner's
+//! lease has ended, and not earlier. A look takes less than the longest lease, and begins only if
+//! it sees no mark. So when a node is admitted after waiting, every look that saw the node without
+//! its mark has ended: no mark of a look is delivered any more.
 //!
 //! # What is left out, and why nothing is lost
 //!
@@ -37,16 +37,16 @@
 //!   ballot's own model has both.
 //! * *Extending.* An extension needs a quorum as an acquisition does, and sets only what the same
 //!   token set before.
-//! * *Late messages without crashes.* If a client has ended, its acquire leaves a key that can expire
-//!   immediately, and a higher fence. Where nodes crash, such messages are in.
+//! * *Late messages without crashes.* If a client has ended, its acquire leaves a key that can
+//!   expire immediately, and a higher fence. Where nodes crash, such messages are in.
 //! * *Questions to peers.* A node that waited takes its floor from its peers in one step. A floor
 //!   that is read earlier misses only tokens that this node never had.
 //!
 //! # What is checked
 //!
-//! Two clients never hold the lock at the same time, whatever minority of nodes or all nodes but one
-//! lose their memory. Tokens are unique and rise while a minority loses its memory. Each rule with
-//! one of its conditions left out makes the checker find two holders.
+//! Two clients never hold the lock at the same time, whatever minority of nodes or all nodes but
+//! one lose their memory. Tokens are unique and rise while a minority loses its memory. Each rule
+//! with one of its conditions left out makes the checker find two holders.
 
 mod protocol;
 mod state;

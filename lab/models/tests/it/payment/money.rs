@@ -18,7 +18,8 @@ pub struct Rules {
     pub is_bound_once: bool,
     /// A payment is bound in the transaction that confirms what it pays.
     pub binds_with_the_step: bool,
-    /// An admin's note finds out in its transaction whether the payment has paid what the row names.
+    /// An admin's note finds out in its transaction whether the payment has paid what the row
+    /// names.
     pub done_looks_again: bool,
     /// An admin's note spends the payment.
     pub done_spends: bool,
@@ -38,8 +39,8 @@ pub struct Rules {
     pub list_hides_another: bool,
     /// A report that is refused is noted before it is acknowledged.
     pub refused_is_noted: bool,
-    /// A report of a payment that was returned before anything was known of it claims the return, and the
-    /// refund of it that has failed.
+    /// A report of a payment that was returned before anything was known of it claims the return,
+    /// and the refund of it that has failed.
     pub report_claims_return: bool,
 }
 

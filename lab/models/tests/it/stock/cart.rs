@@ -2,17 +2,17 @@
 //!
 //! A cart of two lines, the request that places it and a repeat of it at another instance, a rival
 //! who wants the same units, a recorder that is behind, a provider that reports a payment, a buyer
-//! who cancels the cart or extends its holds, and a reconciler. Each of them may be paused between any
-//! two steps and go on much later, or never: that is a crash. What was read may be out of date when
-//! it is acted on.
+//! who cancels the cart or extends its holds, and a reconciler. Each of them may be paused between
+//! any two steps and go on much later, or never: that is a crash. What was read may be out of date
+//! when it is acted on.
 //!
-//! The rules are in [`saga::Rules`]. Each is left out alone, and the checker must find a cart that is
-//! half sold or half expired, a cart that fails too early, or units that only the end of their hold
-//! frees.
+//! The rules are in [`saga::Rules`]. Each is left out alone, and the checker must find a cart that
+//! is half sold or half expired, a cart that fails too early, or units that only the end of their
+//! hold frees.
 //!
 //! Left out: quantities (a line is refused or not), the ring of segments (`spillover.rs`), and a
-//! Redis that loses writes (`recovery.rs`): a cart is `held` by the ledger's orders, and not by what
-//! Redis has answered.
+//! Redis that loses writes (`recovery.rs`): a cart is `held` by the ledger's orders, and not by
+//! what Redis has answered.
 
 mod properties;
 mod saga;

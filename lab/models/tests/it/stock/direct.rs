@@ -9,8 +9,8 @@
 //! A segment, its ledger row, and two processes, each with a recorder. `reserve_home` returns the
 //! position of the entry before and the nonce that the segment keeps of it, and the process hands
 //! its recorder the new entry. At any later time, the recorder writes entries that continue each
-//! other and its own last commit, in one statement. Everything else it claims: it reads the outbox from
-//! the checkpoint on, checks the anchor, and commits. In between anything may happen:
+//! other and its own last commit, in one statement. Everything else it claims: it reads the outbox
+//! from the checkpoint on, checks the anchor, and commits. In between anything may happen:
 //!
 //! * Redis loses the end of its history, at any moment, also between a reply and its recording. The
 //!   promoted server uses the same positions again.
@@ -23,7 +23,8 @@
 //! # What is left out, and why nothing is lost
 //!
 //! * *Row locks.* What was decided on another checkpoint does not commit; in between, all may act.
-//! * *Batches of several orders.* An order is an entry here. A batch is recorded whole or not at all.
+//! * *Batches of several orders.* An order is an entry here. A batch is recorded whole or not at
+//!   all.
 //! * *The steps of a repair, releases, transfers.* `recovery.rs`, which has direct record too.
 //! * *A trim that meets another history.* A trim names a position. A promoted server numbers by its
 //!   clock, and the trim arrives within its time limit.

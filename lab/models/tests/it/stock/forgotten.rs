@@ -1,26 +1,26 @@
-//! The home check, checked in every interleaving: whatever home's server loses, home knows each order
-//! of the ledger that another segment has, from the next mark on.
+//! The home check, checked in every interleaving: whatever home's server loses, home knows each
+//! order of the ledger that another segment has, from the next mark on.
 //!
 //! # What is modelled
 //!
 //! An order whose home is empty is declined there. That leaves no outbox entry, so a failover that
-//! loses it leaves home's anchor as it was. The other segment takes the order, and the ledger records
-//! it. From then on home must answer every repeat.
+//! loses it leaves home's anchor as it was. The other segment takes the order, and the ledger
+//! records it. From then on home must answer every repeat.
 //!
 //! Home's hash holds a *mark*: the history under which its decisions were last compared with the
 //! ledger. A failover begins another history. While the mark names another one, a reconciler waits
 //! until the deadlines of all orders have passed that home may have declined before, then until the
-//! ledger has what the other segment had at that time. Then it compares, repairs home if an order is
-//! missing, and sets the mark once none is.
+//! ledger has what the other segment had at that time. Then it compares, repairs home if an order
+//! is missing, and sets the mark once none is.
 //!
-//! What home keeps is a list of events, and a failover cuts off its end, the mark with it. A message
-//! to the other segment is delivered at any time until its deadline, by a clock that may be behind. A
-//! reconciler can crash anywhere, and another one begins again.
+//! What home keeps is a list of events, and a failover cuts off its end, the mark with it. A
+//! message to the other segment is delivered at any time until its deadline, by a clock that may be
+//! behind. A reconciler can crash anywhere, and another one begins again.
 //!
-//! *The door.* A process refuses by itself whom home does not know: from the sold-out cache, or because
-//! the item does not sell. It reads the mark, then what home knows, then the mark again. Only if both
-//! marks are of the same history, and no repair came in between, is a stranger a stranger. Otherwise it
-//! looks for the order in the ledger and at the other segments.
+//! *The door.* A process refuses by itself whom home does not know: from the sold-out cache, or
+//! because the item does not sell. It reads the mark, then what home knows, then the mark again.
+//! Only if both marks are of the same history, and no repair came in between, is a stranger a
+//! stranger. Otherwise it looks for the order in the ledger and at the other segments.
 //!
 //! # What is left out, and why nothing is lost
 //!

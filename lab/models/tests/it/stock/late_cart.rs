@@ -1,14 +1,14 @@
-//! Carts that are paid late, checked in every interleaving: an expired cart takes the units of every
-//! line again, or of none.
+//! Carts that are paid late, checked in every interleaving: an expired cart takes the units of
+//! every line again, or of none.
 //!
-//! An expired cart of two lines whose units may still be returning, two reports of one payment or of
-//! two, a rival who wants the same units, a recorder that is behind, and an expirer that acts on what
-//! it has read before. A report may be paused between any two steps, go on much later, or never and be
-//! repeated: that is a crash.
+//! An expired cart of two lines whose units may still be returning, two reports of one payment or
+//! of two, a rival who wants the same units, a recorder that is behind, and an expirer that acts on
+//! what it has read before. A report may be paused between any two steps, go on much later, or
+//! never and be repeated: that is a crash.
 //!
 //! The rules are in [`reports::Rules`]. Each is left out alone, and the checker must find a cart in
-//! parts, a sold one without its units, a payment that was acknowledged and is forgotten, money that
-//! is due although the units were there, or units that are never free again.
+//! parts, a sold one without its units, a payment that was acknowledged and is forgotten, money
+//! that is due although the units were there, or units that are never free again.
 //!
 //! Left out: whether a payment may be bound (`payment`), quantities, the ring of segments
 //! (`spillover.rs`), and what comes before the cart expires (`cart.rs`) and after it is paid.

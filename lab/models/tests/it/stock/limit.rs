@@ -20,7 +20,8 @@
 //! * *Units.* They come and go freely, so home may take or let go whenever it likes.
 //! * *Keys that are lost by themselves.* Home's count goes with its outbox here; a key that is gone
 //!   alone is noticed by its placeholder, which is gone with it.
-//! * *Returns.* They lower what the ledger counts before anything else knows of them (`spillover.rs`).
+//! * *Returns.* They lower what the ledger counts before anything else knows of them
+//!   (`spillover.rs`).
 //! * *How repair sets home right, step by step.* That is `recovery.rs`. Here it is one
 //!   compare-and-set on what home has come to.
 //! * *More segments.* Strays of one other segment meet each other in its outbox, those of two would

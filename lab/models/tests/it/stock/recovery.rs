@@ -1,5 +1,5 @@
-//! Repair, checked in every interleaving: whatever Redis loses, and whichever process crashes meanwhile,
-//! Redis and the ledger agree in the end.
+//! Repair, checked in every interleaving: whatever Redis loses, and whichever process crashes
+//! meanwhile, Redis and the ledger agree in the end.
 //!
 //! # What is modelled
 //!
@@ -12,24 +12,25 @@
 //! * The recorder reads and commits in two steps, up to the next entry or up to the last one, and
 //!   crashes in between. It may also commit entries that its own process has handed to it, if they
 //!   continue the checkpoint: also those that Redis has lost since (`direct.rs`, not built yet).
-//! * One or two reconcilers repair: claim, halt, read and decide, restore, adjust, commit. Each stops
-//!   anywhere permanently, or goes on much later, or begins again under the same token because it did
-//!   not get a reply. `halt_segment`, `restore_orders` and `adjust` of an earlier round may
-//!   still arrive, and again. They begin whenever they like, also when nothing is wrong: so it does
-//!   not matter how well drift is recognised.
+//! * One or two reconcilers repair: claim, halt, read and decide, restore, adjust, commit. Each
+//!   stops anywhere permanently, or goes on much later, or begins again under the same token
+//!   because it did not get a reply. `halt_segment`, `restore_orders` and `adjust` of an earlier
+//!   round may still arrive, and again. They begin whenever they like, also when nothing is wrong:
+//!   so it does not matter how well drift is recognised.
 //! * A transfer of a unit to the segment or from it, sent by any reconciler, delivered at any time,
 //!   again, or never.
 //! * A process opens a segment that does not exist any more with all its units, as if it were new.
 //!
 //! # What is left out, and why nothing is lost
 //!
-//! * *Row locks.* A lock is modelled as what it guarantees: a decision on a row that another transaction has
-//!   changed since does not commit. In between, every process may act.
+//! * *Row locks.* A lock is modelled as what it guarantees: a decision on a row that another
+//!   transaction has changed since does not commit. In between, every process may act.
 //! * *Trimming.* It takes away what is recorded already, and no process reads that again.
-//! * *Other segments.* Whose home another segment is matters to the spillover (`spillover.rs`), and so what
-//!   happens to an order there that repair rejects here. That a home which lost a spillover under way
-//!   counts it too low is the subject of `limit.rs`.
-//! * *The epoch, the state, reacquisitions.* Nothing here depends on them. A reacquisition is another order.
+//! * *Other segments.* Whose home another segment is matters to the spillover (`spillover.rs`), and
+//!   so what happens to an order there that repair rejects here. That a home which lost a spillover
+//!   under way counts it too low is the subject of `limit.rs`.
+//! * *The epoch, the state, reacquisitions.* Nothing here depends on them. A reacquisition is
+//!   another order.
 //! * *`repair` that buyers see* and *the fence of the ledger's row* have no switch: without them
 //!   the other rules keep all promises. The first one makes an end of repair possible while buyers
 //!   crowd, the second one saves a round.

@@ -1,15 +1,16 @@
-//! Resharding of a live item, checked in every interleaving. It is a protocol that is not built yet:
-//! `docs/decisions/2026-11-24-resharding-is-a-repair-of-all-segments.md` says why it is this one.
+//! Resharding of a live item, checked in every interleaving. It is a protocol that is not built
+//! yet: `docs/decisions/2026-11-24-resharding-is-a-repair-of-all-segments.md` says why it is this
+//! one.
 //!
 //! An item of two segments gets a third one, which becomes the home of the buyer. Attempts of one
 //! order go by the old ring or by the new one, stop at any step, and go on much later. Other buyers
 //! take and release units, and units move between the segments of the item. A reconciler halts the
-//! segments, stages what their outboxes have, sets each segment to the new ring with the memory that
-//! the ledger has for it, and commits. It may die between any two steps; then another one begins
-//! again.
+//! segments, stages what their outboxes have, sets each segment to the new ring with the memory
+//! that the ledger has for it, and commits. It may die between any two steps; then another one
+//! begins again.
 //!
-//! Each rule is left out alone, and the checker must find the order with two units, or an order that
-//! is told `sold_out` beside a free unit.
+//! Each rule is left out alone, and the checker must find the order with two units, or an order
+//! that is told `sold_out` beside a free unit.
 //!
 //! Left out: rounds, deadlines and forgetting (`model.rs`: what a segment has stored ends with the
 //! ring, and no later attempt goes by that ring), snapshots that read segments at different moments

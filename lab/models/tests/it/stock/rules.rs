@@ -16,7 +16,8 @@ pub struct Rules {
     pub declined_is_recorded: bool,
     /// `reserve_home` and `reserve_next` refuse a late ask.
     pub deadline_in_reservations: bool,
-    /// `finish_spillover` refuses a late outcome: it may be that of an earlier spillover of the same order.
+    /// `finish_spillover` refuses a late outcome: it may be that of an earlier spillover of the
+    /// same order.
     pub deadline_in_finish: bool,
     /// Home remembers the latest deadline that any attempt presented, not the first one.
     pub home_remembers_the_latest_deadline: bool,
@@ -89,8 +90,8 @@ impl Rules {
         told_by_home: true,
     };
 
-    /// Whether an ask with this deadline may still be obeyed by a segment. No segment must: to refuse
-    /// is to lose the message.
+    /// Whether an ask with this deadline may still be obeyed by a segment. No segment must: to
+    /// refuse is to lose the message.
     pub fn obeys_reservation(self, now: Time, deadline: Time) -> bool {
         !self.deadline_in_reservations || now <= deadline + CLOCK_ERROR
     }

@@ -14,8 +14,8 @@ pub enum Reply {
     Replied(Decision),
 }
 
-/// `reserve_home`: repeats a known answer and remembers the deadline; else counts the buyer and takes
-/// or passes.
+/// `reserve_home`: repeats a known answer and remembers the deadline; else counts the buyer and
+/// takes or passes.
 pub fn reserve_home(
     rules: Rules,
     limit: u8,
@@ -127,8 +127,8 @@ fn take_or_decline(
     record.decision
 }
 
-/// `finish_spillover`: a spillover that home has declined becomes final; one that took nothing gives
-/// the buyer's count back.
+/// `finish_spillover`: a spillover that home has declined becomes final; one that took nothing
+/// gives the buyer's count back.
 pub fn finish_spillover(
     rules: Rules,
     state: &mut State,
@@ -157,8 +157,8 @@ pub fn finish_spillover(
     *refused |= end == End::SoldOut && (home == Decision::SoldOut || !rules.told_by_home);
 }
 
-/// `reopen_spillover`: an order that home has given up is pending again, in the next round. Home has
-/// declined that round, without a look at its units.
+/// `reopen_spillover`: an order that home has given up is pending again, in the next round. Home
+/// has declined that round, without a look at its units.
 pub fn reopen_spillover(
     rules: Rules,
     limit: u8,
@@ -208,8 +208,8 @@ pub fn due_spillover(rules: Rules, state: &State, order: usize) -> Option<Time> 
         .filter(|remembered| *in_spillovers && is_final && rules.may_forget(state.now, *remembered))
 }
 
-/// `forget_declined`: drops `declined` at a segment other than home, if the forgotten spillover knew its
-/// deadline.
+/// `forget_declined`: drops `declined` at a segment other than home, if the forgotten spillover
+/// knew its deadline.
 pub fn forget_declined(rules: Rules, state: &mut State, order: usize, segment: usize, until: Time) {
     let record = &mut state.orders[order].records[segment];
     let knows = !rules.forget_declined_knows_its_spillover || record.deadline <= Some(until);
@@ -218,8 +218,8 @@ pub fn forget_declined(rules: Rules, state: &mut State, order: usize, segment: u
     }
 }
 
-/// `forget_spillover`: takes the spillover off the list, and with it a "sold out", if it is due and still the
-/// one that was read.
+/// `forget_spillover`: takes the spillover off the list, and with it a "sold out", if it is due and
+/// still the one that was read.
 pub fn forget_spillover(rules: Rules, state: &mut State, order: usize, until: Time) {
     let Some(remembered) = due_spillover(rules, state, order) else {
         return;
@@ -286,7 +286,8 @@ fn released(rules: Rules) -> Decision {
     }
 }
 
-/// Not in the protocol: a `declined` record that simply expires, once the ask that wrote it is over.
+/// Not in the protocol: a `declined` record that simply expires, once the ask that wrote it is
+/// over.
 pub fn may_expire(rules: Rules, state: &State, order: usize, segment: usize) -> bool {
     let Record {
         decision, deadline, ..

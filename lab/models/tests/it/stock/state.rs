@@ -40,8 +40,8 @@ pub struct Record {
     /// What was answered.
     pub decision: Decision,
     /// At home the latest deadline that any attempt presented, for as long as the spillover is in
-    /// `spillovers`; elsewhere the deadline of the ask that was declined. It decides who may forget the
-    /// record, and when.
+    /// `spillovers`; elsewhere the deadline of the ask that was declined. It decides who may forget
+    /// the record, and when.
     pub deadline: Option<Time>,
     /// The latest round that was declined.
     pub round: u8,
@@ -85,8 +85,8 @@ pub enum End {
     GivenUp,
 }
 
-/// One run along the ring, by a client's request, a retry, or the spillover worker. A crashed one just
-/// never moves again.
+/// One run along the ring, by a client's request, a retry, or the spillover worker. A crashed one
+/// just never moves again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attempt {
     /// Fixed when it starts, carried by each of its messages.
@@ -99,8 +99,8 @@ pub struct Attempt {
     pub since_round: u8,
 }
 
-/// The newest `forget_declined` that any worker has sent. An older one has an older deadline and can
-/// do nothing that this cannot.
+/// The newest `forget_declined` that any worker has sent. An older one has an older deadline and
+/// can do nothing that this cannot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Forgetting {
     /// The remembered deadline of the spillover that the worker read.

@@ -11,8 +11,8 @@
 //! is no rule of these: as long as segments remember transfers permanently, no unit depends on it.
 //!
 //! Left out: Redis that loses writes (`recovery.rs` has a transfer, too), top-ups and take-backs (a
-//! transfer of which one end is the item), and segments that are being repaired (to refuse is to lose
-//! a message).
+//! transfer of which one end is the item), and segments that are being repaired (to refuse is to
+//! lose a message).
 
 mod moving;
 mod properties;

@@ -2,14 +2,14 @@
 //! item had no more free units between them than the first one shows.
 //!
 //! *Free units* are those of all segments, and those that left one and have not arrived in another.
-//! One process takes snapshot after snapshot, and reads the segments of each in any order. Meanwhile
-//! units are taken and released without bound, transfers move them, the reconciler settles a
-//! transfer late or again, and segments are repaired.
+//! One process takes snapshot after snapshot, and reads the segments of each in any order.
+//! Meanwhile units are taken and released without bound, transfers move them, the reconciler
+//! settles a transfer late or again, and segments are repaired.
 //!
 //! A segment keeps three fields for it: `gained`, the last entry by which units came in; `leaving`,
 //! the units that left by a transfer and are not known to have arrived; and `left`, the last entry
-//! by which units left. The model keeps of `gained` only whether it changed since it was read, and of
-//! `left` only whether it changed since a settlement was decided on.
+//! by which units left. The model keeps of `gained` only whether it changed since it was read, and
+//! of `left` only whether it changed since a settlement was decided on.
 //!
 //! Left out: a failover that loses units which had come in. Until its repair such a segment shows
 //! too little, and the promise of `sold_out` does not hold.

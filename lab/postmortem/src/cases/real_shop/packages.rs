@@ -42,7 +42,8 @@ pub(super) fn packages(install: bool) -> BoxFuture<'static, Result<(), String>> 
     .boxed()
 }
 
-/// Returns the clone of Stockade: the working directory, or the one that this program was built from.
+/// Returns the clone of Stockade: the working directory, or the one that this program was built
+/// from.
 pub(super) fn checkout() -> Option<PathBuf> {
     let built_from = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     let mut folders = env::current_dir().into_iter().chain([built_from.into()]);

@@ -79,7 +79,8 @@ impl Trial {
             .output()
             .await
             .with_context(|| script.display().to_string())?;
-        // The script fails as well if a variant did not end as expected, which the case judges itself.
+        // The script fails as well if a variant did not end as expected, which the case judges
+        // itself.
         if !folder.join("summary.json").is_file() {
             bail!(
                 "{} has counted nothing: {}",

@@ -1,9 +1,9 @@
 //! Refusing a cart before its row is written.
 //!
 //! A refusal by a segment comes after the row, and leaves it behind with an event. So what this
-//! process knows comes first, and then what the buyer's home of each item says. Only what the segments
-//! alone can decide fails later: the last unit, the last moment of the sale, the buyer's other orders
-//! at the same time.
+//! process knows comes first, and then what the buyer's home of each item says. Only what the
+//! segments alone can decide fails later: the last unit, the last moment of the sale, the buyer's
+//! other orders at the same time.
 //!
 //! All of it holds for a new cart alone. A cart that the ledger has gets its recorded answer, so a
 //! refused one is looked up before it is answered.
@@ -20,8 +20,8 @@ use super::super::{Engine, EngineError, KnownItem};
 pub(super) struct ForeseenLines {
     /// The first line that would be refused if the cart is new, and why.
     pub refusal: Option<(usize, RefusalReason)>,
-    /// The price of a unit of each line, as the buyer's home of its item has it: `Some(None)` is the first
-    /// price of the item. Empty if this process alone has refused a line.
+    /// The price of a unit of each line, as the buyer's home of its item has it: `Some(None)` is
+    /// the first price of the item. Empty if this process alone has refused a line.
     pub prices: Vec<Option<Option<u64>>>,
 }
 

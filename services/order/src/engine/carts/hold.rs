@@ -1,4 +1,5 @@
-//! Extending the holds of a cart, all lines at once, and naming the checkout session in which it is paid.
+//! Extending the holds of a cart, all lines at once, and naming the checkout session in which it is
+//! paid.
 
 use std::time::Duration;
 
@@ -26,8 +27,8 @@ pub enum CartExtended {
 }
 
 impl Engine {
-    /// Extends the holds of all lines so that they end so many seconds after the first line took its
-    /// units, and names the checkout session. A hold never gets shorter.
+    /// Extends the holds of all lines so that they end so many seconds after the first line took
+    /// its units, and names the checkout session. A hold never gets shorter.
     pub async fn extend_cart(
         &self,
         id: CartId,

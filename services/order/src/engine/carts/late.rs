@@ -1,13 +1,14 @@
 //! A payment of a cart whose holds have expired: its lines take units again, all or none.
 //!
-//! The lines take them one after the other, by item, as those of a new cart do. Each is held again as
-//! soon as the ledger has recorded its units, while the cart is still expired. When all are, one
-//! transaction confirms them with the cart. If one finds no units, one makes the money due and frees
-//! those of the others. Only one of the two can happen, by this report, a repeat or another one.
+//! The lines take them one after the other, by item, as those of a new cart do. Each is held again
+//! as soon as the ledger has recorded its units, while the cart is still expired. When all are, one
+//! transaction confirms them with the cart. If one finds no units, one makes the money due and
+//! frees those of the others. Only one of the two can happen, by this report, a repeat or another
+//! one.
 //!
 //! A report that never comes to its end leaves lines that are held. A repeat goes on with them, and
-//! otherwise they expire at the end of their own holds. Units that are recorded for a line later, when
-//! its cart has changed, go straight back.
+//! otherwise they expire at the end of their own holds. Units that are recorded for a line later,
+//! when its cart has changed, go straight back.
 
 use domain::{Cart, CartState, Order, OrderState};
 use stock::Acknowledge;
@@ -19,8 +20,8 @@ use super::{
 };
 
 impl Engine {
-    /// What the payment makes of the expired cart: `confirmed` if every line has its units, and else
-    /// `refund_due`. `None`: a line has changed meanwhile, and the cart must be read again.
+    /// What the payment makes of the expired cart: `confirmed` if every line has its units, and
+    /// else `refund_due`. `None`: a line has changed meanwhile, and the cart must be read again.
     pub(super) async fn reacquire_cart(
         &self,
         cart: &Cart,

@@ -17,8 +17,8 @@ use domain::PaymentId;
 /// Result of a payment of a cart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CartPaid {
-    /// The cart is confirmed. Or it is `refund_due`, because its holds had expired and not all lines
-    /// could reacquire their units.
+    /// The cart is confirmed. Or it is `refund_due`, because its holds had expired and not all
+    /// lines could reacquire their units.
     Cart(Cart),
     /// There is no such cart.
     NotFound,
@@ -234,7 +234,8 @@ impl Engine {
             .await
     }
 
-    /// Records that `admin` has returned the money, and releases the units of all lines if they have any.
+    /// Records that `admin` has returned the money, and releases the units of all lines if they
+    /// have any.
     pub async fn refund_cart(
         &self,
         id: CartId,
@@ -256,8 +257,9 @@ impl Engine {
             .await
     }
 
-    /// The cart that the caller may change. A report about money and an admin's change depend on what is
-    /// there now: a look-up at this process may have missed the cart just before another one placed it.
+    /// The cart that the caller may change. A report about money and an admin's change depend on
+    /// what is there now: a look-up at this process may have missed the cart just before another
+    /// one placed it.
     pub(super) async fn cart_to_change(
         &self,
         id: CartId,

@@ -9,8 +9,8 @@ use super::super::{Engine, EngineError, ListedOrder};
 /// Result of returning a line of a cart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LineReturned {
-    /// The line is `refunded`, by this or an earlier request. Its amount is its share of what the cart
-    /// costs.
+    /// The line is `refunded`, by this or an earlier request. Its amount is its share of what the
+    /// cart costs.
     Line(Box<ListedOrder>),
     /// There is no such cart.
     NotFound,
@@ -21,8 +21,8 @@ pub enum LineReturned {
 }
 
 impl Engine {
-    /// Records that `admin` has returned the money of one line of a confirmed cart, and releases its
-    /// units. The other lines stay the buyer's. With the last line the cart is `refunded`.
+    /// Records that `admin` has returned the money of one line of a confirmed cart, and releases
+    /// its units. The other lines stay the buyer's. With the last line the cart is `refunded`.
     pub async fn return_cart_line(
         &self,
         id: CartId,

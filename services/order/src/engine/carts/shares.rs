@@ -1,7 +1,7 @@
 //! What each line of a cart has of the cart's amount.
 //!
-//! Money to return is listed line by line, and the sum must be what the buyer has paid. The amount of a
-//! cart may be the total of the shop, which no sum of prices is.
+//! Money to return is listed line by line, and the sum must be what the buyer has paid. The amount
+//! of a cart may be the total of the shop, which no sum of prices is.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -45,8 +45,8 @@ impl Engine {
     }
 }
 
-/// Parts of the amount in proportion to the prices. Their sum is the amount. If all prices are 0, the
-/// first line has all of it.
+/// Parts of the amount in proportion to the prices. Their sum is the amount. If all prices are 0,
+/// the first line has all of it.
 fn split(amount: u64, prices: &[u64]) -> Vec<u64> {
     let sum: u128 = prices.iter().copied().map(u128::from).sum();
     let (mut up_to, mut given) = (0_u128, 0_u64);

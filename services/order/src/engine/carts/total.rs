@@ -1,8 +1,9 @@
 //! What a cart costs: the price of its lines, or the total of the shop.
 //!
-//! A shop adds shipping, tax and goods of its own to the price, and takes vouchers off. It knows the total,
-//! and payments are checked against it. A buyer may hold the token that places the cart, and a shop may
-//! charge what the cart costs. So only an admin states less than the price, or that nothing is checked.
+//! A shop adds shipping, tax and goods of its own to the price, and takes vouchers off. It knows
+//! the total, and payments are checked against it. A buyer may hold the token that places the cart,
+//! and a shop may charge what the cart costs. So only an admin states less than the price, or that
+//! nothing is checked.
 
 use std::sync::Arc;
 
@@ -43,8 +44,8 @@ impl CartPlacement {
         }
     }
 
-    /// Whether a repeat of this request gets the known cart. What that cost without a total is the price
-    /// at its time. The amount of an unchecked one changes with its payment.
+    /// Whether a repeat of this request gets the known cart. What that cost without a total is the
+    /// price at its time. The amount of an unchecked one changes with its payment.
     pub(super) fn has_same_total(&self, known: &Cart, items: &[Arc<KnownItem>]) -> bool {
         let price = known.price.or_else(|| {
             let first: Vec<_> = items.iter().map(|known| known.item.price).collect();
@@ -58,8 +59,8 @@ impl CartPlacement {
     }
 }
 
-/// What the lines cost together, at these prices of a unit. An error: the index of the line at which it is
-/// more than a cart may cost.
+/// What the lines cost together, at these prices of a unit. An error: the index of the line at
+/// which it is more than a cart may cost.
 fn price_of(lines: &[(ItemId, Quantity)], prices: &[u64]) -> Result<u64, usize> {
     let mut sum = 0_u64;
     for (line, ((_, quantity), price)) in lines.iter().zip(prices).enumerate() {

@@ -1,9 +1,9 @@
 //! `If-Match`: a change only of the version that the caller has seen (RFC 9110, 13.1.1).
 //!
 //! The comparison ought to be strong, and a weak tag would match nothing. Our tags are the item's
-//! version and stand for its state, not for the bytes of one representation. A proxy that compresses
-//! a response makes its tag weak (nginx, Cloudflare) or appends the coding (Apache): the bytes have
-//! changed, the state has not. So these forms of our own tags are the same version.
+//! version and stand for its state, not for the bytes of one representation. A proxy that
+//! compresses a response makes its tag weak (nginx, Cloudflare) or appends the coding (Apache): the
+//! bytes have changed, the state has not. So these forms of our own tags are the same version.
 
 use domain::ItemId;
 use http::{HeaderMap, HeaderValue, header};

@@ -1,9 +1,9 @@
 //! Cursors: where the next page of a list starts.
 //!
-//! A cursor is base64url of the key of a page's last row, behind 16 bytes of an HMAC-SHA256 over the
-//! list and that key. Only a cursor that this service has issued for the same list is accepted, so
-//! a caller cannot use one as a probe for keys. Its key is derived from the admin token, which all
-//! instances share.
+//! A cursor is base64url of the key of a page's last row, behind 16 bytes of an HMAC-SHA256 over
+//! the list and that key. Only a cursor that this service has issued for the same list is accepted,
+//! so a caller cannot use one as a probe for keys. Its key is derived from the admin token, which
+//! all instances share.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use domain::{CartId, ItemId, OrderId};

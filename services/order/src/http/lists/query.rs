@@ -130,8 +130,8 @@ impl<K: Key> ListQuery<K> {
     ) -> Result<(), String> {
         match name {
             "limit" => self.limit = limit(value)?,
-            // A reader that has no cursor yet may leave the parameter empty, as for events. A filter
-            // may not be empty: one whose value was lost must not list everything.
+            // A reader that has no cursor yet may leave the parameter empty, as for events. A
+            // filter may not be empty: one whose value was lost must not list everything.
             "after" if value.is_empty() => self.after = None,
             "after" => {
                 let key = cursors.verify(list, value);

@@ -1,9 +1,9 @@
 //! Stripe's events about refunds.
 //!
 //! `charge.refunded` tells that money has left, with how much of the charge. The events of a refund
-//! tell what becomes of it, which may take days: it can fail after it has succeeded. Stripe copies the
-//! metadata of a PaymentIntent to its charges and not to its refunds, so these are matched by the
-//! payment alone.
+//! tell what becomes of it, which may take days: it can fail after it has succeeded. Stripe copies
+//! the metadata of a PaymentIntent to its charges and not to its refunds, so these are matched by
+//! the payment alone.
 //!
 //! A repeat of an event has the bytes of the first one, and so its time (`created`). That time, and
 //! not the order of arrival, tells a new return from an old one.

@@ -26,7 +26,8 @@ fn id(placed: &Answer) -> String {
 }
 
 impl TestEnv {
-    /// The amounts of the rows of money to return for lines of this cart, in the order of the lines.
+    /// The amounts of the rows of money to return for lines of this cart, in the order of the
+    /// lines.
     async fn amounts_due(&self, cart: &str) -> Vec<u64> {
         let lines = super::orders(&self.read_cart(cart).await.body);
         let page = Answer::of(self.admin(Method::GET, "/v1/refunds-due?limit=1000")).await;

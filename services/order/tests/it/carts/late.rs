@@ -6,7 +6,8 @@ use super::*;
 const REPORTS: usize = 4;
 
 impl TestEnv {
-    /// A cart whose holds have expired, and whose units have returned. Nothing else happens to its items.
+    /// A cart whose holds have expired, and whose units have returned. Nothing else happens to its
+    /// items.
     async fn expired_cart(&self, buyer: &str, key: &str, lines: &[(&str, u32)]) -> String {
         let cart = self.expiring_cart(buyer, key, lines).await;
         for (item, _) in lines {

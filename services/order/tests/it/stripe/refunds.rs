@@ -1,4 +1,5 @@
-//! Refunds at Stripe: they fail later, come before their payment, and are told by the payment alone.
+//! Refunds at Stripe: they fail later, come before their payment, and are told by the payment
+//! alone.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -333,7 +334,8 @@ async fn a_payment_that_was_returned_confirms_nothing() {
     .await;
 }
 
-/// An admin returns the money of an order and of a cart. Each payment is reported again for the other one.
+/// An admin returns the money of an order and of a cart. Each payment is reported again for the
+/// other one.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_admin_has_returned_confirms_nothing_else() {
     on_both_ledgers(Options::default(), async |env| {

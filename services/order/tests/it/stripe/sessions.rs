@@ -1,4 +1,5 @@
-//! Several Checkout sessions of an order or a cart: only the end of the one that was named last cancels it.
+//! Several Checkout sessions of an order or a cart: only the end of the one that was named last
+//! cancels it.
 
 use futures::future::join;
 

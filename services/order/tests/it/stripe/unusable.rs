@@ -1,5 +1,5 @@
-//! What Stripe sends and this service has no use for. A refusal would be repeated for days, and Stripe
-//! would disable the endpoint.
+//! What Stripe sends and this service has no use for. A refusal would be repeated for days, and
+//! Stripe would disable the endpoint.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What the page of the system reads. A store that does not answer leaves its part out, not the page:
-//! this is the page on which an operator looks for the reason.
+//! What the page of the system reads. A store that does not answer leaves its part out, not the
+//! page: this is the page on which an operator looks for the reason.
 
 use std::{sync::Arc, time::Duration};
 

@@ -87,9 +87,9 @@ fn is_all_or_none(state: &State) -> bool {
     }
 }
 
-/// From every state: no request goes on, all holds of the cart end, none of a line by itself, and the
-/// recorder and the reconciler work. A
-/// cart that was never written has no lines that a reconciler could know of.
+/// From every state: no request goes on, all holds of the cart end, none of a line by itself, and
+/// the recorder and the reconciler work. A cart that was never written has no lines that a
+/// reconciler could know of.
 fn the_reconciler_frees_every_unit(saga: &Saga, state: &State) -> bool {
     if state.row.is_none() || is(state, Cart::Confirmed) {
         return true;

@@ -21,7 +21,8 @@ pub enum Effect {
     LetGo(usize),
 }
 
-/// One script that changed the segment. An effect without an entry has the mark of the entry before.
+/// One script that changed the segment. An effect without an entry has the mark of the entry
+/// before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Op {
     pub mark: Mark,

@@ -31,7 +31,8 @@ pub struct Rules {
     pub mark_comes_last: bool,
     /// The mark is written only if home still has the history at which the check began.
     pub mark_names_the_history_that_was_checked: bool,
-    /// Each failover begins another history: the replication id. A run id comes back with its server.
+    /// Each failover begins another history: the replication id. A run id comes back with its
+    /// server.
     pub history_is_new_after_each_failover: bool,
     /// A repair that drops home's decisions drops the mark.
     pub mark_goes_with_the_decisions: bool,

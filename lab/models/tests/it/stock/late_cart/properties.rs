@@ -77,8 +77,8 @@ pub fn all() -> Vec<Property<LateCart>> {
     ]
 }
 
-/// Whether the lines are in the state of their cart. While it is expired, a line may be held: it has
-/// taken its units again.
+/// Whether the lines are in the state of their cart. While it is expired, a line may be held: it
+/// has taken its units again.
 fn agrees(state: &State) -> bool {
     let are = |word: Word| state.orders.iter().all(|order| order.word == word);
     match state.cart {

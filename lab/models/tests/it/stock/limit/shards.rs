@@ -13,10 +13,11 @@ pub struct Rules {
     /// Who records an order that strayed from its home holds it against what the ledger has of the
     /// buyer.
     pub off_home_are_checked: bool,
-    /// Also when an order at home is recorded, if the ledger has an order of the buyer. No process checks
-    /// it before the first off-home order is written down.
+    /// Also when an order at home is recorded, if the ledger has an order of the buyer. No process
+    /// checks it before the first off-home order is written down.
     pub known_buyers_are_checked: bool,
-    /// Whether the query for off-home orders comes after the row locks, so that none comes in between.
+    /// Whether the query for off-home orders comes after the row locks, so that none comes in
+    /// between.
     pub off_home_orders_are_read_in_turn: bool,
     /// Who records an off-home order is alone with the item's orders until the commit.
     pub off_home_are_alone: bool,

@@ -1,5 +1,5 @@
-//! The ledger: the segment's row, its orders, its transfer; and what the recorder and a repairer make
-//! of entries.
+//! The ledger: the segment's row, its orders, its transfer; and what the recorder and a repairer
+//! make of entries.
 
 use super::{
     rules::Rules,

@@ -114,8 +114,8 @@ fn the_ledger_covers_what_it_holds(repairing: &Repairing, state: &State) -> bool
     available >= 0 && available + state.ledger.counted() as i8 == allocated
 }
 
-/// Like `settled` of the spillover: from every state a new repairer, the recorder and the worker for
-/// the returns are left alone.
+/// Like `settled` of the spillover: from every state a new repairer, the recorder and the worker
+/// for the returns are left alone.
 fn an_undisturbed_repairer_ends_it(repairing: &Repairing, state: &State) -> bool {
     let mut state = state.clone();
     repair(repairing, &mut state);

@@ -9,8 +9,8 @@ pub struct Rules {
     pub direct_record_continues_the_checkpoint: bool,
     /// The recorder stops at an `adjusted` entry whose units are not those of its row.
     pub recorder_checks_the_adjusted_units: bool,
-    /// A repairer decides on what ends with the entry that its own halt wrote: so no two rounds share
-    /// a last entry.
+    /// A repairer decides on what ends with the entry that its own halt wrote: so no two rounds
+    /// share a last entry.
     pub decides_on_its_own_halt: bool,
     /// `adjust` is refused if its segment has another last entry than the one that was read.
     pub adjust_knows_the_last_entry: bool,

@@ -221,8 +221,8 @@ impl Resharding {
         };
     }
 
-    /// Whether a process that goes by `ring` finds all of its segments empty. `Some(true)`: although
-    /// a unit is free.
+    /// Whether a process that goes by `ring` finds all of its segments empty. `Some(true)`:
+    /// although a unit is free.
     fn proof(&self, state: &State, ring: u8) -> Option<bool> {
         let is_empty = around(ring).iter().all(|number| {
             let segment = &state.segments[*number];

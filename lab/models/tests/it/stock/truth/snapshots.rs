@@ -135,8 +135,8 @@ pub enum Step {
     SendSettlement { segment: usize },
     /// That is delivered, perhaps again.
     Settle { segment: usize },
-    /// The segment had lost its last entries, and `adjust` sets it to the ledger's state. A unit that
-    /// the ledger could not cover comes back.
+    /// The segment had lost its last entries, and `adjust` sets it to the ledger's state. A unit
+    /// that the ledger could not cover comes back.
     Repair { segment: usize, comes_back: bool },
     /// The second snapshot begins.
     Begin,

@@ -29,7 +29,7 @@ use uuid::Uuid;
 
 use crate::{
     admin::Admin,
-    hostile::{ComparisonOptions, Rush, median, rush},
+    hostile::{ALONE, ComparisonOptions, Rush, WARM_UP, median, rush},
     target::Target,
 };
 
@@ -48,6 +48,8 @@ const TOKEN_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 /// Limit for the crowd's orders to be recorded, and for the last units to arrive.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(300);
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
+/// The name of a rush beside the storm.
+const BESIDE: &str = "beside returns";
 
 /// The options of the storm. Its clients are the hostile ones.
 #[derive(Debug, Clone, Args)]
@@ -90,14 +92,14 @@ pub async fn compare(options: &StormOptions) -> Result<bool> {
     let admin = Admin::new(&target, false)?;
     let storm = Storm::prepare(&target, &admin, options).await?;
     // The program warms up first, as without a storm.
-    rush(comparison, None).await?;
+    rush(comparison, WARM_UP, None).await?;
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
     let mut least = u64::MAX;
     for _ in 0..comparison.rounds() {
-        alone.push(rush(comparison, None).await?);
+        alone.push(rush(comparison, ALONE, None).await?);
         let before = storm.counts.returned.load(Ordering::Relaxed);
         let clients = storm.begin(comparison.hostile());
-        beside.push(rush(comparison, None).await?);
+        beside.push(rush(comparison, BESIDE, None).await?);
         storm.end(clients).await;
         least = least.min(storm.counts.returned.load(Ordering::Relaxed) - before);
     }
@@ -296,7 +298,7 @@ fn print(options: &StormOptions, alone: &[Rush], beside: &[Rush], kept: f64) {
     table.load_style(UTF8_FULL_CONDENSED);
     table.set_header(["", "answers/s", "p99 ms", "good verdicts"]);
     let storm = format!("beside returns to an item of {} buyers", options.crowd);
-    for (name, rushes) in [("alone".to_owned(), alone), (storm, beside)] {
+    for (name, rushes) in [(ALONE.to_owned(), alone), (storm, beside)] {
         let good = rushes.iter().filter(|rush| rush.is_good).count();
         table.add_row([
             name,

@@ -12,6 +12,10 @@ use tokio::process::Command;
 use super::chosen;
 use crate::options::CONNECTIONS;
 
+/// Names of rushes without an attack.
+pub const WARM_UP: &str = "warm-up";
+pub const ALONE: &str = "alone";
+
 /// The options of the comparison.
 #[derive(Debug, Clone, Args)]
 pub struct ComparisonOptions {
@@ -82,13 +86,13 @@ pub struct Rush {
 /// Compares, and prints a table. Returns whether every verdict is good and the buyers kept enough.
 pub async fn compare(options: &ComparisonOptions) -> Result<bool> {
     // The program warms up first: connections, plans of the ledger, the clock of the processor.
-    rush(options, None).await?;
+    rush(options, WARM_UP, None).await?;
     let mut alone = Vec::new();
     let mut attacks = attacks(&options.attack)?;
     for _ in 0..options.rounds {
-        alone.push(rush(options, None).await?);
+        alone.push(rush(options, ALONE, None).await?);
         for (attack, beside) in &mut attacks {
-            beside.push(rush(options, Some(attack)).await?);
+            beside.push(rush(options, attack, Some(attack)).await?);
         }
     }
     print(options, &alone, &attacks);
@@ -119,8 +123,8 @@ fn kept(alone: &[Rush], beside: &[Rush]) -> f64 {
     rate(beside) / rate(alone)
 }
 
-/// One rush in a process of its own, beside this kind of attack.
-pub async fn rush(options: &ComparisonOptions, attack: Option<&str>) -> Result<Rush> {
+/// One rush in a process of its own, beside this kind of attack. `name` is that of its verdict.
+pub async fn rush(options: &ComparisonOptions, name: &str, attack: Option<&str>) -> Result<Rush> {
     let folder = std::env::temp_dir().join(format!("stockade-hostile-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     let (json, report) = (folder.join("verdict.json"), folder.join("report.html"));
@@ -156,8 +160,7 @@ pub async fn rush(options: &ComparisonOptions, attack: Option<&str>) -> Result<R
         held: verdict["held"].as_u64().unwrap_or_default(),
     };
     eprintln!(
-        "{}: {:.0} answers/s, p99 {:.1} ms, {}",
-        attack.unwrap_or("alone"),
+        "{name}: {:.0} answers/s, p99 {:.1} ms, {}",
         rush.answers_per_second,
         rush.latency_ms_p99,
         if rush.is_good {
@@ -196,7 +199,7 @@ fn print(options: &ComparisonOptions, alone: &[Rush], attacks: &[(&str, Vec<Rush
     let beside = attacks
         .iter()
         .map(|(attack, beside)| (*attack, &beside[..]));
-    for (name, rushes) in [("alone", alone)].into_iter().chain(beside) {
+    for (name, rushes) in [(ALONE, alone)].into_iter().chain(beside) {
         table.add_row([
             name.to_owned(),
             format!("{:.0}", median(rushes, |rush| rush.answers_per_second)),

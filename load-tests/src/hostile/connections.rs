@@ -8,7 +8,7 @@ use std::{
 
 use futures::future::{BoxFuture, join_all};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncReadExt, AsyncWriteExt, Interest},
     net::{TcpSocket, TcpStream, lookup_host},
     sync::Mutex,
     time::{Instant, MissedTickBehavior, interval, sleep},
@@ -115,7 +115,10 @@ async fn drip(field: Arc<Field>) -> io::Result<&'static str> {
     let requests = "GET /docs/problems HTTP/1.1\r\nhost: shop\r\n\r\n".repeat(DRIP_REQUESTS);
     connection.write_all(requests.as_bytes()).await?;
     let mut space = [0; DRIP_BYTES];
-    while connection.read(&mut space).await.is_ok_and(|read| read > 0) {
+    // What has come before the end is still there to be read, for minutes.
+    while !connection.ready(Interest::READABLE).await?.is_read_closed()
+        && connection.read(&mut space).await.is_ok_and(|read| read > 0)
+    {
         sleep(DRIP_PACE).await;
     }
     Ok(closed(opened, UNREAD_AT_LEAST))

@@ -28,7 +28,8 @@ use crate::timer::SharedTimer;
 const BUSY: u64 = u64::MAX;
 /// Value of [`Connection::received_since_ms`] while nothing has come.
 const NOTHING: u64 = u64::MAX;
-/// A body of the size that the API reads has come by then, and a response has been taken.
+/// A first request and a body of the size that the API reads have come by then, and a response has
+/// been taken.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// A flood that replaces all connections costs so many searches.
 const SEARCHES: usize = 64;
@@ -79,11 +80,12 @@ struct Open {
 /// puts the newest ones last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// It was found silent, and has not had a request.
+    /// It was found silent for longer than [`SLOW_AFTER`], and has not had a request.
     Silent,
     /// Its client has not sent a body, or not taken a response, for longer than [`SLOW_AFTER`].
     Slow,
-    /// The body of its first request is arriving, or its client has not taken a response yet.
+    /// Its first request or the body of it is arriving, or its client has not taken a response yet.
+    /// On a busy machine a buyer connects a moment before the request comes.
     Arriving,
     /// It was not read yet. In a flood, connections come faster than they are read, and the oldest
     /// of them would be a buyer's.
@@ -386,6 +388,11 @@ fn remove_entry<T: Ord>(sets: &mut HashMap<IpAddr, BTreeSet<T>>, peer: IpAddr, e
     }
 }
 
+/// Whether a client that sends or reads at all would have done so by now.
+fn is_slow(since_ms: u64, now_ms: u64) -> bool {
+    Duration::from_millis(now_ms.saturating_sub(since_ms)) > SLOW_AFTER
+}
+
 impl Connection {
     /// The rank, and since when the connection has had it. `None`: it makes no room, because a
     /// whole request is under way.
@@ -402,15 +409,19 @@ impl Connection {
         } else if self.body.is_open() {
             return Some((Rank::Queued, self.body.since_ms()));
         } else {
-            return self.silent_rank(has_served);
+            return self.silent_rank(has_served, now_ms);
         };
-        let is_slow = Duration::from_millis(now_ms.saturating_sub(since)) > SLOW_AFTER;
-        Some((if is_slow { Rank::Slow } else { rank }, since))
+        let rank = if is_slow(since, now_ms) {
+            Rank::Slow
+        } else {
+            rank
+        };
+        Some((rank, since))
     }
 
     /// A connection whose next head is arriving is silent since its first byte, however long it was
     /// idle before. The limit of a head ends one that never goes on.
-    fn silent_rank(&self, has_served: bool) -> Option<(Rank, u64)> {
+    fn silent_rank(&self, has_served: bool, now_ms: u64) -> Option<(Rank, u64)> {
         let silent = self.silent_since_ms.load(Ordering::Relaxed);
         if silent == BUSY {
             let live = self.live_since_ms.load(Ordering::Relaxed);
@@ -422,8 +433,9 @@ impl Connection {
         };
         let rank = match (has_served, self.has_waited.load(Ordering::Relaxed)) {
             (true, _) => Rank::Idle,
-            (false, true) => Rank::Silent,
             (false, false) => Rank::Unread,
+            (false, true) if is_slow(since, now_ms) => Rank::Silent,
+            (false, true) => Rank::Arriving,
         };
         Some((rank, since))
     }
@@ -933,6 +945,7 @@ mod tests {
         ];
         assert_eq!(ranks, expected);
         assert!(ranks.is_sorted());
+        assert_eq!(rank(silent, now), Arriving, "its request is on its way");
         assert_eq!(rank(blocked, late), Slow);
         assert_eq!(rank(next, late), Slow);
         drop(streaming);

@@ -53,6 +53,10 @@ pub struct GrowthOptions {
     /// Seconds for which the idle processor time is counted.
     #[arg(long, default_value_t = 30, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub idle_seconds: u64,
+    /// Seconds between a start and that: the service looks at every open item once after its start,
+    /// and audits it within a minute.
+    #[arg(long, default_value_t = 75, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=3600))]
+    pub settle_seconds: u64,
     /// Ledgers, measured one after the other, comma-separated.
     #[arg(long = "ledger", value_enum, value_delimiter = ',', default_values_t = [LedgerKind::Postgres], value_name = "LEDGERS")]
     pub ledgers: Vec<LedgerKind>,

@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-const ARGUMENTS: &str =
-    "bench --only P12 --items 3 --orders 99 --holds 5 --rate 10 --seconds 1 --idle-seconds 1";
+const ARGUMENTS: &str = "bench --only P12 --items 3 --orders 99 --holds 5 --rate 10 --seconds 1 --idle-seconds 1 --settle-seconds 1";
 /// Orders of a second at that rate.
 const MEASURED: u64 = 10;
 

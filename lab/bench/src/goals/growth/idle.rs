@@ -9,10 +9,6 @@ use tokio::time::sleep;
 use super::env::GrowthEnv;
 use crate::cpu;
 
-/// Pause before the time is counted, unless that is shorter itself. Caches and leases of a service
-/// that has just been started end within it.
-const SETTLE: Duration = Duration::from_secs(5);
-
 /// Percent of a core, while nothing was asked.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Idle {
@@ -24,12 +20,12 @@ pub struct Idle {
     pub ledger: Option<f64>,
 }
 
-/// Counts for this time. `None`: the system does not report processor time.
-pub async fn measure(env: &GrowthEnv, time: Duration) -> Result<Option<Idle>> {
+/// Counts for this time, after a pause. `None`: the system does not report processor time.
+pub async fn measure(env: &GrowthEnv, settle: Duration, time: Duration) -> Result<Option<Idle>> {
     if !cpu::is_available() {
         return Ok(None);
     }
-    sleep(SETTLE.min(time)).await;
+    sleep(settle).await;
     let (began, before) = (Instant::now(), Used::read(env)?);
     sleep(time).await;
     let (after, took) = (Used::read(env)?, began.elapsed());

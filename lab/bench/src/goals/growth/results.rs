@@ -38,6 +38,7 @@ pub struct Results {
     machine: Machine,
     command: String,
     idle_seconds: u64,
+    settle_seconds: u64,
     /// Orders per second of the open loops.
     rate: u64,
     /// Seconds of an open loop, unless the expiry of holds ends it.
@@ -77,6 +78,7 @@ impl Results {
             machine: Machine::detect().await,
             command: command(std::env::args().skip(1)),
             idle_seconds: options.growth.idle_seconds,
+            settle_seconds: options.growth.settle_seconds,
             rate: options.growth.rate,
             seconds: options.seconds,
             series: Vec::new(),
@@ -124,8 +126,8 @@ impl Results {
         let mut text = format!("`{}` on {}.\n", self.command, self.machine);
         let _ = writeln!(
             text,
-            "Idle processor time over {} s; orders in an open loop at {}/s, for {} s.",
-            self.idle_seconds, self.rate, self.seconds
+            "Idle processor time over {} s, {} s after a start; orders in an open loop at {}/s, for {} s.",
+            self.idle_seconds, self.settle_seconds, self.rate, self.seconds
         );
         let rows = |text: &mut String, head: &str, rows: Vec<String>| {
             if !rows.is_empty() {

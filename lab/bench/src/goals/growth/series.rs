@@ -136,7 +136,9 @@ async fn step(env: &mut GrowthEnv, run: &'static str, options: &Options) -> Resu
     let orders = env.database.orders(HOT).await?;
     let start_ms = env.restart().await?;
     env.until_at_rest(HOT).await?;
-    let idle = idle::measure(env, Duration::from_secs(options.growth.idle_seconds)).await?;
+    let [settle, time] =
+        [options.growth.settle_seconds, options.growth.idle_seconds].map(Duration::from_secs);
+    let idle = idle::measure(env, settle, time).await?;
     let calls = Calls::measure(env).await?;
     let load = Load {
         env,

@@ -72,26 +72,26 @@ const FIELDS: [(&str, Field); 11] = [
 ];
 
 impl Costs {
-    /// This version, end to end on one machine whose two cores load generator, service, recorder,
-    /// Redis and PostgreSQL shared (`make bench`, P1's costs, P4 and P6); the
-    /// rest comes from prototypes of the same design.
+    /// The run of `docs/performance.md`, end to end on one machine whose two cores load generator,
+    /// service, recorder, Redis and PostgreSQL shared (P1's costs, P4 and P6). The rest comes from
+    /// prototypes of the same design.
     pub(super) fn built_in() -> Self {
         Self {
-            service_us_per_recorded_order: 22.9,
-            service_us_per_accepted_order: 20.2,
-            service_us_per_refusal: 13.1,
-            redis_us_per_order: 10.2,
-            recorder_us_per_order: 4.4,
-            postgres_us_per_order: 13.4,
+            service_us_per_recorded_order: 38.4,
+            service_us_per_accepted_order: 27.2,
+            service_us_per_refusal: 19.9,
+            redis_us_per_order: 8.2,
+            recorder_us_per_order: 4.3,
+            postgres_us_per_order: 16.7,
             // A prototype: one EVALSHA for each order, `appendfsync always`, 19 to 23.
             redis_us_per_lone_order: 20.0,
             // A prototype: SQLite, synchronous FULL, batches of 1000, 89,000 orders a second of one
             // core.
             sqlite_us_per_order: 11.2,
             sqlite_orders_per_second_max: 89_000.0,
-            postgres_orders_per_second_max: 300_000.0,
-            redis_bytes_per_order: 170.0,
-            machine: "this version on 2 shared cores, Redis 7.0 with appendfsync always, PostgreSQL 15 with fsync".into(),
+            postgres_orders_per_second_max: 167_000.0,
+            redis_bytes_per_order: 154.0,
+            machine: "2 shared cores of 2026-11-26 (AMD EPYC), Redis 7.0 with appendfsync always, PostgreSQL 15 with fsync".into(),
             missing: Vec::new(),
         }
     }

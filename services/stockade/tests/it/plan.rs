@@ -52,7 +52,7 @@ fn a_plan_of_a_flash_sale_has_a_table_and_a_summary() {
         "The bottleneck is the order service",
         "a master with a segment for every ",
         "An item keeps its number of segments",
-        "Costs: this version on 2 shared cores",
+        "Costs: 2 shared cores",
     ] {
         assert!(text.contains(expected), "{expected:?} is not in\n{text}");
     }

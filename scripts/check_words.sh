@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-LINES_MAX=39
+LINES_MAX=18
 
 found=$(grep -rniE '\b(whoever|somebody|nobody|anybody|everybody)\b' \
   --include='*.rs' --include='*.lua' --include='*.sql' --include='*.md' --exclude-dir=target --exclude-dir=.git . || true)

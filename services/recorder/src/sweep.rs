@@ -1,10 +1,10 @@
 //! The sweep polls segments regularly: wake-ups may be lost, and a process may have died while it
 //! created an item.
 //!
-//! A poll costs Redis about five microseconds, and a shop has tens of thousands of items that
-//! nobody orders at the moment. So the sweep polls those twice a second that have something to do,
-//! or had a moment ago: it records an order whose wake-up was lost within about a second. Beyond
-//! [`POLLS_PER_SECOND_MAX`] the pause grows, and so does that second.
+//! A poll costs Redis about five microseconds, and a shop has tens of thousands of items, most of
+//! which get no orders at the moment. So the sweep polls those twice a second that have something
+//! to do, or had a moment ago: it records an order whose wake-up was lost within about a second.
+//! Beyond [`POLLS_PER_SECOND_MAX`] the pause grows, and so does that second.
 //!
 //! All others rest. An item rests once each of its segments was drained at a poll and has the
 //! item's settings. What a reader could get wrong: it is not polled more often because it is open.

@@ -1,4 +1,4 @@
-//! Items whose sale is over cost nothing, and neither do those that nobody orders at the moment.
+//! Items whose sale is over cost nothing, and neither do those that get no orders at the moment.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
 on_both_databases!(crate::env::run_on_own_redis:
     items_whose_sale_is_over_are_polled_rarely,
     archived_items_cost_the_workers_nothing,
-    items_that_nobody_orders_cost_the_workers_nothing,
+    items_without_orders_cost_the_workers_nothing,
 );
 
 fn ended(item: Item) -> Item {
@@ -149,7 +149,7 @@ async fn calls_at_rest(env: &TestEnv, ledger: &UnresponsiveLedger) -> f64 {
 }
 
 /// A shop has tens of thousands of open items, and few of them sell.
-async fn items_that_nobody_orders_cost_the_workers_nothing(env: &Arc<TestEnv>) {
+async fn items_without_orders_cost_the_workers_nothing(env: &Arc<TestEnv>) {
     let counting = UnresponsiveLedger::that_counts(env.ledger().await);
     record_on(env, Arc::clone(&counting) as _, RecorderSettings::default()).await;
     let settings = ReconcilerSettings {

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from django.db import connection, transaction
-from stockade import Refused
-from stockade.client import Request
-from stockade.transport import Response
+from stockade import Item, Refused
 
 from . import conf
 from .models import ALLOCATED, Checkout
@@ -57,26 +55,15 @@ def _sync(target: _Target) -> str:
             raise
         admin.create_item(name, target.units, **target.item.options)
         return f"created with {target.units}"
+    return _set_stock(target, there)
+
+
+def _set_stock(target: _Target, there: Item) -> str:
+    """Changes nothing if the item has changed since it was read: the next sync sees it as it is."""
     if there.stock == target.units:
         return f"{there.stock}, as before"
     try:
-        status = _set_stock(name, target.units, there.version)
+        changed = conf.admin().set_stock(there.id, target.units, there.version or 0)
     except Refused as error:
         return f"{there.stock}, not {target.units}: {error.problem.code}"
-    return f"{there.stock} -> {target.units}{' (units are moving)' if status == 202 else ''}"
-
-
-def _set_stock(item: str, units: int, version: int | None) -> int:
-    """The client has no call for it. After a change since `version` the next sync sees that."""
-    request = Request(
-        "PUT",
-        f"/v1/items/{item}/stock",
-        conf.get("ADMIN_TOKEN"),
-        {"If-Match": f'"{version}"'},
-        {"stock": units},
-    )
-    return conf.client(conf.JOB).send(request, _status)
-
-
-def _status(response: Response) -> int:
-    return response.status
+    return f"{there.stock} -> {target.units}{' (units are moving)' if changed.pending else ''}"

@@ -58,7 +58,7 @@ class OscarShop(Shop):
             }
             if hot.limit_per_buyer:
                 options["limit_per_buyer"] = hot.limit_per_buyer
-            # It has no price at Stockade, which knows neither shipping nor vouchers.
+            # It has no price at Stockade: the order's own transaction binds the charge to it.
             yield ShopItem(hot.item, record.net_stock_level, options)
 
     def placed_url(self, request: HttpRequest, checkout: Checkout) -> str:

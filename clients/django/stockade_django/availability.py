@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from stockade import Error
+from stockade.processes import PerProcess
 
 from . import conf
 from .models import Checkout, State
@@ -23,7 +24,8 @@ class _Known:
 #: Items of one request.
 _ITEMS_MAX = 100
 
-_known: dict[str, _Known] = {}
+#: A thread of a parent may read at the moment of the fork, and its lock stays locked in the child.
+_known: PerProcess[dict[str, _Known]] = PerProcess(dict)
 
 
 def available(item: str) -> int | None:
@@ -38,28 +40,28 @@ def available(item: str) -> int | None:
 def available_all(items: Iterable[str]) -> dict[str, int | None]:
     """The same for the goods of a page, which one request reads, or one for each hundred."""
     names = list(dict.fromkeys(items))
-    _read([name for name in names if _begins_to_read(name)])
-    return {name: _known[name].units for name in names}
+    known = _known.get()
+    _read(known, [name for name in names if _begins_to_read(known.setdefault(name, _Known()))])
+    return {name: known[name].units for name in names}
 
 
-def _begins_to_read(name: str) -> bool:
-    known = _known.setdefault(name, _Known())
+def _begins_to_read(known: _Known) -> bool:
     age = float("inf") if known.since is None else time.monotonic() - known.since
     return age > conf.get("AVAILABILITY_SECONDS") and known.reading.acquire(blocking=False)
 
 
-def _read(names: list[str]) -> None:
+def _read(known: dict[str, _Known], names: list[str]) -> None:
     try:
         for first in range(0, len(names), _ITEMS_MAX):
             for item in conf.client(conf.GLANCE).items(names[first : first + _ITEMS_MAX]).data:
-                _known[item.id].units = item.available if item.state == "open" else 0
+                known[item.id].units = item.available if item.state == "open" else 0
     except Error:
         # The others would wait as long.
         pass
     finally:
         for name in names:
-            _known[name].since = time.monotonic()
-            _known[name].reading.release()
+            known[name].since = time.monotonic()
+            known[name].reading.release()
 
 
 def held_by(basket: object, item: str) -> int:

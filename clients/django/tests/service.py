@@ -95,7 +95,7 @@ class ServiceTest(TestCase):
         self.use()
         TestShop.told.clear()
         TestShop.stock.clear()
-        availability._known.clear()
+        availability._known.get().clear()
         self.item = f"item-{uuid.uuid4().hex[:8]}"
         self.basket = uuid.uuid4().hex
 

@@ -36,6 +36,16 @@ class Stock(ServiceTest):
         self.assertEqual(sync(), {self.item: "5 -> 15"})
         self.assertEqual(self.admin.item(self.item).stock, 15)
 
+    def test_a_stock_that_changed_since_it_was_read_is_left_to_the_next_sync(self) -> None:
+        self.sell(5)
+        TestShop.stock[:] = [ShopItem(self.item, 9)]
+        read = self.admin.item(self.item)
+        self.admin.add_stock(self.item, 1, "delivery")
+        with patch("stockade.Admin.item", return_value=read):
+            self.assertEqual(sync(), {self.item: "5, not 9: version_mismatch"})
+        self.assertEqual(self.admin.item(self.item).stock, 6)
+        self.assertEqual(sync(), {self.item: "6 -> 9"})
+
     def test_a_page_shows_the_last_number_while_stockade_does_not_answer(self) -> None:
         self.sell(7)
         self.use(AVAILABILITY_SECONDS=0)
@@ -51,6 +61,21 @@ class Stock(ServiceTest):
             self.assertEqual(availability.available_all([self.item]), {self.item: 7})
         self.assertEqual(shown, {self.item: 7, "never seen": None})
         self.assertEqual(send.call_count, 1)
+
+    def test_a_child_reads_although_its_parent_did_at_the_fork(self) -> None:
+        self.sell(7)
+        self.use(AVAILABILITY_SECONDS=0)
+        availability.available(self.item)
+        with availability._known.get()[self.item].reading:
+            child = os.fork()
+            if child == 0:
+                found = None
+                try:
+                    found = availability.available(self.item)
+                finally:
+                    os._exit(found or 0)
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        self.assertEqual(status, 7)
 
     def test_the_last_unit_is_shown_to_the_basket_that_holds_it(self) -> None:
         self.sell(1)

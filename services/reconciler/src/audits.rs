@@ -7,6 +7,9 @@
 //! good audits: a new process, and every other reconciler, goes on from there. Every transition and
 //! every recorded entry changes a row in the transaction that changes the orders. What this does
 //! not see, until the audit is old, is a change of orders that bypasses the ledger's code.
+//!
+//! An item whose rows count no units of orders is hardly ever wrong. Shops create, change and close
+//! thousands of them at once, so their audits are spread over an hour.
 
 mod walks;
 
@@ -36,6 +39,13 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// last one took.
 const REPEAT_FACTOR: u32 = 20;
 
+/// An item without orders is audited after about so many intervals.
+const UNORDERED_FACTOR: u32 = 60;
+
+/// Audits that one of the walks begins in an interval, at most: ten a second of both. A walk costs
+/// some statements also where there are no orders, and all items may have changed at once.
+const AUDITS_PER_INTERVAL_MAX: u32 = 300;
+
 /// What is known of the audits of the items, for the reconcile loop and the task.
 #[derive(Default)]
 pub(crate) struct Audits {
@@ -45,12 +55,21 @@ pub(crate) struct Audits {
     walks: Progress,
 }
 
+/// What the reconcile loop has seen of an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Revision of its rows.
+    pub revision: u64,
+    /// Units that the loop cannot explain.
+    pub drift: u64,
+    /// Whether its rows count units of orders.
+    pub has_orders: bool,
+}
+
 /// What is known of one item.
 struct Audited {
-    /// Revision of its rows, as the reconcile loop has last seen them.
-    revision: u64,
-    /// Units that the reconcile loop cannot explain.
-    drift: u64,
+    /// What the reconcile loop has seen last. An item that had orders once has them.
+    seen: Seen,
     /// Units by which the orders and the rows differ, or which are oversold.
     miscounted: u64,
     good: Option<GoodAudit>,
@@ -65,22 +84,18 @@ impl Audits {
     }
 
     /// Notes what the reconcile loop has found, and shows all drift of the item.
-    pub(crate) fn note(&self, id: &ItemId, revision: u64, drift: u64, interval: Duration) {
+    pub(crate) fn note(&self, id: &ItemId, seen: Seen, interval: Duration) {
         let mut items = self.items();
-        let audited = items.entry(id.clone()).or_insert_with(|| Audited {
-            revision,
-            drift,
-            miscounted: 0,
-            good: None,
-            next: Instant::now() + interval,
-        });
-        (audited.revision, audited.drift) = (revision, drift);
+        let audited = items
+            .entry(id.clone())
+            .or_insert_with(|| Audited::new(id, seen, interval));
+        audited.see(seen, interval);
         self.show_drift(id, audited);
     }
 
     /// Shows all units of the item that violate the conservation invariant.
     fn show_drift(&self, id: &ItemId, audited: &Audited) {
-        let drift = audited.drift + audited.miscounted;
+        let drift = audited.seen.drift + audited.miscounted;
         self.gauges.set(id, [(ItemGauge::Drift, drift)]);
     }
 
@@ -122,12 +137,38 @@ impl Audits {
 }
 
 impl Audited {
+    fn new(id: &ItemId, seen: Seen, interval: Duration) -> Self {
+        Self {
+            seen,
+            miscounted: 0,
+            good: None,
+            next: Instant::now() + wait(id, seen.has_orders, interval),
+        }
+    }
+
+    /// Takes in what was seen. With the first orders, the item is due like any other.
+    fn see(&mut self, seen: Seen, interval: Duration) {
+        let has_orders = seen.has_orders || self.seen.has_orders;
+        if has_orders && !self.seen.has_orders {
+            self.next = self.next.min(Instant::now() + interval);
+        }
+        self.seen = Seen { has_orders, ..seen };
+    }
+
     /// Whether the last good audit is one of the rows as they are, and is not old.
     fn is_covered(&self, id: &ItemId, time: Timestamp, full_interval: Duration) -> bool {
         self.miscounted == 0
             && self.good.is_some_and(|good| {
-                good.revision == self.revision && !is_old(id, good, time, full_interval)
+                good.revision == self.seen.revision && !is_old(id, good, time, full_interval)
             })
+    }
+}
+
+/// The pause before an audit of the item.
+fn wait(id: &ItemId, is_soon: bool, interval: Duration) -> Duration {
+    match is_soon {
+        true => interval,
+        false => spread(id, interval * UNORDERED_FACTOR),
     }
 }
 
@@ -207,9 +248,13 @@ async fn audit_paced(reconciler: &Reconciler, id: &ItemId) -> Result<(), Reconci
     let (settings, audits) = (&reconciler.settings, &reconciler.audits);
     let pace = BoundedPace::new(reconciler, id);
     let audited = audit(reconciler, id, &pace).await;
-    let pause = settings.audit_interval.max(pace.worked() * REPEAT_FACTOR);
-    audits.update(id, |audited| audited.next = Instant::now() + pause);
-    pace.rest().await;
+    let (interval, worked) = (settings.audit_interval, pace.worked());
+    audits.update(id, |audited| {
+        let is_soon = audited.seen.has_orders || audited.miscounted != 0;
+        let pause = wait(id, is_soon, interval).max(worked * REPEAT_FACTOR);
+        audited.next = Instant::now() + pause;
+    });
+    pace.rest(interval / AUDITS_PER_INTERVAL_MAX).await;
     audited
 }
 
@@ -279,7 +324,7 @@ mod tests {
     use jiff::Timestamp;
     use ledger::GoodAudit;
 
-    use super::{Audited, Audits, is_old};
+    use super::{Audited, Audits, Seen, UNORDERED_FACTOR, is_old};
 
     const DAY: Duration = Duration::from_secs(86_400);
 
@@ -291,10 +336,34 @@ mod tests {
         Timestamp::from_second(seconds).unwrap()
     }
 
+    fn seen(revision: u64, has_orders: bool) -> Seen {
+        Seen {
+            revision,
+            drift: 0,
+            has_orders,
+        }
+    }
+
+    #[test]
+    fn an_item_without_orders_is_due_after_an_hour_and_with_its_first_ones_after_a_minute() {
+        const MINUTE: Duration = Duration::from_secs(60);
+        let (audits, id, now) = (Audits::default(), vase(), Instant::now());
+        let is_due = |after: Duration| audits.due(now + after, at(0), DAY) == [vase()];
+        audits.note(&id, seen(7, false), MINUTE);
+        assert!(!is_due(MINUTE * UNORDERED_FACTOR / 2 - MINUTE));
+        assert!(is_due(MINUTE * UNORDERED_FACTOR * 2));
+        audits.note(&id, seen(8, false), MINUTE);
+        assert!(!is_due(MINUTE * 2), "it was closed, for example");
+        audits.note(&id, seen(9, true), MINUTE);
+        assert!(is_due(MINUTE * 2));
+        audits.note(&id, seen(10, false), MINUTE);
+        assert!(is_due(MINUTE * 2), "its orders have ended");
+    }
+
     #[test]
     fn an_item_is_due_when_its_rows_have_changed_or_its_audit_is_old() {
         let (audits, id, now) = (Audits::default(), vase(), Instant::now());
-        audits.note(&id, 7, 0, Duration::ZERO);
+        audits.note(&id, seen(7, true), Duration::ZERO);
         let is_due = |time: i64| {
             let due = audits.due(now + Duration::from_secs(1), at(time), DAY);
             due == [vase()]
@@ -310,7 +379,7 @@ mod tests {
         set(|audited| audited.miscounted = 1);
         assert!(is_due(10), "until it is right again");
         set(|audited| audited.miscounted = 0);
-        audits.note(&id, 8, 0, Duration::ZERO);
+        audits.note(&id, seen(8, true), Duration::ZERO);
         assert!(is_due(10), "a row has changed");
         assert!(audits.due(now - DAY, at(10), DAY).is_empty(), "not so soon");
     }

@@ -9,7 +9,9 @@ use domain::{ItemId, SegmentConfig, SegmentKey};
 use ledger::NewJournalEntry;
 use serde_json::{Value, json};
 
-use crate::{Reconciler, ReconcilerError, anomaly::Anomaly, confirmation::Confirmation};
+use crate::{
+    Reconciler, ReconcilerError, anomaly::Anomaly, audits::Seen, confirmation::Confirmation,
+};
 
 /// State of the invariant checks of one item.
 #[derive(Default)]
@@ -52,12 +54,15 @@ impl Invariant {
             }
         }
         self.account(reconciler, id).await?;
-        reconciler.audits.note(
-            id,
-            audit::revision(snapshots.iter().map(|snapshot| &snapshot.row)),
-            drift + self.unaccounted.unsigned_abs(),
-            reconciler.settings.audit_interval,
-        );
+        let mut rows = snapshots.iter().map(|snapshot| &snapshot.row);
+        let seen = Seen {
+            revision: audit::revision(rows.clone()),
+            drift: drift + self.unaccounted.unsigned_abs(),
+            has_orders: rows.any(|row| row.held + row.confirmed + row.returning > 0),
+        };
+        reconciler
+            .audits
+            .note(id, seen, reconciler.settings.audit_interval);
         Ok(repair)
     }
 

@@ -121,12 +121,17 @@ impl<'r> BoundedPace<'r> {
         self.started.elapsed().saturating_sub(paused)
     }
 
-    /// The rest of the pauses.
-    pub async fn rest(&self) {
+    /// The rest of the pauses, which last so long together at least.
+    pub async fn rest(&self, shortest: Duration) {
         let (worked, paused) = (self.worked(), *self.paused());
-        let rest = (worked * PAUSE_FACTOR).saturating_sub(paused);
+        let rest = rest_of_pauses(worked, paused, shortest);
         self.reconciler.pause(rest).await;
     }
+}
+
+fn rest_of_pauses(worked: Duration, paused: Duration, shortest: Duration) -> Duration {
+    let pauses = (worked * PAUSE_FACTOR).max(shortest);
+    pauses.saturating_sub(paused)
 }
 
 #[async_trait]
@@ -167,5 +172,20 @@ impl Progress {
         }
         let least = walks.values().copied().fold(1.0, f64::min);
         metrics::gauge!("stockade_audit_progress").set(least);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::rest_of_pauses;
+
+    #[test]
+    fn pauses_are_as_long_as_the_work_asks_for_and_no_shorter_than_their_bound() {
+        let ms = Duration::from_millis;
+        for (worked, paused, rest) in [(1, 0, 200), (1, 150, 50), (100, 0, 400), (100, 900, 0)] {
+            assert_eq!(rest_of_pauses(ms(worked), ms(paused), ms(200)), ms(rest));
+        }
     }
 }

@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 use domain::{Item, Window};
 use jiff::{SignedDuration, Timestamp};
 use ledger::Ledger;
-use reconciler::ReconcilerSettings;
 use recorder::RecorderSettings;
 use stock::{Acknowledge, Stock};
 use testkit::{Sale, TestEnv, eventually, fresh_item_id, is_held, on_both_databases};
@@ -152,11 +151,7 @@ async fn calls_at_rest(env: &TestEnv, ledger: &UnresponsiveLedger) -> f64 {
 async fn items_without_orders_cost_the_workers_nothing(env: &Arc<TestEnv>) {
     let counting = UnresponsiveLedger::that_counts(env.ledger().await);
     record_on(env, Arc::clone(&counting) as _, RecorderSettings::default()).await;
-    let settings = ReconcilerSettings {
-        audit_interval: Duration::from_secs(3600),
-        ..quick()
-    };
-    env.reconcile_on(Arc::clone(&counting) as _, settings).await;
+    env.reconcile_on(Arc::clone(&counting) as _, quick()).await;
     let (ledger, stock) = (env.ledger().await, env.stock().await);
     create(&*ledger, &stock, 50).await;
     let few = calls_at_rest(env, &counting).await;

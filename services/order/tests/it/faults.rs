@@ -25,7 +25,9 @@ async fn a_stopped_redis_makes_outcomes_unknown_and_the_same_keys_resolve_them()
         let item = env
             .create(json!({ "stock": 50, "segments": 3, "limit_per_buyer": 1 }))
             .await;
-        env.order(&item, "warm", "k", 1).await.is_held();
+        known(async || env.order(&item, "warm", "k", 1).await)
+            .await
+            .is_held();
         redis.pause().await.unwrap();
         let order = |buyer: usize| {
             let env = &env;
@@ -193,7 +195,8 @@ async fn an_item_does_not_restart_with_all_units_after_redis_lost_its_keys() {
             let body = json!({ "stock": 2, "durability": "accepted" });
             let item = env.create(body.clone()).await;
             for buyer in ["ann", "bob"] {
-                assert_eq!(env.order(&item, buyer, "k", 1).await.status, 202);
+                let order = known(async || env.order(&item, buyer, "k", 1).await).await;
+                assert_eq!(order.status, 202);
             }
             env.settled_audit(&item).await;
             run(&redis.url(), &redis::cmd("FLUSHALL")).await;
@@ -228,7 +231,9 @@ async fn a_change_of_state_that_did_not_reach_redis_is_applied_later() {
     };
     let env_test = async |env: std::sync::Arc<crate::env::TestEnv>, redis: &mut Redis| {
         let item = env.create(json!({ "stock": 500, "segments": 3 })).await;
-        env.order(&item, "ann", "k", 1).await.is_held();
+        known(async || env.order(&item, "ann", "k", 1).await)
+            .await
+            .is_held();
         redis.kill().await.unwrap();
         let paused = env
             .admin(Method::PUT, &format!("/v1/items/{item}/state"))

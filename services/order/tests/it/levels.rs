@@ -123,7 +123,7 @@ async fn a_replicated_order_survives_the_kill_of_the_master() {
         let item = env
             .create(json!({ "stock": 20, "segments": 2, "durability": "replicated" }))
             .await;
-        let order = env.order(&item, "ann", "k", 1).await;
+        let order = known(async || env.order(&item, "ann", "k", 1).await).await;
         assert_eq!((order.status, &order.body["state"]), (202, &json!("held")));
         assert_eq!(
             order.header("location").unwrap(),

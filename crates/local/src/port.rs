@@ -32,14 +32,29 @@ const _: () = assert!(
 /// A port that is free on 127.0.0.1, as is the port 10000 above it. This process gets the same port
 /// again only after thousands of calls.
 pub async fn free_port() -> u16 {
-    static PORTS: LazyLock<Mutex<Ports>> = LazyLock::new(|| Mutex::new(Ports::new()));
     loop {
-        let port = PORTS.lock().unwrap_or_else(PoisonError::into_inner).next();
-        if is_free(port) && is_free(port + CLUSTER_BUS_OFFSET) {
+        if let Some(port) = next_free() {
             return port;
         }
         tokio::task::yield_now().await;
     }
+}
+
+/// [`free_port`] for code that cannot wait.
+pub fn free_port_now() -> u16 {
+    loop {
+        if let Some(port) = next_free() {
+            return port;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// The next port of this process. `None`: it is taken.
+fn next_free() -> Option<u16> {
+    static PORTS: LazyLock<Mutex<Ports>> = LazyLock::new(|| Mutex::new(Ports::new()));
+    let port = PORTS.lock().unwrap_or_else(PoisonError::into_inner).next();
+    (is_free(port) && is_free(port + CLUSTER_BUS_OFFSET)).then_some(port)
 }
 
 /// The ports of this process.
@@ -110,8 +125,8 @@ mod tests {
     #[tokio::test]
     async fn a_port_is_handed_out_once() {
         let mut ports = Vec::new();
-        for _ in 0..100 {
-            ports.push(free_port().await);
+        for _ in 0..50 {
+            ports.extend([free_port().await, free_port_now()]);
         }
         let distinct: std::collections::HashSet<_> = ports.iter().collect();
         assert_eq!(distinct.len(), 100);

@@ -10,12 +10,11 @@
 use std::{
     fs,
     hash::{DefaultHasher, Hash, Hasher},
-    net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
     process::Command,
 };
 
-use local::{LocalError, Readiness, Settings};
+use local::{LocalError, Readiness, Settings, port::free_port_now};
 
 use crate::{
     Result,
@@ -108,6 +107,7 @@ impl local::Kind for RabbitMqKind {
             .env("HOME", &dir)
             .env("LC_ALL", "C.UTF-8")
             .env("ERL_EPMD_ADDRESS", "127.0.0.1")
+            // New ports in each run: the port mapper of a killed server may still have its own.
             .env("ERL_EPMD_PORT", free_port_now().to_string())
             // Without it, a shell stays between us and the server.
             .env("RUNNING_UNDER_SYSTEMD", "true")
@@ -152,11 +152,4 @@ fn node(dir: &Path) -> String {
     let mut hasher = DefaultHasher::new();
     dir.hash(&mut hasher);
     format!("testbed-{:016x}", hasher.finish())
-}
-
-/// A port for the node's own traffic. A stranger that takes it first fails the start.
-fn free_port_now() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    let port = listener.and_then(|listener| listener.local_addr());
-    port.map_or(0, |address| address.port())
 }

@@ -183,7 +183,7 @@ mod amqp {
         types::FieldTable,
     };
     use publisher::SinkSettings;
-    use testbed::RabbitMq;
+    use testbed::{RabbitMq, eventually_some};
     use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
     use super::{Broker, Received};
@@ -208,12 +208,16 @@ mod amqp {
             }
         }
 
+        /// A server that has just started greets its clients, and may refuse the first of them.
         async fn channel(&self) -> (Connection, Channel) {
-            let properties = ConnectionProperties::default();
-            let connection = Connection::connect(&self.server.url(), properties).await;
-            let connection = connection.unwrap();
-            let channel = connection.create_channel().await.unwrap();
-            (connection, channel)
+            eventually_some("a channel of the broker", async || {
+                let properties = ConnectionProperties::default();
+                let connection = Connection::connect(&self.server.url(), properties).await;
+                let connection = connection.ok()?;
+                let channel = connection.create_channel().await.ok()?;
+                Some((connection, channel))
+            })
+            .await
         }
 
         pub async fn bind(&self) {
@@ -263,10 +267,9 @@ mod amqp {
         async fn received(&mut self) -> Vec<Received> {
             let (_connection, channel) = self.channel().await;
             let options = BasicGetOptions { no_ack: true };
-            while let Some(message) = channel
-                .basic_get(self.name.as_str().into(), options)
-                .await
-                .unwrap()
+            // An error ends this look: the queue may not have recovered yet. The next look goes on.
+            while let Ok(Some(message)) =
+                channel.basic_get(self.name.as_str().into(), options).await
             {
                 let properties = &message.delivery.properties;
                 let id = properties.message_id().clone().unwrap();

@@ -23,8 +23,8 @@ use crate::{ERRORS, Reconciler, ReconcilerError, clock};
 /// Rows that one transaction deletes. It bounds the time for which the item's rows, and on SQLite
 /// the file, are locked.
 const DROP_BATCH: usize = 500;
-/// A pause between two batches, in times of the last batch: the rest of the time is for the sales
-/// that go on.
+/// A pause between two batches or pages, in times of the last one: the rest of the time is for the
+/// sales that go on.
 const PAUSE_FACTOR: u32 = 2;
 /// How long to wait until orders whose money is to be returned are looked at again.
 const WAIT_INTERVAL: Duration = Duration::from_secs(60);

@@ -7,6 +7,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    time::Instant,
 };
 
 use domain::ItemId;
@@ -19,7 +20,7 @@ use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, BufWriter, Lines},
 };
 
-use super::DropError;
+use super::{DropError, PAUSE_FACTOR};
 
 /// Rows that one statement reads.
 const PAGE: usize = 1_000;
@@ -102,7 +103,9 @@ async fn write_partial(
     for table in SaleTable::ALL {
         let mut after = None;
         loop {
+            let started = Instant::now();
             let page = ledger.export_page(item, table, after, PAGE).await?;
+            let pause = started.elapsed() * PAUSE_FACTOR;
             for row in &page.rows {
                 let line = to_line(table, row);
                 summary.add(table, &line);
@@ -113,6 +116,7 @@ async fn write_partial(
                 Some(next) => after = Some(next),
                 None => break,
             }
+            tokio::time::sleep(pause).await;
         }
     }
     let (rows, sha256) = summary.end();

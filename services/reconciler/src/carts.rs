@@ -5,7 +5,7 @@
 //! two wins. A cart that has failed is looked at until no line of it can be recorded any more,
 //! because a request that was under way may have taken units for one after the end.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use domain::{Cart, CartRefusal, CartState, RefusalReason};
 use futures::{StreamExt, stream};
@@ -13,10 +13,14 @@ use jiff::Timestamp;
 use ledger::CartStep;
 use supervision::ErrorLatch;
 
-use crate::{ERRORS, Reconciler, ReconcilerError, clock, expire::with_timeout, returns};
+use crate::{
+    ERRORS, Reconciler, ReconcilerError, clock,
+    expire::{PAUSE_FACTOR, with_timeout},
+    returns,
+};
 
-/// Carts that are read at a time.
-const CART_BATCH_MAX: usize = 500;
+/// Carts of one batch. After a full one, the ledger belongs to the orders for a while.
+const CART_BATCH_MAX: usize = 100;
 /// Carts that are ended concurrently: each is a transaction of its own.
 const CART_CONCURRENCY: usize = 8;
 
@@ -33,10 +37,11 @@ pub(crate) async fn run(reconciler: Arc<Reconciler>) {
     }
 }
 
-/// Ends batches until no cart is due. A cart that cannot be ended does not keep the others from
-/// their end.
+/// Ends batches until no cart is due, with a pause after each. A cart that cannot be ended does not
+/// keep the others from their end.
 async fn end_due(reconciler: &Reconciler) -> Result<(), ReconcilerError> {
     loop {
+        let began = Instant::now();
         let now = clock::now(reconciler).await?;
         let due = reconciler.ledger.due_carts(now, CART_BATCH_MAX);
         let due = with_timeout(reconciler, due).await?;
@@ -49,7 +54,9 @@ async fn end_due(reconciler: &Reconciler) -> Result<(), ReconcilerError> {
         for result in ended {
             result?;
         }
-        if found < CART_BATCH_MAX || reconciler.stop.is_cancelled() {
+        let is_last = found < CART_BATCH_MAX;
+        let pause = began.elapsed().mul_f64(PAUSE_FACTOR);
+        if is_last || reconciler.pause(pause).await {
             return Ok(());
         }
     }

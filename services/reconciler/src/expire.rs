@@ -20,7 +20,7 @@ const EXPIRY_BATCH_MAX: usize = 1000;
 /// After a full batch, the pause is so many times as long as the batch took: the ledger belongs to
 /// the orders for a third of the time. Half a million holds that expire together still end within a
 /// minute.
-const PAUSE_FACTOR: f64 = 0.5;
+pub(crate) const PAUSE_FACTOR: f64 = 0.5;
 
 pub(crate) async fn run(reconciler: Arc<Reconciler>) {
     let error_latch = ErrorLatch::new("expiry", ERRORS);

@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use domain::{Item, OrderState};
+use domain::{
+    Cart, CartId, CartLine, CartState, IdempotencyKey, Item, OrderId, OrderState, Quantity,
+};
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use reconciler::ReconcilerSettings;
@@ -17,6 +19,7 @@ on_both_databases!(crate::env::run:
     expiry_retries_after_a_ledger_did_not_answer,
     a_hold_that_the_ledger_refuses_to_end_blocks_no_other,
     a_reconciler_whose_clock_runs_ahead_ends_no_hold_before_its_time,
+    more_carts_than_a_batch_end_together,
 );
 
 fn short_holds(item: Item) -> Item {
@@ -205,4 +208,46 @@ async fn a_hold_that_the_ledger_refuses_to_end_blocks_no_other(env: &Arc<TestEnv
 async fn sum_of(sale: &Sale) -> [u64; 3] {
     let report = sale.report().await;
     [report.available, report.held, report.confirmed]
+}
+
+/// A cart of the n-th buyer whose request has died a minute ago.
+fn abandoned_cart(item: &Item, n: usize) -> Cart {
+    let (buyer, key) = (buyer(n), IdempotencyKey::new("key").unwrap());
+    let deadline = Timestamp::now() - SignedDuration::from_mins(1);
+    let line = CartLine {
+        order: OrderId::of_line(&item.id, &buyer, &key),
+        item: item.id.clone(),
+        quantity: Quantity::ONE,
+    };
+    Cart {
+        id: CartId::derive(&buyer, &key),
+        buyer,
+        state: CartState::Placing,
+        lines: vec![line],
+        amount: 0,
+        is_checked: true,
+        price: Some(0),
+        currency: item.currency.clone(),
+        deadline,
+        expires_at: deadline,
+        payment: None,
+        refusal: None,
+        version: 1,
+    }
+}
+
+async fn more_carts_than_a_batch_end_together(env: &Arc<TestEnv>) {
+    env.record().await;
+    let (sale, ledger) = (env.sell(10, 1).await, env.ledger().await);
+    let carts: Vec<_> = (0..230).map(|n| abandoned_cart(&sale.item, n)).collect();
+    for cart in &carts {
+        ledger.create_cart(cart).await.unwrap();
+    }
+    env.reconcile(quick()).await;
+    let ids: Vec<_> = carts.iter().map(|cart| cart.id).collect();
+    eventually("all carts failing", async || {
+        let carts = ledger.list_carts(&ids).await.unwrap();
+        carts.len() == ids.len() && carts.iter().all(|cart| cart.state == CartState::Failed)
+    })
+    .await;
 }

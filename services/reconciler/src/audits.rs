@@ -6,7 +6,8 @@
 //! `audit_interval`, or when that audit is old (`full_audit_interval`). The ledger has the last
 //! good audits: a new process, and every other reconciler, goes on from there. Every transition and
 //! every recorded entry changes a row in the transaction that changes the orders. What this does
-//! not see, until the audit is old, is a change of orders that bypasses the ledger's code.
+//! not see, until the audit is old, is a change of orders that bypasses the ledger's code. The audit
+//! of an item that is closed and settled does not get old: the next one is that of its archive.
 //!
 //! An item whose rows count no units of orders is hardly ever wrong. Shops create, change and close
 //! thousands of them at once, so their audits are spread over an hour.
@@ -64,6 +65,8 @@ pub(crate) struct Seen {
     pub drift: u64,
     /// Whether its rows count units of orders.
     pub has_orders: bool,
+    /// Whether it is closed, and no order of it waits for anything.
+    pub is_settled: bool,
 }
 
 /// What is known of one item.
@@ -157,10 +160,11 @@ impl Audited {
 
     /// Whether the last good audit is one of the rows as they are, and is not old.
     fn is_covered(&self, id: &ItemId, time: Timestamp, full_interval: Duration) -> bool {
+        let is_old = |good| !self.seen.is_settled && is_old(id, good, time, full_interval);
         self.miscounted == 0
-            && self.good.is_some_and(|good| {
-                good.revision == self.seen.revision && !is_old(id, good, time, full_interval)
-            })
+            && self
+                .good
+                .is_some_and(|good| good.revision == self.seen.revision && !is_old(good))
     }
 }
 
@@ -341,6 +345,7 @@ mod tests {
             revision,
             drift: 0,
             has_orders,
+            is_settled: false,
         }
     }
 
@@ -382,6 +387,28 @@ mod tests {
         audits.note(&id, seen(8, true), Duration::ZERO);
         assert!(is_due(10), "a row has changed");
         assert!(audits.due(now - DAY, at(10), DAY).is_empty(), "not so soon");
+    }
+
+    #[test]
+    fn the_audit_of_a_settled_item_does_not_get_old() {
+        let (audits, id, now) = (Audits::default(), vase(), Instant::now());
+        let is_due = |seen: Seen| {
+            audits.note(&id, seen, Duration::ZERO);
+            let due = audits.due(now + Duration::from_secs(1), at(1_000_000), DAY);
+            due == [vase()]
+        };
+        let settled = Seen {
+            is_settled: true,
+            ..seen(7, true)
+        };
+        assert!(is_due(settled), "it has changed since its last audit");
+        let good = GoodAudit {
+            at: at(0),
+            revision: 7,
+        };
+        audits.update(&id, |audited| audited.good = Some(good));
+        assert!(!is_due(settled));
+        assert!(is_due(seen(7, true)), "it was opened again");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use audit::Snapshot;
-use domain::{ItemId, SegmentConfig, SegmentKey};
+use domain::{ItemId, ItemState, SegmentConfig, SegmentKey};
 use ledger::NewJournalEntry;
 use serde_json::{Value, json};
 
@@ -54,15 +54,12 @@ impl Invariant {
             }
         }
         self.account(reconciler, id).await?;
-        let mut rows = snapshots.iter().map(|snapshot| &snapshot.row);
-        let seen = Seen {
-            revision: audit::revision(rows.clone()),
-            drift: drift + self.unaccounted.unsigned_abs(),
-            has_orders: rows.any(|row| row.held + row.confirmed + row.returning > 0),
-        };
-        reconciler
-            .audits
-            .note(id, seen, reconciler.settings.audit_interval);
+        let drift = drift + self.unaccounted.unsigned_abs();
+        let (seen, interval) = (
+            seen(settings, snapshots, drift),
+            reconciler.settings.audit_interval,
+        );
+        reconciler.audits.note(id, seen, interval);
         Ok(repair)
     }
 
@@ -92,6 +89,19 @@ impl Invariant {
         }
         self.unaccounted = unaccounted;
         Ok(())
+    }
+}
+
+/// What the audits of the item go by.
+fn seen(settings: &SegmentConfig, snapshots: &[Snapshot], drift: u64) -> Seen {
+    let rows = || snapshots.iter().map(|snapshot| &snapshot.row);
+    let waiting: u64 = rows().map(|row| row.held + row.returning).sum();
+    let confirmed: u64 = rows().map(|row| row.confirmed).sum();
+    Seen {
+        revision: audit::revision(rows()),
+        drift,
+        has_orders: waiting + confirmed > 0,
+        is_settled: settings.state == ItemState::Closed && waiting == 0,
     }
 }
 

@@ -7,10 +7,11 @@
 //! Beyond [`POLLS_PER_SECOND_MAX`] the pause grows, and so does that second.
 //!
 //! All others rest. An item rests once each of its segments was drained at a poll and has the
-//! item's settings. What a reader could get wrong: it is not polled more often because it is open.
-//! The first entry of a drained outbox publishes a wake-up in the script that writes it. A wake-up
-//! is lost with the subscription only, and then the sweep looks at every item. In a cluster a
-//! wake-up can be lost between two masters, and no subscriber notices: there a rest is short.
+//! item's settings: for about an hour, and once it is closed, for good. What a reader could get
+//! wrong: it is not polled more often because it is open. The first entry of a drained outbox
+//! publishes a wake-up in the script that writes it. A wake-up is lost with the subscription only,
+//! and then the sweep looks at every item. In a cluster a wake-up can be lost between two masters,
+//! and no subscriber notices: there a rest is short.
 
 use std::{
     collections::HashMap,
@@ -38,7 +39,8 @@ const RESTING_MAX: usize = 1000;
 /// How long an item is polled after its last wake-up.
 const WAKE_TIME: Duration = Duration::from_secs(10);
 
-/// How long an item rests, about. Each has a time of its own, so that they do not come together.
+/// How long an open item rests, about. Each has a time of its own, so that they do not come
+/// together.
 const REST: Duration = Duration::from_secs(3600);
 
 /// The same where a wake-up can be lost.
@@ -125,14 +127,14 @@ impl Sweeper {
             return Ok(Swept::default());
         }
         let (swept, at_rest) = self.poll(recorder, &due).await?;
-        let rest = match (woken.hears, recorder.stock.may_lose_messages()) {
-            (true, false) => REST,
-            (true, true) => BRIEF_REST,
-            (false, _) => Duration::ZERO,
-        };
+        let may_lose = recorder.stock.may_lose_messages();
         for id in &due {
+            let is_over = self.items.get(id).is_some_and(is_over);
+            let rest = rest(is_over, woken.hears, may_lose);
             match at_rest.get(id).copied().unwrap_or(true) {
-                true => self.rota.rest(id, Some(now + spread(id, rest)), now),
+                true => self
+                    .rota
+                    .rest(id, rest.map(|rest| now + spread(id, rest)), now),
                 false => self.rota.wake(id, now),
             }
         }
@@ -187,6 +189,20 @@ impl Sweeper {
             }
         }
         Ok((swept, at_rest))
+    }
+}
+
+fn is_over(item: &LiveItem) -> bool {
+    matches!(item.config.state, ItemState::Closed | ItemState::Archived)
+}
+
+/// How long an item rests, about. `None`: until something wakes it.
+fn rest(is_over: bool, hears: bool, may_lose: bool) -> Option<Duration> {
+    match (is_over, hears, may_lose) {
+        (_, false, _) => Some(Duration::ZERO),
+        (_, true, true) => Some(BRIEF_REST),
+        (false, true, false) => Some(REST),
+        (true, true, false) => None,
     }
 }
 
@@ -319,4 +335,23 @@ pub async fn open_missing_segments(
     let opens = stream::iter(opens).buffer_unordered(POLL_CONCURRENCY);
     opens.for_each(async |_| {}).await;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{BRIEF_REST, REST, rest};
+
+    #[test]
+    fn a_closed_item_rests_for_good_where_no_wake_up_can_be_lost() {
+        assert_eq!(rest(true, true, false), None);
+        assert_eq!(rest(false, true, false), Some(REST));
+        for is_over in [false, true] {
+            assert_eq!(rest(is_over, true, true), Some(BRIEF_REST));
+            for may_lose in [false, true] {
+                assert_eq!(rest(is_over, false, may_lose), Some(Duration::ZERO));
+            }
+        }
+    }
 }

@@ -55,6 +55,7 @@ export class Client {
 
   /** Shows up to 100 items as the public sees them, in one request. */
   async items(items) {
+    if (!Array.isArray(items)) throw new InvalidInput('items', 'an array of names');
     const ids = items.map((item) => segment('items', item)).join(',');
     return this.send({ method: 'GET', path: `/v1/items:batch?ids=${ids}` }, readItems);
   }
@@ -267,7 +268,10 @@ export class Admin {
     return this.#change(item, 'PUT', '/state', { json: { state }, version });
   }
 
-  /** Changes `limit_per_buyer`, `opens_at`, `closes_at` or `waves`; `null` removes one. */
+  /**
+   * Changes `limit_per_buyer`, `opens_at`, `closes_at` or `waves`; `null` removes one. A new `price` is
+   * that of orders to come.
+   */
   async patchItem(item, changes, { version } = {}) {
     return this.#change(item, 'PATCH', '', { json: changes, version });
   }

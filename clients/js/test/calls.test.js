@@ -240,6 +240,7 @@ test('what cannot be a part of a request is InvalidInput, and is never sent', as
     ['buyer', () => admin.placeCart(17, newCart([{ item: 'vase' }]))],
     ['lines', () => newCart('vase')],
     ['item', () => newCart([null])],
+    ['items', () => client.items('vase')],
     ['quantity', () => newCart([{ item: 'vase', quantity: 1n }])],
     ['token', () => client.buyer(undefined)],
     ['token', () => client.admin('a\r\nb')],

@@ -90,10 +90,10 @@ const fn metric(
 pub const CATALOGUE: &[Metric] = &[
     // Is anything wrong? A help text says what the number must be.
     metric("stockade_drift_units", Gauge, "reconciler", &["item"], "units that violate the conservation invariant; must be 0"),
-    metric("stockade_oversold_units", Gauge, "reconciler", &["item"], "units promised beyond the stock, by the audit that runs once a minute; must be 0"),
+    metric("stockade_oversold_units", Gauge, "reconciler", &["item"], "units promised beyond the stock, by the last full audit of the item; must be 0"),
     metric("stockade_stopped_segments", Gauge, "recorder", &[], "quarantined segments, which are not recorded; must be 0"),
     metric("stockade_store_writable", Gauge, "every", &["store", "server"], "1 if the store would write an order, by a look once a second: each Redis server (`redis`) and the `ledger`, which has no `server`; 0 if it refuses, or does not answer; must be 1"),
-    metric("stockade_refund_due_orders", Gauge, "reconciler", &["item"], "paid orders without units, whose money must be returned, by the audit that runs once a minute"),
+    metric("stockade_refund_due_orders", Gauge, "reconciler", &["item"], "paid orders without units, whose money must be returned, read once a minute"),
     metric("stockade_failed_refunds", Gauge, "reconciler", &["item"], "payments whose refund has failed, so that their money must be returned again, read once a minute"),
     metric("stockade_diverged_reads_total", Counter, "recorder", &["item"], "reads of an outbox that did not continue what was recorded; must be 0"),
 

@@ -22,8 +22,11 @@ use crate::{
     item_lock, spillovers, transfers, waves,
 };
 
-/// Interval between two attempts to archive an item. Each reads all of its orders.
+/// Shortest interval between two attempts to archive an item.
 const ARCHIVE_RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// An attempt may read all orders of the item, and what stands against the archive may stand for
+/// days. So the next one begins after so many times the time that the last one took.
+const ARCHIVE_REPEAT_FACTOR: u32 = 20;
 /// Shortest time between two consolidations of an item: each costs a transfer from every segment.
 const CONSOLIDATION_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -84,13 +87,15 @@ pub(super) enum Next {
 #[derive(Default)]
 pub(super) struct ArchiveAttempts {
     last: Option<Instant>,
+    took: Duration,
     reasons: Vec<String>,
 }
 
 impl ArchiveAttempts {
     pub(super) fn is_due(&self, now: Instant) -> bool {
+        let interval = ARCHIVE_RETRY_INTERVAL.max(self.took * ARCHIVE_REPEAT_FACTOR);
         self.last
-            .is_none_or(|last| now.saturating_duration_since(last) >= ARCHIVE_RETRY_INTERVAL)
+            .is_none_or(|last| now.saturating_duration_since(last) >= interval)
     }
 
     /// Logs what stands against the archive, once.
@@ -220,13 +225,39 @@ async fn archive_item(
     actor: &str,
     watched: &mut Watched,
 ) -> Result<(), ReconcilerError> {
-    watched.archive.last = Some(Instant::now());
+    let began = Instant::now();
+    watched.archive.last = Some(began);
     let work = PendingWork {
         archive: Some(actor.to_owned()),
         ..PendingWork::default()
     };
-    if let Some(reasons) = item_lock::work_under_lock(reconciler, id, work).await? {
+    let reasons = item_lock::work_under_lock(reconciler, id, work).await;
+    watched.archive.took = began.elapsed();
+    if let Some(reasons) = reasons? {
         watched.archive.note(id, reasons);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::ArchiveAttempts;
+
+    #[test]
+    fn an_archive_that_took_long_is_tried_again_later() {
+        let now = Instant::now();
+        for (took_ms, seconds) in [(0, 2), (50, 2), (1000, 20)] {
+            let attempts = ArchiveAttempts {
+                last: Some(now),
+                took: Duration::from_millis(took_ms),
+                ..ArchiveAttempts::default()
+            };
+            let interval = Duration::from_secs(seconds);
+            assert!(!attempts.is_due(now + interval - Duration::from_millis(1)));
+            assert!(attempts.is_due(now + interval), "{took_ms} ms");
+        }
+        assert!(ArchiveAttempts::default().is_due(now));
+    }
 }

@@ -27,14 +27,14 @@ class PerProcess(Generic[T]):
         """The value of this process."""
         owner, value = self._owned
         # A server in C such as uWSGI forks without a call of the hooks below.
-        return value if owner == os.getpid() else self._renew()
+        return value if owner == os.getpid() else self._renew(value)
 
-    def _renew(self) -> T:
+    def _renew(self, inherited: T) -> T:
         """Replaces the parent's value. A lock would not do here: a thread of the parent may hold it.
 
-        Threads that come at the same moment may each make one. Only the last of them stays.
+        Threads that come at the same moment may each make one. Only the last of them stays, and
+        none of them ends that of another.
         """
-        _, inherited = self._owned
         self._owned = (os.getpid(), value := self._make())
         self._discard(inherited)
         return value
@@ -45,7 +45,7 @@ _ALL: weakref.WeakSet[PerProcess[Any]] = weakref.WeakSet()
 
 def _renew_all() -> None:
     for owned in list(_ALL):
-        owned._renew()
+        owned._renew(owned._owned[1])
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork.

@@ -1,6 +1,7 @@
 """Retries and batches, against a server that answers by a script."""
 
 import contextlib
+import itertools
 import json
 import os
 import subprocess
@@ -26,6 +27,7 @@ from stockade import (
     Refused,
     RetryPolicy,
 )
+from stockade.processes import PerProcess
 
 HELD = {
     "id": "5e0c6a5c-0000-8000-8000-000000000000",
@@ -653,6 +655,25 @@ class Forks(unittest.TestCase):
             done.set()
             self.assertEqual(future.result().order.state, "held")
 
+    def test_a_thread_that_is_late_after_a_fork_does_not_end_the_value_of_another(self) -> None:
+        ended: list[int] = []
+        owned = PerProcess(itertools.count().__next__, ended.append)
+        saw_the_parents, another_has_its_own = threading.Event(), threading.Event()
+
+        def getpid() -> int:
+            if threading.current_thread() is late and not saw_the_parents.is_set():
+                saw_the_parents.set()
+                another_has_its_own.wait()
+            return -1  # As in a child.
+
+        late = threading.Thread(target=owned.get)
+        with mock.patch("os.getpid", getpid):
+            late.start()
+            saw_the_parents.wait()
+            self.assertEqual(owned.get(), 1)
+            another_has_its_own.set()
+            late.join()
+        self.assertEqual(ended, [0, 0])
 
     def test_a_fork_that_calls_no_hook_of_python_separates_the_processes_too(self) -> None:
         # Alone in its process: such a fork is safe only where Python has one thread.

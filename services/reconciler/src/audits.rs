@@ -40,8 +40,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// last one took.
 const REPEAT_FACTOR: u32 = 20;
 
-/// An item without orders is audited after about so many intervals.
-const UNORDERED_FACTOR: u32 = 60;
+/// An item that has no orders, or is settled, is audited after about so many intervals.
+const QUIET_FACTOR: u32 = 60;
 
 /// Audits that one of the walks begins in an interval, at most: ten a second of both. A walk costs
 /// some statements also where there are no orders, and all items may have changed at once.
@@ -67,6 +67,14 @@ pub(crate) struct Seen {
     pub has_orders: bool,
     /// Whether it is closed, and no order of it waits for anything.
     pub is_settled: bool,
+}
+
+impl Seen {
+    /// Whether the item is audited within an interval of its change. Those that sell must not wait
+    /// for thousands that are over, or have not begun.
+    fn is_soon(&self) -> bool {
+        self.has_orders && !self.is_settled
+    }
 }
 
 /// What is known of one item.
@@ -145,17 +153,18 @@ impl Audited {
             seen,
             miscounted: 0,
             good: None,
-            next: Instant::now() + wait(id, seen.has_orders, interval),
+            next: Instant::now() + wait(id, seen.is_soon(), interval),
         }
     }
 
     /// Takes in what was seen. With the first orders, the item is due like any other.
     fn see(&mut self, seen: Seen, interval: Duration) {
         let has_orders = seen.has_orders || self.seen.has_orders;
-        if has_orders && !self.seen.has_orders {
+        let seen = Seen { has_orders, ..seen };
+        if seen.is_soon() && !self.seen.is_soon() {
             self.next = self.next.min(Instant::now() + interval);
         }
-        self.seen = Seen { has_orders, ..seen };
+        self.seen = seen;
     }
 
     /// Whether the last good audit is one of the rows as they are, and is not old.
@@ -172,7 +181,7 @@ impl Audited {
 fn wait(id: &ItemId, is_soon: bool, interval: Duration) -> Duration {
     match is_soon {
         true => interval,
-        false => spread(id, interval * UNORDERED_FACTOR),
+        false => spread(id, interval * QUIET_FACTOR),
     }
 }
 
@@ -254,7 +263,7 @@ async fn audit_paced(reconciler: &Reconciler, id: &ItemId) -> Result<(), Reconci
     let audited = audit(reconciler, id, &pace).await;
     let (interval, worked) = (settings.audit_interval, pace.worked());
     audits.update(id, |audited| {
-        let is_soon = audited.seen.has_orders || audited.miscounted != 0;
+        let is_soon = audited.seen.is_soon() || audited.miscounted != 0;
         let pause = wait(id, is_soon, interval).max(worked * REPEAT_FACTOR);
         audited.next = Instant::now() + pause;
     });
@@ -328,7 +337,7 @@ mod tests {
     use jiff::Timestamp;
     use ledger::GoodAudit;
 
-    use super::{Audited, Audits, Seen, UNORDERED_FACTOR, is_old};
+    use super::{Audited, Audits, QUIET_FACTOR, Seen, is_old};
 
     const DAY: Duration = Duration::from_secs(86_400);
 
@@ -355,8 +364,8 @@ mod tests {
         let (audits, id, now) = (Audits::default(), vase(), Instant::now());
         let is_due = |after: Duration| audits.due(now + after, at(0), DAY) == [vase()];
         audits.note(&id, seen(7, false), MINUTE);
-        assert!(!is_due(MINUTE * UNORDERED_FACTOR / 2 - MINUTE));
-        assert!(is_due(MINUTE * UNORDERED_FACTOR * 2));
+        assert!(!is_due(MINUTE * QUIET_FACTOR / 2 - MINUTE));
+        assert!(is_due(MINUTE * QUIET_FACTOR * 2));
         audits.note(&id, seen(8, false), MINUTE);
         assert!(!is_due(MINUTE * 2), "it was closed, for example");
         audits.note(&id, seen(9, true), MINUTE);

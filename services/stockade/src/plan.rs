@@ -124,8 +124,8 @@ pub struct Needs {
     pub segments: u64,
     /// Bytes of all orders in Redis.
     pub redis_bytes: f64,
-    /// Whether one ledger is too slow.
-    pub partitions: bool,
+    /// Whether the ledger is too slow.
+    pub ledger_is_too_slow: bool,
 }
 
 /// The plan of an item's sale, with the defaults of `stockade plan`.
@@ -162,7 +162,7 @@ pub fn needs(
         recorders: plan.recorder.needed(),
         segments: plan.segments,
         redis_bytes: plan.redis_bytes,
-        partitions: plan.needs_partitions(),
+        ledger_is_too_slow: plan.ledger_is_too_slow(),
     })
 }
 

@@ -209,9 +209,16 @@ impl Plan {
             })
     }
 
-    /// Whether one ledger is too slow, so that its writes must be partitioned.
-    pub(super) fn needs_partitions(&self) -> bool {
+    /// Whether the ledger is too slow. There is one, so the sale needs more time.
+    pub(super) fn ledger_is_too_slow(&self) -> bool {
         self.ledger.needed() > 1
+    }
+
+    /// Seconds within which the buyers may arrive and the ledger keeps up.
+    pub(super) fn seconds_for_one_ledger(&self) -> f64 {
+        let seconds = self.crowd.seconds as f64;
+        // A tiny excess over a whole number is a rounding error.
+        seconds.max((seconds * self.ledger.of_one - 1e-9).ceil())
     }
 
     /// Whether the plan needs several processes, although SQLite restricts them to one machine.
@@ -307,7 +314,8 @@ mod tests {
             (plan.bottleneck().part, plan.bottleneck().per_second),
             (Part::OrderService, 300_000.0)
         );
-        assert!(!plan.needs_partitions(), "half of what PostgreSQL takes");
+        assert!(!plan.ledger_is_too_slow(), "half of what PostgreSQL takes");
+        assert_eq!(plan.seconds_for_one_ledger(), 10.0);
         assert_eq!(plan.redis_bytes, 15e6);
     }
 
@@ -316,7 +324,8 @@ mod tests {
         let all = plan(10_000_000, 10_000_000, 10);
         // A million orders a second: 12.5, 4, 2 and 6 cores, at half.
         assert_eq!(needs(&all), [13, 8, 8, 4, 10]);
-        assert!(all.needs_partitions());
+        assert!(all.ledger_is_too_slow());
+        assert_eq!(all.seconds_for_one_ledger(), 100.0);
         assert_eq!(plan(10_000_000, 1, 10).orders_per_second, 1.0);
         assert_eq!(plan(10_000_000, 1, 10).segments, 1);
     }

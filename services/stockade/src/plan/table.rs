@@ -36,7 +36,12 @@ pub(super) fn table(plan: &Plan, costs: &Costs) -> String {
         "orders/s",
         count(plan.recorder.needed(), "recorder"),
     ));
-    table.add_row(row(ledger(plan), &plan.ledger, "orders/s", ledgers(plan)));
+    table.add_row(row(
+        ledger(plan),
+        &plan.ledger,
+        "orders/s",
+        ledger_needed(plan),
+    ));
     let sentences = [
         how_long(plan),
         format!(
@@ -94,14 +99,17 @@ fn ledger(plan: &Plan) -> &'static str {
     }
 }
 
-fn ledgers(plan: &Plan) -> String {
-    match plan.needs_partitions() {
-        false => "1, not partitioned".into(),
-        true => format!(
-            "{} partitions, each a separate ledger",
-            plan.ledger.needed()
-        ),
+/// An installation has one ledger, so a sale that is too fast for it needs more time.
+fn ledger_needed(plan: &Plan) -> String {
+    match plan.ledger_is_too_slow() {
+        false => "1".into(),
+        true => format!("1, for {}", slower_buyers(plan)),
     }
+}
+
+fn slower_buyers(plan: &Plan) -> String {
+    let seconds = number(plan.seconds_for_one_ledger());
+    format!("buyers who arrive over {seconds} s")
 }
 
 fn count(number: u64, what: &str) -> String {
@@ -139,12 +147,24 @@ fn how_long(plan: &Plan) -> String {
 fn bottleneck(plan: &Plan) -> String {
     let load = plan.bottleneck();
     let (name, remedy) = match load.part {
-        Part::OrderService => ("the order service", "more of them, or more cores for each"),
-        Part::Redis => ("Redis", "more masters, each with a segment of the item"),
-        Part::Recorder => ("the recorder", "more of them, each with separate segments"),
+        Part::OrderService => (
+            "the order service",
+            "more of them, or more cores for each".into(),
+        ),
+        Part::Redis => (
+            "Redis",
+            "more masters, each with a segment of the item".into(),
+        ),
+        Part::Recorder => (
+            "the recorder",
+            "more of them, each with separate segments".into(),
+        ),
         Part::Ledger => (
             "the ledger",
-            "more time for the sale, or several items on separate ledgers: one ledger is one server",
+            format!(
+                "{}, because an installation has one ledger",
+                slower_buyers(plan)
+            ),
         ),
     };
     let share = 100.0 * load.of_one;
@@ -163,8 +183,8 @@ fn growth(plan: &Plan) -> String {
     let most = |load: &Load| number(load.most_of_one().floor());
     let [orders, _] = &plan.service;
     format!(
-        "Add an order service for every {} orders/s, a master with a segment for every {}, a recorder with a segment for every {}, \
-         and a ledger with items of its own for every {}. An item keeps its number of segments: create it with one for each master \
+        "Add an order service for every {} orders/s, a master with a segment for every {}, and a recorder with a segment for every {}. \
+         An installation has one ledger, which is planned for {}. An item keeps its number of segments: create it with one for each master \
          that the cluster may grow to during the sale.",
         most(orders),
         most(&plan.redis),
@@ -240,7 +260,8 @@ pub(super) fn json(plan: &Plan, costs: &Costs) -> Value {
         "segments": plan.segments,
         "recorders": plan.recorder.needed(),
         "ledger": if plan.ledger_is_a_file { "sqlite" } else { "postgres" },
-        "ledger_partitions": plan.ledger.needed(),
+        "ledger_is_enough": !plan.ledger_is_too_slow(),
+        "seconds_for_one_ledger": plan.seconds_for_one_ledger(),
         "ledger_orders_per_second_planned_for": plan.ledger_planned_for,
         "orders_per_second_of_one": {
             "order_service": orders.most_of_one(),

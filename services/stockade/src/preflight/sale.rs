@@ -191,7 +191,7 @@ pub(super) fn check_plan(
         "create the item with more segments",
     );
     add_room(&needs, masters, checks);
-    let status = if needs.partitions {
+    let status = if needs.ledger_is_too_slow {
         Status::Fail
     } else {
         Status::Ok
@@ -200,7 +200,8 @@ pub(super) fn check_plan(
         "{} order services, {} recorders and one ledger",
         needs.services, needs.recorders
     );
-    let remedy = "one ledger is too slow for this sale: see `stockade plan`";
+    let remedy =
+        "the ledger is too slow for this sale: `stockade plan` says how much time it needs";
     checks.add("plan", "processes to start", status, found, remedy);
     Ok(())
 }

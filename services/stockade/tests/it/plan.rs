@@ -19,8 +19,8 @@ fn planned(arguments: &str) -> Value {
     serde_json::from_str(&stdout(&output)).unwrap()
 }
 
-/// With costs that are easily reckoned with: what is built in changes with every measurement.
-fn planned_at_round_costs(arguments: &str) -> Value {
+/// Costs that are easily reckoned with: what is built in changes with every measurement.
+fn round_costs(postgres_orders_per_second_max: f64) -> tempfile::NamedTempFile {
     let costs = json!({
         "service_us_per_recorded_order": 12.5,
         "service_us_per_accepted_order": 12.5,
@@ -29,12 +29,17 @@ fn planned_at_round_costs(arguments: &str) -> Value {
         "redis_us_per_lone_order": 20.0,
         "recorder_us_per_order": 2.0,
         "postgres_us_per_order": 6.0,
-        "postgres_orders_per_second_max": 200_000.0,
+        "postgres_orders_per_second_max": postgres_orders_per_second_max,
         "redis_bytes_per_order": 141.0,
     });
     let results = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(results.path(), json!({ "costs": costs }).to_string()).unwrap();
-    planned(&format!("{arguments} --costs {}", results.path().display()))
+    results
+}
+
+fn planned_at_round_costs(arguments: &str) -> Value {
+    let costs = round_costs(200_000.0);
+    planned(&format!("{arguments} --costs {}", costs.path().display()))
 }
 
 #[test]
@@ -46,7 +51,7 @@ fn a_plan_of_a_flash_sale_has_a_table_and_a_summary() {
         "10,000 orders/s",
         "50,000 refusals/s",
         "1 master, 1 segment for the item",
-        "1, not partitioned",
+        "An installation has one ledger, which is planned for ",
         "The stock lasts less than a second at 10,000 orders/s; 2,970,000 requests are refused after that, 50,000 a second.",
         "Redis holds 2 MB for the 10,000 orders",
         "The bottleneck is the order service",
@@ -81,7 +86,8 @@ fn the_json_output_has_stable_names() {
         ),
         (7.0, 4.0, 4.0, 2.0)
     );
-    assert_eq!(number("ledger_partitions"), 5.0);
+    assert_eq!(plan["ledger_is_enough"], false);
+    assert_eq!(number("seconds_for_one_ledger"), 50.0);
     let of_one = &plan["orders_per_second_of_one"];
     assert_eq!(
         ["redis_master", "recorder", "ledger"].map(|part| of_one[part].as_f64().map(f64::round)),
@@ -90,6 +96,27 @@ fn the_json_output_has_stable_names() {
     assert_eq!(plan["bottleneck"], "order_service");
     assert_eq!(number("redis_bytes"), 705e6);
     assert!(number("stock_lasts_seconds") == 10.0 && plan["warning"].is_null());
+}
+
+/// An installation has one ledger, so no plan names several.
+#[test]
+fn a_sale_that_is_too_fast_for_the_ledger_needs_more_time() {
+    let costs = round_costs(10_000.0);
+    let arguments = "--buyers 100000 --stock 100000 --seconds 10";
+    let text = stdout(&plan(&format!(
+        "{arguments} --costs {}",
+        costs.path().display()
+    )));
+    for expected in [
+        "1, for buyers who arrive over 20 s",
+        "What helps: buyers who arrive over 20 s, because an installation has one ledger.",
+    ] {
+        assert!(text.contains(expected), "{expected:?} is not in\n{text}");
+    }
+    assert!(
+        !text.contains("ledgers") && !text.contains("partition"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -20,7 +20,7 @@ from stockade_django.models import Checkout, HandledEvent, State, WebhookSecret
 from stockade_django.shop import ShopItem
 from stockade_django.stock import sync
 from stockade_django.views import SESSION_BASKET
-from tests.service import ServiceTest
+from tests.service import ServiceTest, eventually
 from tests.shop import TestShop
 
 
@@ -49,7 +49,8 @@ class Stock(ServiceTest):
     def test_a_page_shows_the_last_number_while_stockade_does_not_answer(self) -> None:
         self.sell(7)
         self.use(AVAILABILITY_SECONDS=0)
-        self.assertEqual(availability.available(self.item), 7)
+        # A page waits for half a second only, which a busy machine may exceed.
+        eventually(lambda: availability.available(self.item) == 7)
         self.without_service()
         self.assertEqual(availability.available(self.item), 7)
         self.assertIsNone(availability.available("never seen"))
@@ -71,7 +72,7 @@ class Stock(ServiceTest):
             if child == 0:
                 found = None
                 try:
-                    found = availability.available(self.item)
+                    found = eventually(lambda: availability.available(self.item))
                 finally:
                     os._exit(found or 0)
             status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

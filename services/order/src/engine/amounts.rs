@@ -10,12 +10,41 @@ use tokio::time::Instant;
 
 use super::{Engine, EngineError, KnownItem, Placed, Price, orders::placed_before};
 
+/// What an order shall cost, and who says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stated {
+    /// In the currency's smallest unit.
+    pub amount: u64,
+    pub by: StatedBy,
+}
+
+/// Who states an amount. The one who holds the token of a buyer may be no shop, and must not choose
+/// what to pay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StatedBy {
+    /// An admin, who may state anything.
+    Admin,
+    /// A buyer, who states what the units cost now, or more.
+    Buyer,
+    /// A buyer, who states less: for the repeat of an order that was made at a lower price.
+    BuyerBelowPrice,
+}
+
+impl Stated {
+    /// Whether an order whose units cost so much, and which has no amount yet, gets this one. The
+    /// price may have changed since the order was made, or while it took its units.
+    fn applies_to(self, price: u64, is_repeat: bool) -> bool {
+        let is_new_at_a_price = self.by == StatedBy::Buyer && !is_repeat;
+        self.by == StatedBy::Admin || is_new_at_a_price || self.amount >= price
+    }
+}
+
 impl Engine {
     /// The result for an order that shall cost this, of a request that began then.
     pub(crate) async fn at_amount(
         &self,
         placed: Placed,
-        amount: u64,
+        stated: Stated,
         began: Instant,
     ) -> Result<Placed, EngineError> {
         let Placed::Order {
@@ -28,7 +57,8 @@ impl Engine {
             return Ok(placed);
         };
         let until = began + self.settings.order_timeout;
-        let costs = self.with_deadline(until, self.note_amount(id, price, amount, until));
+        let noted = self.note_amount((id, price), stated, replayed, until);
+        let costs = self.with_deadline(until, noted);
         // The order exists, whatever fails here.
         let costs = costs.await.map_err(EngineError::after_change)?;
         Ok(costs.map_or(Placed::OtherAmount, |order| {
@@ -39,22 +69,26 @@ impl Engine {
     /// The order, which costs this. `None`: it costs something else, for good.
     async fn note_amount(
         &self,
-        id: OrderId,
-        price: Price,
-        amount: u64,
+        (id, price): (OrderId, Price),
+        stated: Stated,
+        is_repeat: bool,
         until: Instant,
     ) -> Result<Option<Order>, EngineError> {
         // The deadline ends it.
         loop {
             let order = self.wait_for_order(id, 0, until).await?;
             let is_over = matches!(order.state, OrderState::Cancelled | OrderState::Rejected);
-            if is_over || price.of_order(&order) == amount {
+            if is_over || price.of_order(&order) == stated.amount {
                 return Ok(Some(order));
             }
             if order.amount.is_some() || order.payment.is_some() {
                 return Ok(None);
             }
-            let set = self.ledger.set_amount(&order, amount).await;
+            // Without an amount it costs the price of its units.
+            if !stated.applies_to(price.of_order(&order), is_repeat) {
+                return Ok(None);
+            }
+            let set = self.ledger.set_amount(&order, stated.amount).await;
             if let Some(order) = set.map_err(EngineError::of_change)? {
                 return Ok(Some(order));
             }
@@ -131,6 +165,29 @@ impl Placed {
                 ..
             } if amount != price.amount(quantity) => Self::OtherAmount,
             placed => placed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Stated, StatedBy};
+
+    #[test]
+    fn only_an_admin_makes_an_order_that_exists_cheaper() {
+        for (by, amount, of_a_new_one, of_a_repeat) in [
+            (StatedBy::Admin, 0, true, true),
+            (StatedBy::Buyer, 500, true, true),
+            (StatedBy::Buyer, 700, true, true),
+            // The price rose while the order took its units, or has fallen since.
+            (StatedBy::Buyer, 499, true, false),
+            (StatedBy::BuyerBelowPrice, 0, false, false),
+            (StatedBy::BuyerBelowPrice, 499, false, false),
+            (StatedBy::BuyerBelowPrice, 700, true, true),
+        ] {
+            let stated = Stated { amount, by };
+            let applies = [false, true].map(|is_repeat| stated.applies_to(500, is_repeat));
+            assert_eq!(applies, [of_a_new_one, of_a_repeat], "{stated:?}");
         }
     }
 }

@@ -24,7 +24,10 @@ use super::{
     orders::{OrderBody, OrderHeaders, OrderRequest, PlacedOrder, Refusal, place_order},
     problem::FieldError,
 };
-use crate::timer::OwnTimer;
+use crate::{
+    engine::{Stated, StatedBy},
+    timer::OwnTimer,
+};
 
 /// Orders of one request. More than one batch of the stock would have to wait for itself.
 const ORDERS_MAX: usize = 512;
@@ -126,7 +129,10 @@ impl NewLine {
                 .map_err(|invalid| expected("buyer", invalid))?,
             key: IdempotencyKey::new(&self.key).map_err(|invalid| expected("key", invalid))?,
             quantity: Quantity::new(u32::try_from(self.quantity.0).unwrap_or(u32::MAX))?,
-            amount: self.amount.map(|amount| amount.0),
+            stated: self.amount.map(|Whole(amount)| Stated {
+                amount,
+                by: StatedBy::Admin,
+            }),
             respond_async,
         })
     }

@@ -28,7 +28,7 @@ use super::{
     words::OrderStateWord,
 };
 use crate::{
-    engine::{Currency, EngineError, Placed, Placement, Price},
+    engine::{Currency, EngineError, Placed, Placement, Price, Stated, StatedBy},
     timer::{OwnTimer, Timer},
 };
 
@@ -163,18 +163,19 @@ pub(super) async fn place_body(
     let order: NewOrder = body::parse(body)?;
     let key = headers.key?;
     let item = ItemId::new(item).map_err(|_| Problem::item_not_found())?;
-    let request = OrderRequest {
+    let mut request = OrderRequest {
         buyer,
         key,
         quantity: order.quantity()?,
-        amount: order.amount.map(|amount| amount.0),
+        stated: None,
         respond_async: headers.respond_async,
     };
-    if let Some(amount) = request.amount {
-        Box::pin(no_less_than_price(app, &item, &request, amount)).await?;
+    if let Some(Whole(amount)) = order.amount {
+        let by = Box::pin(no_less_than_price(app, &item, &request, amount)).await?;
+        request.stated = Some(Stated { amount, by });
     }
     // An order with an amount is answered when the ledger has it.
-    let is_async = request.respond_async && request.amount.is_none();
+    let is_async = request.respond_async && request.stated.is_none();
     match place_order(app, &item, request, timer).await {
         Ok(placed) => {
             let mut response = placed_order(placed.status, placed.replayed, &placed.order);
@@ -190,14 +191,14 @@ pub(super) async fn place_body(
     }
 }
 
-/// A buyer states no less than the price. The one who holds the token may be no shop. A repeat of an order
-/// gets its answer, whatever the price is now.
+/// A buyer states no less than the price. A repeat of an order gets its answer, whatever the price
+/// is now, and does not make the order cheaper.
 async fn no_less_than_price(
     app: &App,
     item: &ItemId,
     request: &OrderRequest,
     amount: u64,
-) -> Result<(), Problem> {
+) -> Result<StatedBy, Problem> {
     let OrderRequest {
         buyer,
         key,
@@ -206,10 +207,13 @@ async fn no_less_than_price(
     } = request;
     let price = app.engine.current_price(item, buyer, *quantity).await?;
     let price = price.amount(*quantity);
-    if amount < price && !app.engine.is_placed(item, buyer, key).await? {
-        return Err(Problem::below_price(price));
+    if amount >= price {
+        return Ok(StatedBy::Buyer);
     }
-    Ok(())
+    match app.engine.is_placed(item, buyer, key).await? {
+        true => Ok(StatedBy::BuyerBelowPrice),
+        false => Err(Problem::below_price(price)),
+    }
 }
 
 /// An order of a valid request.
@@ -217,7 +221,8 @@ pub(super) struct OrderRequest {
     pub buyer: BuyerId,
     pub key: IdempotencyKey,
     pub quantity: Quantity,
-    pub amount: Option<u64>,
+    /// What it shall cost. `None`: the price of its units.
+    pub stated: Option<Stated>,
     pub respond_async: bool,
 }
 
@@ -259,10 +264,10 @@ pub(super) async fn place_order<'a>(
         respond_async: request.respond_async,
     };
     let placed = app.engine.place_within(placement, timer).await;
-    let placed = match (placed, request.amount) {
+    let placed = match (placed, request.stated) {
         // Boxed: few orders have an amount, and this would enlarge the future of every order.
-        (Ok(placed), Some(amount)) => {
-            Box::pin(app.engine.at_amount(placed, amount, started.into())).await
+        (Ok(placed), Some(stated)) => {
+            Box::pin(app.engine.at_amount(placed, stated, started.into())).await
         }
         (placed, _) => placed.map(Placed::at_price),
     };

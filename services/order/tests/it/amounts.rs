@@ -124,6 +124,45 @@ async fn a_repeat_states_the_amount_that_a_lost_request_did_not_until_the_order_
     .await;
 }
 
+/// A buyer places an order at its price, and repeats it with less.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeat_of_a_buyer_makes_no_order_cheaper() {
+    on_both_ledgers(Options::default(), async |env| {
+        let vase = env.create(json!({ "stock": 9, "price": 1999 })).await;
+        let order = env.hold(&vase, "ann", "k").await;
+        for amount in [0, 1, 1998] {
+            env.ordered_at(&vase, "k", amount)
+                .await
+                .is(422, "idempotency_key_reused");
+            env.pay_amount(&order, &format!("{amount}-{order}"), amount)
+                .await
+                .is(422, "amount_mismatch");
+        }
+        let path = format!("/v1/items/{vase}");
+        let cheaper = env.admin(Method::PATCH, &path);
+        let cheaper = Answer::of(cheaper.json(&json!({ "price": 1000 }))).await;
+        assert_eq!(cheaper.status, 200, "{cheaper:?}");
+        env.ordered_at(&vase, "k", 1000)
+            .await
+            .is(422, "idempotency_key_reused");
+        let same = env.ordered_at(&vase, "k", 1999).await;
+        assert_eq!(
+            (id(&same), &same.body["amount"]),
+            (order.clone(), &json!(1999))
+        );
+        // The shop may.
+        let reduced = env.batch_at(&vase, "k", 1499).await;
+        assert_eq!(
+            (&reduced["id"], &reduced["amount"]),
+            (&json!(order), &json!(1499))
+        );
+        env.pay_amount(&order, &format!("p-{order}"), 1499)
+            .await
+            .is_now("confirmed");
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn only_an_admin_takes_a_voucher_off_and_one_of_all_is_free() {
     on_both_ledgers(Options::default(), async |env| {

@@ -212,7 +212,8 @@ pub(crate) struct PeerBucket {
 }
 
 impl PeerBucket {
-    /// Counts the lines of a cart after the first, which its request has been counted for.
+    /// Counts the lines of a cart, or the items of a read, after the first, which its request has
+    /// been counted for.
     pub(crate) fn admit_lines(&self, lines: usize) -> Result<(), TooMany> {
         let limiter = self.rates.limiter.as_ref();
         limiter.map_or(Ok(()), |limiter| limiter.admit_lines(&self.network, lines))

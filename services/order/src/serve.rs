@@ -319,8 +319,9 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
 /// Requests of this path wait for something to happen, and must know when the service stops.
 const WAITING: &str = "/v1/events";
 
-/// A request of this path counts once for each line.
-const CARTS: &str = "/v1/carts";
+/// A request of these paths counts for what it asks for: once for each line, or for each item that
+/// has to be read.
+const COUNTED: [&str; 2] = ["/v1/carts", "/v1/items:batch"];
 
 /// What the API answers itself. Pages outside of it may need to know who asks.
 const API: &str = "/v1/";
@@ -373,7 +374,8 @@ impl Handler {
         if let Err(too_many) = self.rates.admit(peer, path, headers) {
             return refused(Problem::from(too_many));
         }
-        let bucket = (path == CARTS).then(|| self.rates.bucket(peer, headers));
+        let is_counted = COUNTED.contains(&path);
+        let bucket = is_counted.then(|| self.rates.bucket(peer, headers));
         let client = (!path.starts_with(API)).then(|| self.rates.client(peer, headers));
         let mut timeout = self.timeout;
         if path.starts_with(WAITING) {

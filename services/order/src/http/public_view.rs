@@ -43,6 +43,11 @@ impl PublicViews {
             .map_err(|problem: Arc<Problem>| Problem::clone(&problem))
     }
 
+    /// How many of these items have to be read.
+    pub(crate) fn unread(&self, ids: &[ItemId]) -> usize {
+        ids.iter().filter(|id| !self.0.contains_key(*id)).count()
+    }
+
     /// The views of these items, in this order. `read` reads together those that are not known, and
     /// only if no other request reads all of them at this moment. It leaves out items that do not exist.
     pub(crate) async fn get_all<R>(
@@ -112,6 +117,7 @@ mod tests {
             Ok(missing.into_iter().filter_map(view).collect())
         };
         let names = || ["vase", "none", "jar"].map(id).to_vec();
+        assert_eq!(views.unread(&names()), 3);
         for _ in 0..2 {
             let found = views.get_all(names(), read).await.into_iter();
             let found: Vec<_> = found.map(Result::ok).collect();

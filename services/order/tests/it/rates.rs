@@ -140,6 +140,27 @@ async fn a_cart_counts_as_many_requests_as_it_has_lines() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_of_several_items_counts_as_many_requests_as_it_reads() {
+    let rates = RateLimits {
+        peer: rate(HOUR, 6),
+        ..RateLimits::default()
+    };
+    open(limited(rates), async |env| {
+        let items_named = async |ids: &str| {
+            let path = format!("/v1/items:batch?ids={ids}");
+            Answer::of(env.anyone(Method::GET, &path)).await
+        };
+        let first = items_named("a,b,c,d").await;
+        assert_eq!((first.status, &first.body["data"]), (200, &json!([])));
+        items_named("e,f,g").await.is(429, "too_many_requests");
+        // The refused request has been counted itself.
+        assert_eq!(items_named("h").await.status, 200);
+        items_named("i").await.is(429, "too_many_requests");
+    })
+    .await;
+}
+
 async fn status_of(env: &TestEnv, path: &str, forwarded: &str) -> u16 {
     let request = env.anyone(Method::GET, path);
     Answer::of(request.header("Forwarded", forwarded))

@@ -1,6 +1,7 @@
 //! Several items in one read, for the pages of a shop that show many.
 
 use axum::{
+    Extension,
     extract::{FromRequestParts, Query, State},
     response::{IntoResponse, Response},
 };
@@ -15,7 +16,10 @@ use super::{
     super::{App, Problem, public_view::Read},
     CACHE_CONTROL, ItemBody,
 };
-use crate::engine::{EngineError, ItemView};
+use crate::{
+    engine::{EngineError, ItemView},
+    rate::PeerBucket,
+};
 
 /// Items that one request may name.
 const IDS_MAX: usize = 100;
@@ -76,10 +80,16 @@ fn expected_ids() -> Problem {
         (status = 503, description = "`unavailable`: none of the items could be read", body = Problem)))]
 pub(crate) async fn show_several(
     State(app): State<App>,
+    peer: Option<Extension<PeerBucket>>,
     Ids(names): Ids,
 ) -> Result<Response, Problem> {
     let ids = names.iter().filter_map(|name| ItemId::new(name).ok());
-    let mut views = views_of(&app, ids.collect()).await.into_iter();
+    let ids: Vec<_> = ids.collect();
+    // Each item costs what a request for it alone costs, unless its view is known.
+    if let Some(Extension(peer)) = peer {
+        peer.admit_lines(app.public_views.unread(&ids))?;
+    }
+    let mut views = views_of(&app, ids).await.into_iter();
     let (mut body, mut failed) = (ItemsBody::default(), None);
     for name in names {
         let view = match ItemId::new(&name) {

@@ -113,16 +113,27 @@ struct Home {
 
 impl ItemStock {
     /// Why an order that no segment knows would be refused, as far as this process knows. It calls
-    /// no store.
+    /// no store, and counts as shed what is sold out.
     pub fn foresees(&self) -> Option<Foreseen> {
+        let known = self.known_refusal();
+        if known == Some(Foreseen::SoldOut) {
+            self.shed_orders.increment(1);
+        }
+        known
+    }
+
+    /// Whether this process knows why an order that no segment knows would be refused. It calls no
+    /// store, and counts nothing.
+    pub fn refuses_new_orders(&self) -> bool {
+        self.known_refusal().is_some()
+    }
+
+    fn known_refusal(&self) -> Option<Foreseen> {
         let lifetime = self.shared.settings.sold_out_cache_ttl;
         if self.closed.refuses(self.shared.clock.now_ms(), lifetime) {
             return Some(Foreseen::NotOpen);
         }
         let is_sold_out = self.admission.is_sold_out();
-        if is_sold_out {
-            self.shed_orders.increment(1);
-        }
         is_sold_out.then_some(Foreseen::SoldOut)
     }
 

@@ -26,8 +26,9 @@ pub(crate) enum StatedBy {
     Admin,
     /// A buyer, who states what the units cost now, or more.
     Buyer,
-    /// A buyer, who states less: for the repeat of an order that was made at a lower price.
-    BuyerBelowPrice,
+    /// A buyer, who states less, or whose amount was not compared with what the units cost now. It
+    /// is for an order whose units cost no more.
+    BuyerUnchecked,
 }
 
 impl Stated {
@@ -97,6 +98,13 @@ impl Engine {
 }
 
 impl Engine {
+    /// Whether a new order for the item is refused before it takes units, as far as this process
+    /// knows. A crowd that comes too late must cost no look at the price.
+    pub(crate) async fn refuses_new_orders(&self, item: &ItemId) -> Result<bool, EngineError> {
+        let known = self.known(item).await?;
+        Ok(known.is_some_and(|known| known.stock.refuses_new_orders()))
+    }
+
     /// What a unit costs now, for a new order of this buyer.
     pub(crate) async fn current_price(
         &self,
@@ -181,9 +189,9 @@ mod tests {
             (StatedBy::Buyer, 700, true, true),
             // The price rose while the order took its units, or has fallen since.
             (StatedBy::Buyer, 499, true, false),
-            (StatedBy::BuyerBelowPrice, 0, false, false),
-            (StatedBy::BuyerBelowPrice, 499, false, false),
-            (StatedBy::BuyerBelowPrice, 700, true, true),
+            (StatedBy::BuyerUnchecked, 0, false, false),
+            (StatedBy::BuyerUnchecked, 499, false, false),
+            (StatedBy::BuyerUnchecked, 700, true, true),
         ] {
             let stated = Stated { amount, by };
             let applies = [false, true].map(|is_repeat| stated.applies_to(500, is_repeat));

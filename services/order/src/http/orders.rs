@@ -171,7 +171,7 @@ pub(super) async fn place_body(
         respond_async: headers.respond_async,
     };
     if let Some(Whole(amount)) = order.amount {
-        let by = Box::pin(no_less_than_price(app, &item, &request, amount)).await?;
+        let by = Box::pin(stated_by(app, &item, &request, amount)).await?;
         request.stated = Some(Stated { amount, by });
     }
     // An order with an amount is answered when the ledger has it.
@@ -193,7 +193,7 @@ pub(super) async fn place_body(
 
 /// A buyer states no less than the price. A repeat of an order gets its answer, whatever the price
 /// is now, and does not make the order cheaper.
-async fn no_less_than_price(
+async fn stated_by(
     app: &App,
     item: &ItemId,
     request: &OrderRequest,
@@ -205,13 +205,16 @@ async fn no_less_than_price(
         quantity,
         ..
     } = request;
+    if app.engine.refuses_new_orders(item).await? {
+        return Ok(StatedBy::BuyerUnchecked);
+    }
     let price = app.engine.current_price(item, buyer, *quantity).await?;
     let price = price.amount(*quantity);
     if amount >= price {
         return Ok(StatedBy::Buyer);
     }
     match app.engine.is_placed(item, buyer, key).await? {
-        true => Ok(StatedBy::BuyerBelowPrice),
+        true => Ok(StatedBy::BuyerUnchecked),
         false => Err(Problem::below_price(price)),
     }
 }

@@ -42,6 +42,8 @@ struct Service {
     /// The first buyer of the next orders.
     first: usize,
     keys: u64,
+    /// What each of the next orders says.
+    order: &'static str,
     redis: Redis,
     database_url: String,
     _folder: tempfile::TempDir,
@@ -158,6 +160,7 @@ impl Service {
             tokens,
             first: 0,
             keys: 0,
+            order: r#"{"quantity":1}"#,
             redis,
             database_url,
             _folder: folder,
@@ -205,7 +208,7 @@ impl Service {
         } else {
             request.header("Prefer", "respond-async")
         };
-        request.body(Body::from(r#"{"quantity":1}"#)).unwrap()
+        request.body(Body::from(self.order)).unwrap()
     }
 
     /// One request with orders for one unit each, with new keys.
@@ -871,6 +874,18 @@ fn a_refusal_of_a_sold_out_item_calls_no_store() {
         service.stores_asked(10_000, StatusCode::CONFLICT),
         (Vec::new(), Vec::new())
     );
+    // Neither does one with the total of a shop, or with less than the price.
+    for order in [
+        r#"{"quantity":1,"amount":7}"#,
+        r#"{"quantity":1,"amount":0}"#,
+    ] {
+        service.order = order;
+        assert_eq!(
+            service.stores_asked(1000, StatusCode::CONFLICT),
+            (Vec::new(), Vec::new())
+        );
+    }
+    service.order = r#"{"quantity":1}"#;
     // The counters work: a buyer who holds units is refused by the script, which counts.
     service.first = 0;
     let (commands, statements) = service.stores_asked(3, StatusCode::CONFLICT);

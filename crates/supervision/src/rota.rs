@@ -48,6 +48,13 @@ impl<K: Clone + Ord + Hash> Rota<K> {
         self.looks.extend(next.map(|at| (at, key.clone())));
     }
 
+    /// Puts it to rest until the next sign of work, also if it had to stay awake: nothing more is to
+    /// come of it.
+    pub fn rest_for_good(&mut self, key: &K) {
+        self.remove(key);
+        self.resting.insert(key.clone(), None);
+    }
+
     /// Forgets it.
     pub fn remove(&mut self, key: &K) {
         self.awake.remove(key);
@@ -123,6 +130,19 @@ mod tests {
         rota.remove(&2);
         rota.remove(&3);
         assert_eq!(due(&rota, now + SECOND * 99), []);
+    }
+
+    #[test]
+    fn what_is_over_rests_at_once_until_it_is_woken() {
+        let (mut rota, now) = (Rota::default(), Instant::now());
+        rota.wake(&1, now + SECOND);
+        rota.rest_for_good(&1);
+        assert_eq!(due(&rota, now + SECOND * 99), []);
+        rota.look_everywhere(now);
+        assert_eq!(due(&rota, now), [1]);
+        rota.rest_for_good(&1);
+        rota.wake(&1, now);
+        assert_eq!(due(&rota, now), [1]);
     }
 
     #[test]

@@ -131,11 +131,11 @@ impl Sweeper {
         for id in &due {
             let is_over = self.items.get(id).is_some_and(is_over);
             let rest = rest(is_over, woken.hears, may_lose);
-            match at_rest.get(id).copied().unwrap_or(true) {
-                true => self
-                    .rota
-                    .rest(id, rest.map(|rest| now + spread(id, rest)), now),
-                false => self.rota.wake(id, now),
+            let at_rest = at_rest.get(id).copied().unwrap_or(true);
+            match rest.filter(|_| at_rest) {
+                Some(rest) => self.rota.rest(id, Some(now + spread(id, rest)), now),
+                None if at_rest => self.rota.rest_for_good(id),
+                None => self.rota.wake(id, now),
             }
         }
         Ok(swept)

@@ -158,7 +158,9 @@ impl Rounds {
             Next::Rest if is_closed => None,
             Next::Rest => Some(RESTING_POLL_INTERVAL),
         };
-        let next = pause.map(|pause| now + spread(id, pause));
-        self.rota.rest(id, next, now);
+        match pause {
+            Some(pause) => self.rota.rest(id, Some(now + spread(id, pause)), now),
+            None => self.rota.rest_for_good(id),
+        }
     }
 }

@@ -40,7 +40,7 @@ use quick_cache::{
 use stock::{ItemStock, Stock, StockError};
 use tokio::time::Instant;
 
-pub(crate) use amounts::{Stated, StatedBy};
+pub(crate) use amounts::StatedBy;
 pub use archive::ArchiveRequested;
 pub use caller::Caller;
 pub use carts::{

@@ -10,14 +10,6 @@ use tokio::time::Instant;
 
 use super::{Engine, EngineError, KnownItem, Placed, Price, orders::placed_before};
 
-/// What an order shall cost, and who says so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stated {
-    /// In the currency's smallest unit.
-    pub amount: u64,
-    pub by: StatedBy,
-}
-
 /// Who states an amount. The one who holds the token of a buyer may be no shop, and must not choose
 /// what to pay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,12 +23,12 @@ pub(crate) enum StatedBy {
     BuyerUnchecked,
 }
 
-impl Stated {
-    /// Whether an order whose units cost so much, and which has no amount yet, gets this one. The
-    /// price may have changed since the order was made, or while it took its units.
-    fn applies_to(self, price: u64, is_repeat: bool) -> bool {
-        let is_new_at_a_price = self.by == StatedBy::Buyer && !is_repeat;
-        self.by == StatedBy::Admin || is_new_at_a_price || self.amount >= price
+impl StatedBy {
+    /// Whether an order whose units cost this `price`, and which has no amount yet, gets this one.
+    /// The price may have changed since the order was made, or while it took its units.
+    fn may_set(self, amount: u64, price: u64, is_repeat: bool) -> bool {
+        let is_new_at_a_price = self == Self::Buyer && !is_repeat;
+        self == Self::Admin || is_new_at_a_price || amount >= price
     }
 }
 
@@ -45,7 +37,7 @@ impl Engine {
     pub(crate) async fn at_amount(
         &self,
         placed: Placed,
-        stated: Stated,
+        (amount, by): (u64, StatedBy),
         began: Instant,
     ) -> Result<Placed, EngineError> {
         let Placed::Order {
@@ -58,7 +50,8 @@ impl Engine {
             return Ok(placed);
         };
         let until = began + self.settings.order_timeout;
-        let noted = self.note_amount((id, price), stated, replayed, until);
+        let may_set = |price| by.may_set(amount, price, replayed);
+        let noted = self.note_amount((id, price), amount, may_set, until);
         let costs = self.with_deadline(until, noted);
         // The order exists, whatever fails here.
         let costs = costs.await.map_err(EngineError::after_change)?;
@@ -71,25 +64,25 @@ impl Engine {
     async fn note_amount(
         &self,
         (id, price): (OrderId, Price),
-        stated: Stated,
-        is_repeat: bool,
+        amount: u64,
+        may_set: impl Fn(u64) -> bool,
         until: Instant,
     ) -> Result<Option<Order>, EngineError> {
         // The deadline ends it.
         loop {
             let order = self.wait_for_order(id, 0, until).await?;
             let is_over = matches!(order.state, OrderState::Cancelled | OrderState::Rejected);
-            if is_over || price.of_order(&order) == stated.amount {
+            if is_over || price.of_order(&order) == amount {
                 return Ok(Some(order));
             }
             if order.amount.is_some() || order.payment.is_some() {
                 return Ok(None);
             }
             // Without an amount it costs the price of its units.
-            if !stated.applies_to(price.of_order(&order), is_repeat) {
+            if !may_set(price.of_order(&order)) {
                 return Ok(None);
             }
-            let set = self.ledger.set_amount(&order, stated.amount).await;
+            let set = self.ledger.set_amount(&order, amount).await;
             if let Some(order) = set.map_err(EngineError::of_change)? {
                 return Ok(Some(order));
             }
@@ -179,7 +172,7 @@ impl Placed {
 
 #[cfg(test)]
 mod tests {
-    use super::{Stated, StatedBy};
+    use super::StatedBy;
 
     #[test]
     fn only_an_admin_makes_an_order_that_exists_cheaper() {
@@ -193,9 +186,8 @@ mod tests {
             (StatedBy::BuyerUnchecked, 499, false, false),
             (StatedBy::BuyerUnchecked, 700, true, true),
         ] {
-            let stated = Stated { amount, by };
-            let applies = [false, true].map(|is_repeat| stated.applies_to(500, is_repeat));
-            assert_eq!(applies, [of_a_new_one, of_a_repeat], "{stated:?}");
+            let may_set = [false, true].map(|is_repeat| by.may_set(amount, 500, is_repeat));
+            assert_eq!(may_set, [of_a_new_one, of_a_repeat], "{amount} by {by:?}");
         }
     }
 }

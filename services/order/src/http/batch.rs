@@ -24,10 +24,7 @@ use super::{
     orders::{OrderBody, OrderHeaders, OrderRequest, PlacedOrder, Refusal, place_order},
     problem::FieldError,
 };
-use crate::{
-    engine::{Stated, StatedBy},
-    timer::OwnTimer,
-};
+use crate::{engine::StatedBy, timer::OwnTimer};
 
 /// Orders of one request. More than one batch of the stock would have to wait for itself.
 const ORDERS_MAX: usize = 512;
@@ -129,10 +126,8 @@ impl NewLine {
                 .map_err(|invalid| expected("buyer", invalid))?,
             key: IdempotencyKey::new(&self.key).map_err(|invalid| expected("key", invalid))?,
             quantity: Quantity::new(u32::try_from(self.quantity.0).unwrap_or(u32::MAX))?,
-            stated: self.amount.map(|Whole(amount)| Stated {
-                amount,
-                by: StatedBy::Admin,
-            }),
+            amount: self.amount.map(|amount| amount.0),
+            stated_by: StatedBy::Admin,
             respond_async,
         })
     }

@@ -28,7 +28,7 @@ use super::{
     words::OrderStateWord,
 };
 use crate::{
-    engine::{Currency, EngineError, Placed, Placement, Price, Stated, StatedBy},
+    engine::{Currency, EngineError, Placed, Placement, Price, StatedBy},
     timer::{OwnTimer, Timer},
 };
 
@@ -167,15 +167,15 @@ pub(super) async fn place_body(
         buyer,
         key,
         quantity: order.quantity()?,
-        stated: None,
+        amount: order.amount.map(|amount| amount.0),
+        stated_by: StatedBy::BuyerUnchecked,
         respond_async: headers.respond_async,
     };
-    if let Some(Whole(amount)) = order.amount {
-        let by = Box::pin(stated_by(app, &item, &request, amount)).await?;
-        request.stated = Some(Stated { amount, by });
+    if let Some(amount) = request.amount {
+        request.stated_by = Box::pin(stated_by(app, &item, &request, amount)).await?;
     }
     // An order with an amount is answered when the ledger has it.
-    let is_async = request.respond_async && request.stated.is_none();
+    let is_async = request.respond_async && request.amount.is_none();
     match place_order(app, &item, request, timer).await {
         Ok(placed) => {
             let mut response = placed_order(placed.status, placed.replayed, &placed.order);
@@ -225,7 +225,8 @@ pub(super) struct OrderRequest {
     pub key: IdempotencyKey,
     pub quantity: Quantity,
     /// What it shall cost. `None`: the price of its units.
-    pub stated: Option<Stated>,
+    pub amount: Option<u64>,
+    pub stated_by: StatedBy,
     pub respond_async: bool,
 }
 
@@ -267,9 +268,10 @@ pub(super) async fn place_order<'a>(
         respond_async: request.respond_async,
     };
     let placed = app.engine.place_within(placement, timer).await;
-    let placed = match (placed, request.stated) {
+    let placed = match (placed, request.amount) {
         // Boxed: few orders have an amount, and this would enlarge the future of every order.
-        (Ok(placed), Some(stated)) => {
+        (Ok(placed), Some(amount)) => {
+            let stated = (amount, request.stated_by);
             Box::pin(app.engine.at_amount(placed, stated, started.into())).await
         }
         (placed, _) => placed.map(Placed::at_price),

@@ -40,7 +40,7 @@ endif
 export DIR HOST CARGO_FLAGS PROFILE
 
 .DEFAULT_GOAL := help
-.PHONY: help up shop oscar test busy soak lint openapi clients api-check model chaos compose upgrade postmortem rush load hostile storm capacity bench growth bench-lock fmt doc book
+.PHONY: help up shop oscar test busy soak lint openapi clients settings api-check model chaos compose upgrade postmortem rush load hostile storm capacity bench growth bench-lock fmt doc book
 
 help:
 	@echo 'usage: make TARGET [VARIABLE=value ...]'
@@ -99,6 +99,9 @@ openapi: ## write docs/openapi.json, the description of the API that a test hold
 clients: openapi ## write the codes of problems into clients/answers.json and the clients, from the service's table
 	STOCKADE_WRITE_OPENAPI=1 cargo test -p order --lib $(CARGO_FLAGS) -- http::codes
 	@scripts/clients.py
+
+settings: ## write the tables of docs/settings.md, which a test holds against the declarations
+	STOCKADE_WRITE_SETTINGS=1 cargo test -p stockade --bin stockade $(CARGO_FLAGS) -- settings::page
 
 api-check: ## try the API of a real service against its description, with schemathesis (EXAMPLES=50 SEED=1)
 	@scripts/setup.sh api

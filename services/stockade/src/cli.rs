@@ -157,14 +157,14 @@ pub async fn run() -> Result<ExitCode> {
             let filter = layers.unless_default("log");
             log::start(
                 filter.as_deref().unwrap_or(LOCK_LOG),
-                settings::log_format(&layers)?,
+                settings::Log::log_format(&layers)?,
             )?;
             lock::lock(command, &layers).await
         }
         Command::Api(command) => {
             if let Some(command) = command.on_the_stores() {
                 let settings = Settings::from_layers(&layers)?;
-                log::start(&settings.log, settings.log_format)?;
+                log::start(&settings.log.log, settings.log.log_format)?;
                 return match command {
                     OnTheStores::Archive(item) => {
                         archive::archive(&settings, &ItemId::new(item)?).await
@@ -176,10 +176,8 @@ pub async fn run() -> Result<ExitCode> {
                     }
                 };
             }
-            log::start(
-                &layers.text("log").unwrap_or_default(),
-                settings::log_format(&layers)?,
-            )?;
+            let log = settings::Log::read(&layers)?;
+            log::start(&log.log, log.log_format)?;
             api::run(command, &cli.dir, &layers).await
         }
         Command::Completions { shell } => complete(shell),
@@ -193,7 +191,7 @@ pub async fn run() -> Result<ExitCode> {
 /// Commands of the engine, which read all settings.
 async fn engine(command: Command, dir: &Path, layers: &Layers) -> Result<ExitCode> {
     let settings = Settings::from_layers(layers)?;
-    log::start(&settings.log, settings.log_format)?;
+    log::start(&settings.log.log, settings.log.log_format)?;
     match command {
         Command::Up => up::up(dir, settings).await.map(|()| ExitCode::SUCCESS),
         Command::Serve => roles::serve(settings).await.map(|()| ExitCode::SUCCESS),
@@ -253,7 +251,7 @@ fn print_token(settings: &Settings, token: &Token) -> Result<ExitCode> {
         Token::Admin => settings.admin_token()?.to_owned(),
         Token::Buyer { name, hours } => {
             let lifetime = Duration::from_secs(u64::from(*hours) * 3600);
-            if settings.jwt_public_key.is_some() {
+            if settings.access.jwt_public_key.is_some() {
                 anyhow::bail!(
                     "STOCKADE_JWT_PUBLIC_KEY is set: issue buyers' tokens with its private key, which `stockade` does not have"
                 );
@@ -261,7 +259,7 @@ fn print_token(settings: &Settings, token: &Token) -> Result<ExitCode> {
             let buyer = BuyerId::addressable(name)
                 .map_err(|error| anyhow::anyhow!("NAME: expected {}", error.expected))?;
             let secret = settings.jwt_secret()?.as_bytes();
-            order::mint_buyer_token(secret, &buyer, lifetime, &settings.token_policy)
+            order::mint_buyer_token(secret, &buyer, lifetime, &settings.access.token_policy())
                 .context("cannot sign the token")?
         }
     };

@@ -27,7 +27,7 @@ pub async fn drop_item(
     arguments: &DropArguments,
 ) -> Result<ExitCode> {
     let ledger = roles::connect_ledger(settings).await?;
-    let folder = settings.drop_exports.clone();
+    let folder = settings.retention.drop_exports.clone();
     let folder = folder.unwrap_or_else(|| dir.join(EXPORTS));
     let (item, age) = (&arguments.item, age(arguments.after_days));
     let archived_before = match age {

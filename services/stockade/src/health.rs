@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result};
 use reqwest::Client;
 
-use crate::settings::Layers;
+use crate::settings::{Layers, Service};
 
 /// Shorter than a health check waits.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -18,9 +18,8 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Asks the process that listens at `STOCKADE_LISTEN`. Exit status 1 if it does not answer, or with
 /// `ready` if it cannot sell.
 pub async fn health(layers: &Layers, ready: bool) -> Result<ExitCode> {
-    let listen: SocketAddr = layers.parse("listen", "ADDRESS:PORT, such as 127.0.0.1:8080")?;
     let path = if ready { "readyz" } else { "healthz" };
-    let url = format!("http://{}/{path}", reachable(listen));
+    let url = format!("http://{}/{path}", reachable(Service::listen(layers)?));
     let client = Client::builder().timeout(TIMEOUT).no_proxy().build()?;
     let answer = client.get(&url).send().await.with_context(|| url.clone());
     match answer {

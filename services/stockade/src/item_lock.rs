@@ -22,7 +22,7 @@ pub async fn open(settings: &Settings) -> Result<Arc<dyn Lock>> {
     let options = Options {
         backend,
         servers,
-        lease: settings.lock_lease,
+        lease: settings.lock.lock_lease_ms,
         longest_lease: None,
         fair: false,
     };
@@ -34,9 +34,9 @@ pub async fn open(settings: &Settings) -> Result<Arc<dyn Lock>> {
 /// The configured backend; by default Redlock on LOCK_URLS, and without LOCK_URLS the ledger's
 /// database.
 fn chosen(settings: &Settings) -> Result<&'static str> {
-    match settings.lock {
+    match settings.lock.lock {
         Some(backend) => Ok(backend),
-        None if !settings.lock_urls.is_empty() => Ok(DEFAULT),
+        None if !settings.lock.lock_urls.is_empty() => Ok(DEFAULT),
         None => backends::find(if settings.database_url()?.starts_with("sqlite:") {
             "sqlite"
         } else {
@@ -57,7 +57,7 @@ fn servers(settings: &Settings, backend: &str) -> Result<Servers> {
         tls: settings.tls.clone(),
     };
     let urls = if backend == DEFAULT {
-        &settings.lock_urls
+        &settings.lock.lock_urls
     } else {
         &settings.own_urls.lock_urls
     };

@@ -21,7 +21,7 @@ pub fn with_console(
     credentials: &Arc<Credentials>,
     stop: &CancellationToken,
 ) -> axum::Router {
-    if !settings.console {
+    if !settings.service.console {
         return router;
     }
     router.merge(console_router(
@@ -39,8 +39,8 @@ pub fn with_sale_page(
     stop: &CancellationToken,
 ) -> Result<axum::Router> {
     let (Some(jwt_secret), Some(payment_secret), true) = (
-        &settings.jwt_secret,
-        &settings.payment_secret,
+        &settings.access.jwt_secret,
+        &settings.access.payment_secret,
         settings.has_sale_page(),
     ) else {
         return Ok(api);
@@ -48,8 +48,11 @@ pub fn with_sale_page(
     let shop = Shop {
         api: api.clone(),
         jwt_secret: jwt_secret.as_bytes().to_vec(),
-        token_policy: settings.token_policy.clone(),
-        payments: PaymentKey::new(payment_secret.as_bytes(), settings.payment_window),
+        token_policy: settings.access.token_policy(),
+        payments: PaymentKey::new(
+            payment_secret.as_bytes(),
+            settings.access.payment_window_seconds,
+        ),
     };
     let first = ItemId::new(DEMO_ITEM)?;
     let pages = sale_router(Arc::clone(engine), shop, &first, stop.clone());

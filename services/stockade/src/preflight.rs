@@ -61,6 +61,7 @@ pub async fn preflight(settings: &Settings, arguments: &PreflightArguments) -> R
         {
             let crowd = sale::Demand { buyers, seconds };
             let is_file = settings
+                .database
                 .database_url
                 .as_deref()
                 .is_some_and(|url| url.starts_with("sqlite:"));

@@ -1,16 +1,14 @@
 //! The roles of this process. They start and stop in a fixed order.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::{Context, Result, bail};
-use events::TargetPolicy;
-use ledger::{Ledger, PoolSettings};
+use ledger::Ledger;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use order::{BuyerKey, Credentials, Engine, EngineSettings, Limits, PaymentKey, PaymentKeys};
+use order::{BuyerKey, Credentials, Engine, Limits};
 use publisher::{PublisherSettings, StoreClock};
 use reconciler::{LockLog, ReconcilerSettings};
-use recorder::RecorderSettings;
-use stock::{RedisSettings, Stock, StockSettings};
+use stock::Stock;
 use tokio::{
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
@@ -21,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     dedicated_runtime,
     heartbeat::Heartbeat,
-    http, item_lock, key_set,
+    item_lock, key_set,
     pages::{with_console, with_sale_page},
     settings::Settings,
 };
@@ -83,16 +81,10 @@ impl StopSignal {
     }
 }
 
-fn pool(settings: &Settings, connections: u32) -> PoolSettings {
-    PoolSettings {
-        limits: settings.database_limits,
-        ..PoolSettings::new(connections)
-    }
-}
-
 /// Opens the ledger without changing its schema, and without creating it.
 pub async fn connect_ledger(settings: &Settings) -> Result<Arc<dyn Ledger>> {
-    let pool = pool(settings, settings.database_connections);
+    let database = &settings.database;
+    let pool = database.pool(database.database_connections);
     ledger::connect_existing(settings.database_url()?, pool)
         .await
         .context("DATABASE_URL")
@@ -100,7 +92,8 @@ pub async fn connect_ledger(settings: &Settings) -> Result<Arc<dyn Ledger>> {
 
 /// Opens the ledger, creates it if it is a file that is missing, and updates its schema.
 pub async fn migrated_ledger(settings: &Settings) -> Result<Arc<dyn Ledger>> {
-    let pool = pool(settings, settings.database_connections);
+    let database = &settings.database;
+    let pool = database.pool(database.database_connections);
     let ledger = ledger::connect(settings.database_url()?, pool)
         .await
         .context("DATABASE_URL")?;
@@ -110,7 +103,7 @@ pub async fn migrated_ledger(settings: &Settings) -> Result<Arc<dyn Ledger>> {
 
 /// Opens a ledger whose schema is up to date, or updates it where the settings say so.
 async fn open_ledger(settings: &Settings) -> Result<Arc<dyn Ledger>> {
-    if settings.migrate {
+    if settings.database.migrate {
         return migrated_ledger(settings).await;
     }
     let ledger = connect_ledger(settings).await?;
@@ -126,22 +119,7 @@ async fn open_ledger(settings: &Settings) -> Result<Arc<dyn Ledger>> {
 
 /// Connects to the stock.
 pub async fn open_stock(settings: &Settings) -> Result<Arc<Stock>> {
-    let redis = RedisSettings {
-        connect_timeout: settings.redis_connect_timeout,
-        response_timeout: settings.redis_timeout,
-        tls: settings.tls.clone(),
-        ..RedisSettings::new(settings.redis_url()?)
-    };
-    let defaults = StockSettings::new("");
-    let stock = StockSettings {
-        redis,
-        batch_max: settings.batch_max,
-        sold_out_cache_ttl: settings.sold_out_cache_ttl,
-        replicas: settings.replicas,
-        replicas_timeout: settings.replicas_timeout,
-        ..defaults
-    };
-    Stock::connect(stock).await.context("REDIS_URL")
+    Stock::connect(settings.stock()?).await.context("REDIS_URL")
 }
 
 /// The running roles of this process.
@@ -162,22 +140,14 @@ impl Running {
     /// Starts the roles. Fails without secrets before it changes anything.
     pub async fn start(settings: &Settings) -> Result<Self> {
         refuse_huge_pages();
-        let credentials = match settings.roles.order {
+        let credentials = match settings.service.roles.order {
             true => Some(Arc::new(credentials(settings).await?)),
             false => None,
         };
         let metrics = order::metrics::install();
         let ledger = open_ledger(settings).await?;
         let stock = open_stock(settings).await?;
-        let engine = Engine::new(
-            stock,
-            ledger,
-            EngineSettings {
-                order_timeout: settings.order_timeout,
-                drop_retention: settings.drop_retention,
-                has_drop_exports: settings.drop_exports.is_some(),
-            },
-        );
+        let engine = Engine::new(stock, ledger, settings.engine());
         let mut running = Self {
             address: None,
             operators_address: None,
@@ -193,15 +163,15 @@ impl Running {
             running.stop_recording.clone(),
         )));
         let locks = Arc::new(LockLog::default());
-        if settings.roles.recorder {
+        if settings.service.roles.recorder {
             running.start_recorder(settings).await?;
         }
-        if settings.roles.reconciler {
+        if settings.service.roles.reconciler {
             running
                 .start_reconciler(settings, Arc::clone(&locks))
                 .await?;
         }
-        if settings.roles.publisher {
+        if settings.service.roles.publisher {
             running.start_publisher(settings);
         }
         if let Some(credentials) = &credentials {
@@ -214,7 +184,7 @@ impl Running {
         }
         let heartbeat = Heartbeat::new(
             Arc::clone(&running.engine),
-            settings.roles.to_string(),
+            settings.service.roles.to_string(),
             locks,
         );
         running
@@ -230,11 +200,8 @@ impl Running {
     }
 
     async fn start_recorder(&mut self, settings: &Settings) -> Result<()> {
-        let recorder = RecorderSettings {
-            workers: settings.recorder_workers,
-            ..RecorderSettings::default()
-        };
-        if !settings.roles.order {
+        let recorder = settings.service.recorder();
+        if !settings.service.roles.order {
             // Without requests in this process, the shared runtime with several threads is faster
             // than one dedicated thread.
             let (stock, ledger) = (
@@ -254,16 +221,12 @@ impl Running {
             settings.database_url()?.to_owned(),
             self.stop_recording.clone(),
         );
-        let limits = settings.database_limits;
+        let database = settings.database.clone();
         let role = async move || {
             let stock = engine.stock.reconnect().await.context("REDIS_URL")?;
             // One connection per worker, and one for the sweep.
             let connections = u32::try_from(recorder.workers + 1)?;
-            let pool = PoolSettings {
-                limits,
-                ..PoolSettings::new(connections)
-            };
-            let ledger = ledger::connect_again(&engine.ledger, &url, pool)
+            let ledger = ledger::connect_again(&engine.ledger, &url, database.pool(connections))
                 .await
                 .context("DATABASE_URL")?;
             Ok(recorder::run(stock, ledger, recorder, stop))
@@ -284,12 +247,8 @@ impl Running {
             ledger,
             lock,
             ReconcilerSettings {
-                close_delay: settings.order_timeout,
-                archive_after: settings.archive_after,
-                drop_after: settings.drop_after,
-                drop_exports: settings.drop_exports.clone(),
                 locks,
-                ..ReconcilerSettings::default()
+                ..settings.reconciler()
             },
             self.stop_recording.clone(),
         );
@@ -304,15 +263,8 @@ impl Running {
             async move { stock.time().await }
         });
         let publisher = PublisherSettings {
-            targets: targets(settings),
-            authority: http::authority(settings.tls.as_ref()),
-            request_timeout: settings.webhooks_timeout,
-            retry_pause: settings.webhooks_retry,
-            lease: settings.publisher_lease,
-            keep: settings.events_keep,
-            sinks: settings.event_sinks.clone(),
             store_clock: Some(redis_clock),
-            ..PublisherSettings::default()
+            ..settings.publisher()
         };
         let ledger = Arc::clone(&self.engine.ledger);
         let publishing = publisher::run(ledger, publisher, self.stop_recording.clone());
@@ -329,10 +281,10 @@ impl Running {
         credentials: Arc<Credentials>,
         metrics: Option<order::metrics::Exporter>,
     ) -> Result<()> {
-        let listener = listen(settings.listen, "STOCKADE_LISTEN")?;
+        let listener = listen(settings.service.listen, "STOCKADE_LISTEN")?;
         self.address = Some(listener.local_addr()?);
-        let limits = limits(settings);
-        let payments = payment_keys(settings);
+        let limits = settings.limits();
+        let payments = settings.access.payment_keys();
         if let Some(keys) = settings.key_set() {
             let (credentials, stop) = (Arc::clone(&credentials), self.stop_recording.clone());
             self.recording
@@ -340,11 +292,11 @@ impl Running {
         }
         let engine = Arc::clone(&self.engine);
         let stop = self.stop_serving.clone();
-        let api = if settings.operators_at_listen == Some(true) {
+        let api = if settings.service.operators_at_listen == Some(true) {
             order::router(engine, Arc::clone(&credentials), payments, metrics, &limits)
                 .map(|api| with_console(api, settings, &self.engine, &credentials, &stop))
         } else {
-            if settings.operators_listen.is_none() {
+            if settings.service.operators_listen.is_none() {
                 tracing::info!(
                     "metrics, API pages and console are not served: STOCKADE_OPERATORS_LISTEN is not set"
                 );
@@ -352,7 +304,8 @@ impl Running {
             order::api_router(engine, credentials, payments, &limits)
         };
         let pages = with_sale_page(api.routes().clone(), settings, &self.engine, &stop)?;
-        let api = order::with_cors(api.map(|_| pages), &settings.cors_origins);
+        let origins = settings.service.cors_origins.clone().unwrap_or_default();
+        let api = order::with_cors(api.map(|_| pages), &origins);
         self.serving.push(tokio::spawn(async move {
             order::serve(listener, api, &limits, stop).await
         }));
@@ -372,16 +325,16 @@ impl Running {
         credentials: Option<Arc<Credentials>>,
         metrics: Option<order::metrics::Exporter>,
     ) -> Result<()> {
-        let connections = settings.connections_max.unwrap_or(usize::MAX);
+        let connections = settings.connections.connections_max.unwrap_or(usize::MAX);
         let limits = Limits {
             // A few requests a minute need no thread.
             threads: 0,
             connections: Some(connections.min(OPERATORS_CONNECTIONS)),
-            ..limits(settings)
+            ..settings.limits()
         };
         let listener = listen(address, variable)?;
         // The pages of the API belong to a process that has one.
-        let (engine, api_docs) = (Arc::clone(&self.engine), settings.roles.order);
+        let (engine, api_docs) = (Arc::clone(&self.engine), settings.service.roles.order);
         let mut router = order::operators_router(engine, metrics, api_docs);
         let stop = self.stop_recording.clone();
         // Admins are known to a process that has the API.
@@ -390,7 +343,7 @@ impl Running {
         }
         let address = listener.local_addr()?;
         self.operators_address = Some(address);
-        if settings.roles.order {
+        if settings.service.roles.order {
             tracing::info!(%address, "serving operators");
         } else {
             self.address = Some(address);
@@ -405,9 +358,10 @@ impl Running {
     /// answered.
     async fn drain(&self, settings: &Settings) {
         self.engine.drain();
-        if settings.roles.order && !settings.drain_delay.is_zero() {
-            tracing::info!(delay = ?settings.drain_delay, "stopping: no longer ready");
-            tokio::time::sleep(settings.drain_delay).await;
+        let delay = settings.service.drain_delay_ms;
+        if settings.service.roles.order && !delay.is_zero() {
+            tracing::info!(?delay, "stopping: no longer ready");
+            tokio::time::sleep(delay).await;
         }
     }
 
@@ -435,18 +389,9 @@ fn listen(address: SocketAddr, variable: &str) -> Result<TcpListener> {
     order::listen(address).with_context(|| format!("{variable}: cannot listen on {address}"))
 }
 
-fn payment_keys(settings: &Settings) -> PaymentKeys {
-    let key = |secret: &String| PaymentKey::new(secret.as_bytes(), settings.payment_window);
-    let stripe = [&settings.stripe_secret, &settings.stripe_secret_previous];
-    PaymentKeys {
-        provider: settings.payment_secret.as_ref().map(key),
-        stripe: stripe.into_iter().flatten().map(key).collect(),
-    }
-}
-
 async fn credentials(settings: &Settings) -> Result<Credentials> {
     let mut credentials = buyers(settings).await?;
-    if settings.admins.is_empty() || settings.admin_token.is_some() {
+    if settings.admins.is_empty() || settings.access.admin_token.is_some() {
         credentials = credentials.or_admin_token(settings.admin_token()?);
     }
     let admins = settings.admins.iter().cloned();
@@ -456,13 +401,13 @@ async fn credentials(settings: &Settings) -> Result<Credentials> {
 /// Credentials that have the keys of buyers' tokens, and no admins.
 pub async fn buyers(settings: &Settings) -> Result<Credentials> {
     settings.check_audience()?;
-    let policy = settings.token_policy.clone();
+    let policy = settings.access.token_policy();
     if let Some(keys) = settings.key_set() {
         return key_set::credentials(&keys, policy).await;
     }
-    let credentials = Credentials::with_policy(&settings.buyer_key()?, policy)
+    let credentials = Credentials::with_policy(&settings.access.buyer_key()?, policy)
         .context("STOCKADE_JWT_PUBLIC_KEY")?;
-    match &settings.jwt_secret_previous {
+    match &settings.access.jwt_secret_previous {
         Some(secret) => Ok(credentials.or_key(&BuyerKey::Secret(secret.as_bytes().to_vec()))?),
         None => Ok(credentials),
     }
@@ -475,40 +420,5 @@ fn raise_descriptor_limit() {
         && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
     {
         tracing::debug!(%error, "could not raise the limit of descriptors");
-    }
-}
-
-fn targets(settings: &Settings) -> TargetPolicy {
-    TargetPolicy {
-        private: settings.webhooks_allow_private.unwrap_or(false),
-    }
-}
-
-fn limits(settings: &Settings) -> Limits {
-    Limits {
-        body_bytes: settings.body_bytes_max,
-        headers: settings.headers_max,
-        head_bytes: settings.head_bytes_max,
-        head_timeout: settings.head_timeout,
-        idle_timeout: settings.idle_timeout,
-        // Longer than an order takes until the service answers that its outcome is unknown. The
-        // order may read its item first and the ledger last, so the timeout counts twice.
-        request_timeout: settings
-            .request_timeout
-            .max(settings.order_timeout * 2 + Duration::from_secs(5)),
-        body_timeout: settings.body_timeout,
-        body_rate_min: settings.body_rate_min,
-        write_timeout: settings.write_timeout,
-        write_rate_min: settings.write_rate_min,
-        drain_timeout: settings.drain_timeout,
-        connections: settings.connections_max,
-        connections_per_peer: settings.connections_per_peer_max,
-        bodies_per_peer: Some(settings.bodies_per_peer_max),
-        rates: settings.rates.clone(),
-        webhook_targets: targets(settings),
-        webhook_authority: http::authority(settings.tls.as_ref()),
-        webhooks: settings.webhooks_max,
-        threads: settings.http_threads,
-        ..Limits::default()
     }
 }

@@ -30,7 +30,7 @@ const ADDRESS_FILE: &str = "address";
 pub async fn up(dir: &Path, mut settings: Settings) -> Result<()> {
     settings.check_audience()?;
     settings.is_trial = true;
-    settings.migrate = true;
+    settings.database.migrate = true;
     // The ledger has the names of buyers. Only the user may read what this process and its servers
     // write, whatever the folder allows.
     umask(Mode::S_IRWXG | Mode::S_IRWXO);
@@ -93,28 +93,30 @@ fn lock(dir: &Path) -> Result<File> {
 /// Fills in what the user has not set: private servers, an embedded ledger, random secrets.
 async fn fill_in(dir: &Path, settings: &mut Settings, private: &mut Private) -> Result<()> {
     let own = settings.own_urls.clone();
-    settings.redis_url = match own.redis_url {
+    settings.stock.redis_url = match own.redis_url {
         Some(url) => Some(url),
         None => Some(private.start_stock(dir).await?),
     };
-    settings.lock_urls = if own.lock_urls.is_empty() {
+    settings.lock.lock_urls = if own.lock_urls.is_empty() {
         private.start_lock_nodes(dir).await?
     } else {
         own.lock_urls
     };
-    settings.database_url = own
+    settings.database.database_url = own
         .database_url
         .or_else(|| Some(format!("sqlite://{}", in_url(&dir.join("ledger.db")))));
-    if settings.jwt_public_key.is_none() {
-        settings.jwt_secret.get_or_insert_with(random_secret);
+    let access = &mut settings.access;
+    if access.jwt_public_key.is_none() {
+        access.jwt_secret.get_or_insert_with(random_secret);
     }
-    settings.admin_token.get_or_insert_with(random_secret);
-    settings.payment_secret.get_or_insert_with(random_secret);
+    access.admin_token.get_or_insert_with(random_secret);
+    access.payment_secret.get_or_insert_with(random_secret);
     let stripe = || format!("whsec_{}", random_secret());
-    settings.stripe_secret.get_or_insert_with(stripe);
+    access.stripe_secret.get_or_insert_with(stripe);
     allow_local_webhooks(settings);
     place_operators_pages(settings);
     settings
+        .retention
         .drop_exports
         .get_or_insert_with(|| dir.join(drops::EXPORTS));
     write_run_file(dir, settings)
@@ -122,22 +124,24 @@ async fn fill_in(dir: &Path, settings: &mut Settings, private: &mut Private) -> 
 
 /// A shop that is tried out runs on this machine. The user may have said otherwise.
 fn allow_local_webhooks(settings: &mut Settings) {
-    settings.webhooks_allow_private.get_or_insert(true);
+    let allow = &mut settings.webhooks.webhooks_allow_private;
+    allow.get_or_insert(true);
 }
 
 /// The operators' pages are where the user sees them: at the main address, if only this machine
 /// reaches it, and otherwise at a free port that only this machine reaches. The user may have said
 /// otherwise.
 fn place_operators_pages(settings: &mut Settings) {
-    let is_said = settings.operators_listen.is_some() || settings.operators_at_listen.is_some();
+    let service = &mut settings.service;
+    let is_said = service.operators_listen.is_some() || service.operators_at_listen.is_some();
     // Other roles have no other pages.
-    if is_said || !settings.roles.order {
+    if is_said || !service.roles.order {
         return;
     }
-    if settings.listen.ip().to_canonical().is_loopback() {
-        settings.operators_at_listen = Some(true);
+    if service.listen.ip().to_canonical().is_loopback() {
+        service.operators_at_listen = Some(true);
     } else {
-        settings.operators_listen = Some((Ipv4Addr::LOCALHOST, 0).into());
+        service.operators_listen = Some((Ipv4Addr::LOCALHOST, 0).into());
     }
 }
 
@@ -149,13 +153,14 @@ fn write_run_file(dir: &Path, settings: &Settings) -> Result<()> {
     let mut line = |key: &str, value: Option<&str>| {
         let _ = value.map(|value| writeln!(text, "{key} = {}", toml::Value::from(value)));
     };
-    line("redis_url", settings.redis_url.as_deref());
-    line("lock_urls", Some(&settings.lock_urls.join(",")));
-    line("database_url", settings.database_url.as_deref());
-    line("jwt_secret", settings.jwt_secret.as_deref());
-    line("admin_token", settings.admin_token.as_deref());
-    line("payment_secret", settings.payment_secret.as_deref());
-    line("stripe_secret", settings.stripe_secret.as_deref());
+    let access = &settings.access;
+    line("redis_url", settings.stock.redis_url.as_deref());
+    line("lock_urls", Some(&settings.lock.lock_urls.join(",")));
+    line("database_url", settings.database.database_url.as_deref());
+    line("jwt_secret", access.jwt_secret.as_deref());
+    line("admin_token", access.admin_token.as_deref());
+    line("payment_secret", access.payment_secret.as_deref());
+    line("stripe_secret", access.stripe_secret.as_deref());
     write_secret_file(&dir.join(RUN_FILE), &text).context("cannot write the run file")
 }
 
@@ -191,7 +196,7 @@ fn addresses(dir: &Path, settings: &Settings, running: &Running, address: Socket
     if settings.has_sale_page() {
         let _ = writeln!(lines, "Sale page: http://{address}/sale/{DEMO_ITEM}");
     }
-    if settings.console
+    if settings.service.console
         && let Some(address) = operators_address(settings, running, address)
     {
         let _ = writeln!(
@@ -209,7 +214,7 @@ fn operators_address(
     running: &Running,
     address: SocketAddr,
 ) -> Option<SocketAddr> {
-    let at_listen = (settings.operators_at_listen == Some(true)).then_some(address);
+    let at_listen = (settings.service.operators_at_listen == Some(true)).then_some(address);
     running.operators_address.or(at_listen)
 }
 
@@ -256,28 +261,20 @@ fn in_url(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path};
-
-    use clap::Command;
+    use std::fs;
 
     use super::{allow_local_webhooks, place_operators_pages};
-    use crate::settings::{Layers, Settings, add_flags};
-
-    fn settings(dir: &Path, flags: &[&str]) -> Settings {
-        let command = Command::new("stockade").subcommand(Command::new("lock"));
-        let command = add_flags(command);
-        let matches = command.get_matches_from([&["stockade"], flags].concat());
-        Settings::from_layers(&Layers::read(dir, &matches).unwrap()).unwrap()
-    }
+    use crate::settings::with_flags;
 
     #[test]
     fn operators_pages_are_at_the_main_address_only_where_no_other_machine_reaches_it() {
         let folder = tempfile::tempdir().unwrap();
         let placed = |flags: &[&str]| {
-            let mut settings = settings(folder.path(), flags);
+            let mut settings = with_flags(folder.path(), flags);
             place_operators_pages(&mut settings);
-            let own = settings.operators_listen.map(|address| address.to_string());
-            (settings.operators_at_listen, own)
+            let service = settings.service;
+            let own = service.operators_listen.map(|address| address.to_string());
+            (service.operators_at_listen, own)
         };
         let (at_listen, apart) = ((Some(true), None), |own: &str| (None, Some(own.to_owned())));
         for (flags, expected) in [
@@ -304,9 +301,9 @@ mod tests {
     fn webhooks_may_have_local_addresses_unless_the_user_says_otherwise() {
         let folder = tempfile::tempdir().unwrap();
         let allowed = |flags: &[&str]| {
-            let mut settings = settings(folder.path(), flags);
+            let mut settings = with_flags(folder.path(), flags);
             allow_local_webhooks(&mut settings);
-            settings.webhooks_allow_private
+            settings.webhooks.webhooks_allow_private
         };
         let flag = "--webhooks-allow-private";
         assert_eq!(allowed(&[]), Some(true));

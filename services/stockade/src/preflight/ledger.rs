@@ -97,11 +97,11 @@ fn add_connections(settings: &Settings, report: &DatabaseReport, checks: &mut Ch
     let Some(connections) = report.connections else {
         return;
     };
-    let recorder = match settings.roles.order && settings.roles.recorder {
-        true => u32::try_from(settings.recorder_workers + 1).unwrap_or(u32::MAX),
+    let recorder = match settings.service.roles.order && settings.service.roles.recorder {
+        true => u32::try_from(settings.service.recorder_workers + 1).unwrap_or(u32::MAX),
         false => 0,
     };
-    let wanted = ::ledger::postgres_connections(settings.database_connections) + recorder;
+    let wanted = ::ledger::postgres_connections(settings.database.database_connections) + recorder;
     let left = connections.most.saturating_sub(connections.used);
     let status = if wanted > connections.most {
         Status::Fail

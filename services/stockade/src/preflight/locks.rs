@@ -13,27 +13,28 @@ const PART: &str = "lock";
 /// Checks each node, and how many there are.
 pub(super) async fn check(settings: &Settings, checks: &mut Checks) {
     let is_redis = settings
+        .lock
         .lock_urls
         .iter()
         .all(|url| url.starts_with("redis"));
-    if settings.lock_urls.is_empty() || !is_redis {
-        let found = match settings.lock_urls.len() {
+    if settings.lock.lock_urls.is_empty() || !is_redis {
+        let found = match settings.lock.lock_urls.len() {
             0 => "in the ledger's database".to_owned(),
             nodes => format!("{nodes} servers, not checked"),
         };
         return checks.add(PART, "nodes", Status::Ok, found, "");
     }
     let mut answering = 0;
-    for url in &settings.lock_urls {
+    for url in &settings.lock.lock_urls {
         answering += usize::from(check_node(settings, url, checks).await);
     }
-    add_quorum(answering, settings.lock_urls.len(), checks);
+    add_quorum(answering, settings.lock.lock_urls.len(), checks);
 }
 
 async fn check_node(settings: &Settings, url: &str, checks: &mut Checks) -> bool {
     let (server, query) = url.split_once('?').unwrap_or((url, ""));
     let is_durable = query.split('&').any(|pair| pair == "durable=true");
-    match ::stock::inspect(&redis::connection(settings, server)).await {
+    match ::stock::inspect(&settings.redis(server)).await {
         Ok(reports) => {
             for report in &reports {
                 check_report(report, is_durable, checks);

@@ -13,7 +13,7 @@ const DESCRIPTORS_FAIL: u64 = 1_024;
 /// Checks what a process with these settings would have on this machine.
 pub(super) async fn check(settings: &Settings, checks: &mut Checks) {
     add_descriptors(checks);
-    if settings.roles.order {
+    if settings.service.roles.order {
         add_keys(settings, checks).await;
         add_payments(settings, checks);
     }
@@ -34,7 +34,7 @@ fn add_descriptors(checks: &mut Checks) {
 }
 
 async fn add_keys(settings: &Settings, checks: &mut Checks) {
-    let source = match (&settings.jwks, &settings.jwt_public_key) {
+    let source = match (&settings.access.jwks, &settings.access.jwt_public_key) {
         (Some(_), _) => "a key set",
         (None, Some(_)) => "a public key",
         (None, None) => "a shared secret",
@@ -44,7 +44,7 @@ async fn add_keys(settings: &Settings, checks: &mut Checks) {
         "set STOCKADE_JWT_AUDIENCE: a token for another application of your login buys too";
     let (status, found, remedy) = match roles::buyers(settings).await {
         _ if settings.check_audience().is_err() => (Status::Fail, any_audience, set_it),
-        Ok(_) if settings.token_policy.audience.is_none() => (Status::Warn, any_audience, set_it),
+        Ok(_) if settings.access.jwt_audience.is_none() => (Status::Warn, any_audience, set_it),
         Ok(_) => (Status::Ok, source.to_owned(), ""),
         Err(error) => (
             Status::Fail,
@@ -53,14 +53,15 @@ async fn add_keys(settings: &Settings, checks: &mut Checks) {
         ),
     };
     checks.add(PART, "keys of buyers' tokens", status, found, remedy);
-    if settings.admins.is_empty() && settings.admin_token.is_none() {
+    if settings.admins.is_empty() && settings.access.admin_token.is_none() {
         let remedy = "set STOCKADE_ADMIN_TOKEN or STOCKADE_ADMINS_FILE";
         checks.add(PART, "admins", Status::Fail, "none", remedy);
     }
 }
 
 fn add_payments(settings: &Settings, checks: &mut Checks) {
-    let accepts = settings.payment_secret.is_some() || settings.stripe_secret.is_some();
+    let accepts =
+        settings.access.payment_secret.is_some() || settings.access.stripe_secret.is_some();
     let (status, found) = match accepts {
         true => (Status::Ok, "accepted"),
         false => (Status::Warn, "refused"),

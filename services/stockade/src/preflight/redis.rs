@@ -15,17 +15,17 @@ const BEHIND_WARN_BYTES: u64 = 1 << 20;
 
 /// Checks every master, and returns what they said.
 pub(super) async fn check(settings: &Settings, checks: &mut Checks) -> Vec<RedisReport> {
-    let Some(url) = &settings.redis_url else {
+    let Some(url) = &settings.stock.redis_url else {
         let remedy = "set REDIS_URL";
         checks.add(PART, "address", Status::Fail, "none", remedy);
         return Vec::new();
     };
-    match ::stock::inspect(&connection(settings, url)).await {
+    match ::stock::inspect(&settings.redis(url)).await {
         Ok(reports) => {
             for report in &reports {
                 check_server(settings, report, checks);
             }
-            add_refusals(&connection(settings, url), checks).await;
+            add_refusals(&settings.redis(url), checks).await;
             reports
         }
         Err(error) => {
@@ -57,16 +57,6 @@ async fn add_refusals(redis: &RedisSettings, checks: &mut Checks) {
             error.to_string(),
             remedy,
         ),
-    }
-}
-
-/// How to reach the server at `url`.
-pub(super) fn connection(settings: &Settings, url: &str) -> RedisSettings {
-    RedisSettings {
-        connect_timeout: settings.redis_connect_timeout,
-        response_timeout: settings.redis_timeout,
-        tls: settings.tls.clone(),
-        ..RedisSettings::new(url)
     }
 }
 
@@ -160,7 +150,7 @@ fn add_replicas(part: &str, settings: &Settings, report: &RedisReport, checks: &
         "{online} of {} online, the last {furthest} bytes behind",
         report.replicas.len()
     );
-    let too_few = online < usize::from(settings.replicas);
+    let too_few = online < usize::from(settings.stock.replicas);
     let status = if too_few || online < report.replicas.len() || furthest > BEHIND_WARN_BYTES {
         Status::Warn
     } else {

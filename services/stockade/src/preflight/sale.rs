@@ -115,7 +115,7 @@ fn add_durability(
     masters: &[RedisReport],
     checks: &mut Checks,
 ) {
-    let wanted = usize::from(settings.replicas);
+    let wanted = usize::from(settings.stock.replicas);
     let too_few = masters.iter().any(|master| {
         let online = master.replicas.iter().filter(|replica| replica.is_online);
         online.count() < wanted

@@ -1,13 +1,81 @@
-//! Whether the connection to the ledger's database is as safe as its operator thinks.
+//! The ledger's database, and whether the connection to it is as safe as its operator thinks.
 
-use anyhow::{Result, bail};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use ledger::{PoolSettings, StatementLimits};
 use reqwest::Url;
 
-use super::Layers;
+use super::{
+    Layers, Settings,
+    declaration::settings,
+    kinds::{ms, number, read_by, switch},
+};
+
+settings! {
+    /// The ledger's database.
+    Database {
+        /// the ledger: `postgres://USER@HOST/DATABASE` or `sqlite://PATH`
+        database_url: Option<String>, read_by(database_url);
+        /// pool size. On PostgreSQL a recorder in the same process as an order service opens its own
+        /// connections: one more than `STOCKADE_RECORDER_WORKERS`. Lookups of orders and carts and
+        /// readers of events open up to half as many more, lists and drops two, and full audits three
+        database_connections: u32 = 8, number(1..=1000);
+        /// milliseconds that a statement of PostgreSQL may take (`statement_timeout`): a step of an
+        /// order, a recorded batch, a look-up. Migrations have no such limit, and neither have
+        /// [sessions of locks](operations.md#postgresql-that-moves)
+        database_statement_timeout_ms: Duration = 30000, ms(100..=3_600_000);
+        /// the same for lists, exports, drops, erasures and each piece of a full audit
+        database_long_statement_timeout_ms: Duration = 600000, ms(100..=86_400_000);
+        /// milliseconds that a statement waits for a row or a table of PostgreSQL (`lock_timeout`),
+        /// or for the write of another process to the file of SQLite. A migration that waits longer
+        /// for a table is tried again, ten times
+        database_lock_timeout_ms: Duration = 5000, ms(10..=3_600_000);
+        /// `on` or `off`: whether `serve` updates the ledger's schema, as
+        /// [`stockade migrate`](operations.md#upgrade) does. With `off` it refuses an older one
+        migrate: bool = "off", switch();
+    }
+}
+
+impl Database {
+    /// How many connections to the ledger may be open, and how long a statement may take.
+    pub fn pool(&self, connections: u32) -> PoolSettings {
+        PoolSettings {
+            limits: StatementLimits {
+                statement: self.database_statement_timeout_ms,
+                long_statement: self.database_long_statement_timeout_ms,
+                lock: self.database_lock_timeout_ms,
+            },
+            ..PoolSettings::new(connections)
+        }
+    }
+}
+
+impl Settings {
+    /// URL of the ledger's database.
+    pub fn database_url(&self) -> Result<&str> {
+        self.database.database_url.as_deref().context(
+            "DATABASE_URL is not set: expected postgres://USER@HOST/DATABASE or sqlite://PATH",
+        )
+    }
+}
+
+/// A ledger in memory would be another one for each connection.
+fn database_url(layers: &Layers, key: &str) -> Result<Option<String>> {
+    let Some(url) = layers.url(key, &["postgres", "postgresql", "sqlite"])? else {
+        return Ok(None);
+    };
+    let is_file = url.starts_with("sqlite://") && !url.contains(":memory:");
+    if url.starts_with("sqlite:") && !is_file {
+        return Err(layers.wrong(key, "a file, as in sqlite://PATH: each connection to a ledger in memory would open another ledger"));
+    }
+    check_encryption(&url, layers)?;
+    Ok(Some(url))
+}
 
 /// Without `sslmode`, PostgreSQL's clients prefer encryption, and do without it if anyone between
 /// refuses it. So a server on another machine needs the word of the operator.
-pub(super) fn check_encryption(database_url: &str, layers: &Layers) -> Result<()> {
+fn check_encryption(database_url: &str, layers: &Layers) -> Result<()> {
     if database_url.starts_with("sqlite:") || !leaves_the_machine(database_url) {
         return Ok(());
     }

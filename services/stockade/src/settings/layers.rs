@@ -11,7 +11,7 @@ use clap::{Arg, ArgMatches, Command};
 use config::{Config, File};
 use lock::{unencoded, unencoded_text, without_secrets};
 
-use super::table::{SETTINGS, Setting};
+use super::{SETTINGS, Setting};
 
 /// The user's own settings, in the data folder.
 const USER_FILE: &str = "stockade.toml";
@@ -28,7 +28,7 @@ const LOCK_SETTINGS: [&str; 3] = ["lock_urls", "log", "log_format"];
 
 /// Adds a flag for every setting that is not a secret.
 pub fn add_flags(command: Command) -> Command {
-    let with_flags = || SETTINGS.iter().filter(|setting| !setting.secret);
+    let with_flags = || SETTINGS.iter().filter(|setting| !setting.is_secret);
     let lock = |command: Command| {
         with_flags().fold(command, |command, setting| {
             command.arg(arg(setting).hide(!LOCK_SETTINGS.contains(&setting.key)))
@@ -45,15 +45,12 @@ fn arg(setting: &Setting) -> Arg {
         .map(|default| format!(", default {default}"))
         .unwrap_or_default();
     let arg = Arg::new(setting.key)
-        .long(flag(setting))
+        .long(setting.flag())
         .value_name("V")
         .global(true)
         .help_heading("Settings");
-    arg.help(format!("{} [{}{default}]", setting.help, setting.variable))
-}
-
-fn flag(setting: &Setting) -> String {
-    setting.key.replace('_', "-")
+    let (help, variable) = (setting.help(), setting.variable());
+    arg.help(format!("{help} [{variable}{default}]"))
 }
 
 /// A value and its origin.
@@ -117,7 +114,7 @@ impl Layers {
         let secret = self
             .found
             .iter()
-            .any(|(setting, _)| setting.key == key && setting.secret);
+            .any(|(setting, _)| setting.key == key && setting.is_secret);
         match self.get(key) {
             Some(found) if !secret => anyhow!(
                 "{}: expected {expected}, found {:?}",
@@ -177,12 +174,7 @@ impl Layers {
     pub fn describe(&self) -> String {
         let mut text = String::new();
         for (setting, found) in &self.found {
-            let Setting {
-                key,
-                variable,
-                help,
-                ..
-            } = setting;
+            let (key, variable, help) = (setting.key, setting.variable(), setting.help());
             let _ = match found {
                 Some(found) => writeln!(
                     text,
@@ -249,7 +241,7 @@ fn has_scheme(url: &str, schemes: &[&str]) -> bool {
 }
 
 fn shown(setting: &Setting, value: &str) -> String {
-    if setting.secret {
+    if setting.is_secret {
         "***".into()
     } else {
         without_secrets(value)
@@ -321,9 +313,9 @@ fn find(
     let flag_value = || {
         // There is none for a secret.
         let value = flags.try_get_one::<String>(setting.key).ok().flatten();
-        value.map(|value| found(value.clone(), format!("--{}", flag(setting))))
+        value.map(|value| found(value.clone(), format!("--{}", setting.flag())))
     };
-    let environment = in_environment(setting.variable)?;
+    let environment = in_environment(&setting.variable())?;
     Ok(flag_value()
         .or_else(|| environment.map(|(value, place)| found(value, place)))
         .or_else(|| in_file(user, USER_FILE))

@@ -3,27 +3,55 @@
 use std::{net::IpAddr, num::NonZeroU32, time::Duration};
 
 use anyhow::Result;
+use domain::ItemId;
 use ipnet::IpNet;
 use order::{ForwardedHeader, Rate, RateLimits};
 
-use super::Layers;
+use super::{
+    Layers,
+    declaration::settings,
+    kinds::{list, parsed, read_by},
+};
+
+/// What a list of networks must be.
+const NETWORKS: &str = "addresses or networks, comma-separated, such as 10.0.0.0/8,fd00::/8";
 
 /// Rates above this one are none.
 const RATE_MAX: u32 = 1_000_000;
 
+settings! {
+    /// How many requests a client may send, and which header names it.
+    Rates {
+        /// requests per second of one buyer, and after a slash how many at once: `20/60`; more get
+        /// 429. Unset or `off`: no limit
+        rate_per_buyer: Option<Rate>, read_by(rate);
+        /// the same for each client address (IPv6: each /64 network); behind a proxy it needs
+        /// `STOCKADE_TRUSTED_PROXIES`
+        rate_per_peer: Option<Rate>, read_by(rate);
+        /// items whose orders do not fall under the buyers' limit, comma-separated
+        rate_exempt_items: Vec<ItemId>, list("item ids, comma-separated", |text| text.parse().ok());
+        /// clients that do not fall under the limit of addresses, as addresses or networks,
+        /// comma-separated: the shop's own programs, and
+        /// [gateways that hide clients](operations.md#limits-at-the-door)
+        rate_exempt_peers: Vec<IpNet>, list(NETWORKS, network);
+        /// proxies whose header names the client, comma-separated: `10.0.0.0/8,fd00::/8`
+        trusted_proxies: Vec<IpNet>, list(NETWORKS, network);
+        /// the header in which they name it: `x-forwarded-for` or `forwarded` (RFC 7239).
+        /// [The other one is ignored](operations.md#limits-at-the-door): a proxy passes it on as the
+        /// client has written it
+        forwarded_header: ForwardedHeader = "x-forwarded-for", parsed(ForwardedHeader::EXPECTED);
+    }
+}
+
 pub(super) fn read(layers: &Layers) -> Result<RateLimits> {
+    let rates = Rates::read(layers)?;
     Ok(RateLimits {
-        buyer: rate(layers, "rate_per_buyer")?,
-        peer: rate(layers, "rate_per_peer")?,
-        exempt_items: list(
-            layers,
-            "rate_exempt_items",
-            "item ids, comma-separated",
-            |text| text.parse().ok(),
-        )?,
-        exempt_peers: networks(layers, "rate_exempt_peers")?,
-        trusted_proxies: networks(layers, "trusted_proxies")?,
-        forwarded_header: layers.parse("forwarded_header", ForwardedHeader::EXPECTED)?,
+        buyer: rates.rate_per_buyer,
+        peer: rates.rate_per_peer,
+        exempt_items: rates.rate_exempt_items,
+        exempt_peers: rates.rate_exempt_peers,
+        trusted_proxies: rates.trusted_proxies,
+        forwarded_header: rates.forwarded_header,
     })
 }
 
@@ -50,27 +78,9 @@ fn parse_rate(text: &str) -> Option<Rate> {
     Rate::new(interval, number(burst)?)
 }
 
-fn networks(layers: &Layers, key: &str) -> Result<Vec<IpNet>> {
-    let expected = "addresses or networks, comma-separated, such as 10.0.0.0/8,fd00::/8";
-    list(layers, key, expected, |text| {
-        let address = || text.parse::<IpAddr>().ok().map(Into::into);
-        text.parse().ok().or_else(address)
-    })
-}
-
-fn list<T>(
-    layers: &Layers,
-    key: &str,
-    expected: &str,
-    parse: impl Fn(&str) -> Option<T>,
-) -> Result<Vec<T>> {
-    let Some(text) = layers.text(key) else {
-        return Ok(Vec::new());
-    };
-    text.split(',')
-        .map(|entry| parse(entry.trim()))
-        .collect::<Option<_>>()
-        .ok_or_else(|| layers.wrong(key, expected))
+fn network(text: &str) -> Option<IpNet> {
+    let address = || text.parse::<IpAddr>().ok().map(Into::into);
+    text.parse().ok().or_else(address)
 }
 
 #[cfg(test)]

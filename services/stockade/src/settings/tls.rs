@@ -1,16 +1,34 @@
-//! The certificates of encrypted connections to Redis.
+//! The certificates of encrypted connections.
 
 use std::fs;
 
 use anyhow::{Context, Result, bail};
 use stock::{ClientTlsConfig, TlsCertificates};
 
-use super::Layers;
+use super::{Layers, declaration::settings, kinds::read_by};
+
+settings! {
+    /// Certificates, as the files have them.
+    Tls {
+        /// PEM file of the authority that signed the servers' certificates; unset: those that
+        /// browsers trust. Brokers (`tls`, `amqps`), webhooks, the address of `STOCKADE_JWKS` and the
+        /// service that the command line calls may have a certificate of it too
+        tls_ca: Option<Vec<u8>>, read_by(pem);
+        /// PEM file of the certificate that the servers and brokers demand
+        tls_cert: Option<Vec<u8>>, read_by(pem);
+        /// PEM file of the private key of `STOCKADE_TLS_CERT`
+        tls_key: Option<Vec<u8>>, read_by(pem);
+    }
+}
 
 /// Reads the files. `None` if there are none.
 pub fn read(layers: &Layers) -> Result<Option<TlsCertificates>> {
-    let root_cert = pem(layers, "tls_ca")?;
-    let client_tls = match (pem(layers, "tls_cert")?, pem(layers, "tls_key")?) {
+    let Tls {
+        tls_ca: root_cert,
+        tls_cert,
+        tls_key,
+    } = Tls::read(layers)?;
+    let client_tls = match (tls_cert, tls_key) {
         (None, None) => None,
         (Some(client_cert), Some(client_key)) => Some(ClientTlsConfig {
             client_cert,

@@ -46,6 +46,16 @@ macro_rules! from_row {
 
 pub(crate) use from_row;
 
+/// The columns of `orders` that both databases read as they are stored. The others have a type or a
+/// unit of their own in each.
+macro_rules! plain_order_columns {
+    () => {
+        "id, item, buyer, quantity, price, amount, state, payment, version"
+    };
+}
+
+pub(crate) use plain_order_columns;
+
 /// A row of `events`.
 pub(crate) struct EventColumns {
     pub xid: i64,

@@ -60,9 +60,12 @@ macro_rules! segment_columns {
 
 macro_rules! order_columns {
     () => {
-        "id, item, segment::bigint, buyer, quantity, price, amount, state, (extract(epoch FROM created_at) * 1000)::bigint AS created_ms, \
-         (extract(epoch FROM expires_at) * 1000)::bigint AS expires_ms, attempt::bigint, \
-         payment, (SELECT cart FROM cart_lines WHERE order_id = id) AS cart, version"
+        concat!(
+            $crate::columns::plain_order_columns!(),
+            ", segment::bigint, attempt::bigint, (extract(epoch FROM created_at) * 1000)::bigint AS created_ms, \
+             (extract(epoch FROM expires_at) * 1000)::bigint AS expires_ms, \
+             (SELECT cart FROM cart_lines WHERE order_id = id) AS cart"
+        )
     };
 }
 

@@ -67,8 +67,11 @@ macro_rules! segment_columns {
 
 macro_rules! order_columns {
     () => {
-        "id, item, segment, buyer, quantity, price, amount, state, created_at AS created_ms, expires_at AS expires_ms, attempt, \
-         payment, (SELECT cart FROM cart_lines WHERE order_id = orders.id) AS cart, version"
+        concat!(
+            $crate::columns::plain_order_columns!(),
+            ", segment, attempt, created_at AS created_ms, expires_at AS expires_ms, \
+             (SELECT cart FROM cart_lines WHERE order_id = orders.id) AS cart"
+        )
     };
 }
 

@@ -58,9 +58,7 @@ pub struct Run {
     /// Name of the lock.
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     name: String,
-    /// Backend of the lock: redlock, redis, postgres, mysql, sqlite, etcd, zookeeper or consul. The
-    /// databases use a row of the table `locks`.
-    #[arg(long, default_value = "redlock")]
+    #[arg(long, default_value = backends::DEFAULT, help = backends_help())]
     backend: String,
     /// Servers of the lock, comma-separated. Default: LOCK_URLS.
     #[arg(long, value_name = "URLS")]
@@ -89,6 +87,11 @@ pub struct Run {
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+fn backends_help() -> String {
+    let names = backends::names();
+    format!("Backend of the lock: one of {names}. The databases use a row of the table `locks`")
 }
 
 /// Runs the command and returns the exit status.

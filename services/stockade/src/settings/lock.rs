@@ -17,9 +17,9 @@ settings! {
         /// lock nodes, comma-separated, such as `redis://HOST:PORT,...`; `?durable=true` on a node
         /// [vouches for its memory](lock-command.md#nodes-that-remember)
         lock_urls: Vec<String>, read_by(lock_urls);
-        /// where the reconciler keeps its lock: `redlock`, `redis`, `postgres`, `mysql`, `sqlite`,
-        /// `etcd`, `zookeeper` or `consul`. Unset: `redlock` with `LOCK_URLS`, else the ledger's
-        /// database
+        /// where the reconciler keeps its lock: a backend that
+        /// [`stockade lock run`](lock-command.md) has. Unset: `redlock` with `LOCK_URLS`, else
+        /// the ledger's database
         lock: Option<&'static str>, read_by(backend);
         /// milliseconds of the lease of that lock; it is renewed while the reconciler works
         lock_lease_ms: Duration = 5000, ms(500..=600_000);

@@ -15,12 +15,12 @@ mod subscribers;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use rand::{RngExt, rngs::StdRng};
+use rand::rngs::StdRng;
 use tokio::time::{Instant, sleep};
 
 use self::beside::Beside;
 use crate::{
-    env::{LedgerServer, StockServers, TestEnv},
+    env::{LedgerServer, TestEnv},
     fault::Fault,
     plan::Round,
 };
@@ -94,16 +94,12 @@ async fn inject_fault(env: &mut TestEnv, round: &Round) -> Result<Injected> {
     }
 }
 
-/// Restarts a killed master. It starts as a master, and is then demoted to a replica.
+/// Restarts a killed master, if there is one, as a replica.
 pub async fn restart_killed_master(env: &mut TestEnv, server: Option<usize>) -> Result<()> {
-    match (&mut env.redis, server) {
-        (StockServers::Sentinel(group), Some(server)) => group.restart_as_replica(server).await?,
-        (StockServers::Cluster(cluster), Some(server)) => {
-            cluster.nodes_mut()[server].restart().await?
-        }
-        _ => {}
+    match server {
+        Some(server) => env.redis.restart_as_replica(server).await,
+        None => Ok(()),
     }
-    Ok(())
 }
 
 async fn disk_full(env: &mut TestEnv, round: &Round) -> Result<Injected> {
@@ -128,13 +124,7 @@ async fn disk_full(env: &mut TestEnv, round: &Round) -> Result<Injected> {
 }
 
 async fn out_of_memory(env: &mut TestEnv, round: &Round, rng: &mut StdRng) -> Result<Injected> {
-    let server = match &env.redis {
-        StockServers::Server(server) => server,
-        StockServers::Sentinel(group) => &group.servers()[group.master().await?],
-        StockServers::Cluster(cluster) => &cluster.nodes()[cluster
-            .until_writable(rng.random_range(0..cluster.masters()))
-            .await?],
-    };
+    let server = env.redis.master(rng).await?;
     server.run_out_of_memory().await?;
     sleep(round.lasts).await;
     server.get_memory_back().await?;

@@ -65,7 +65,7 @@ const ROLES: [(Role, &str); 8] = [
 pub(super) fn roles(topology: Topology) -> &'static [(Role, &'static str)] {
     match topology {
         Topology::Embedded => &[(Role::All, "up")],
-        Topology::Server | Topology::Sentinel | Topology::Cluster | Topology::Events => &ROLES,
+        _ => &ROLES,
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) fn roles(topology: Topology) -> &'static [(Role, &'static str)] {
 pub(super) fn late_roles(topology: Topology) -> &'static [(Role, &'static str)] {
     match topology {
         Topology::Embedded => &[(Role::Publisher, "publisher-2")],
-        Topology::Server | Topology::Sentinel | Topology::Cluster | Topology::Events => &[],
+        _ => &[],
     }
 }
 

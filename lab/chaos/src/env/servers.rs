@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use rand::{RngExt, rngs::StdRng};
 use sqlx::{Connection, PgConnection};
 use testbed::{Clock, Disk, Postgres, Redis, RedisBuilder, RedisCluster, RedisSentinel, RedisUser};
 
@@ -107,6 +108,64 @@ impl StockServers {
             }
         }
         Ok(masters)
+    }
+
+    /// A master that takes writes: that of a random shard, if there are several.
+    pub async fn master(&self, rng: &mut StdRng) -> Result<&Redis> {
+        Ok(match self {
+            Self::Server(server) => server,
+            Self::Sentinel(group) => &group.servers()[group.master().await?],
+            Self::Cluster(cluster) => {
+                let shard = rng.random_range(0..cluster.masters());
+                &cluster.nodes()[cluster.until_writable(shard).await?]
+            }
+        })
+    }
+
+    /// A master hands its role over to a replica, and stays up as one. Returns the indices of the
+    /// old and the new one in [`StockServers::all`]. `None`: there are no replicas.
+    pub async fn hand_over(&self, rng: &mut StdRng) -> Result<Option<(usize, usize)>> {
+        Ok(Some(match self {
+            Self::Server(_) => return Ok(None),
+            Self::Sentinel(group) => group.hand_over().await?,
+            Self::Cluster(cluster) => {
+                let shard = rng.random_range(0..cluster.masters());
+                cluster.hand_over(shard).await?
+            }
+        }))
+    }
+
+    /// Restarts a killed master. It starts as a master, and is then demoted to a replica.
+    pub async fn restart_as_replica(&mut self, server: usize) -> Result<()> {
+        match self {
+            Self::Server(_) => {}
+            Self::Sentinel(group) => group.restart_as_replica(server).await?,
+            Self::Cluster(cluster) => cluster.nodes_mut()[server].restart().await?,
+        }
+        Ok(())
+    }
+
+    /// A clock that can jump, and whose it is: `shared`, that of all servers, or in a cluster that
+    /// of a random master.
+    pub async fn clock<'a>(
+        &'a self,
+        shared: Option<&'a Clock>,
+        rng: &mut StdRng,
+    ) -> Result<(String, Option<&'a Clock>)> {
+        Ok(match self {
+            Self::Server(_) => ("Redis".to_owned(), shared),
+            Self::Sentinel(group) => {
+                let master = group.master().await?;
+                let name = format!("all Redis servers, of which {master} is the master,");
+                (name, shared)
+            }
+            Self::Cluster(cluster) => {
+                let shard = rng.random_range(0..cluster.masters());
+                let node = cluster.until_writable(shard).await?;
+                let name = format!("node {node}, the master of shard {shard},");
+                (name, cluster.clock(node))
+            }
+        })
     }
 }
 

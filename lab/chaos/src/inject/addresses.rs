@@ -6,7 +6,7 @@
 use std::{mem, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
-use rand::{RngExt, rngs::StdRng};
+use rand::rngs::StdRng;
 use testbed::Proxy;
 use tokio::time::sleep;
 
@@ -27,19 +27,10 @@ pub(super) async fn failover(
     round: &Round,
     rng: &mut StdRng,
 ) -> Result<Injected> {
-    let (old, new, old_server) = match &env.redis {
-        StockServers::Server(_) => return failover_of_one_server(env, round).await,
-        StockServers::Sentinel(group) => {
-            let (old, new) = group.hand_over().await?;
-            (old, new, &group.servers()[old])
-        }
-        StockServers::Cluster(cluster) => {
-            let shard = rng.random_range(0..cluster.masters());
-            let (old, new) = cluster.hand_over(shard).await?;
-            (old, new, &cluster.nodes()[old])
-        }
+    let Some((old, new)) = env.redis.hand_over(rng).await? else {
+        return failover_of_one_server(env, round).await;
     };
-    let stay = old_server.connections_of(&STOCKADE).await?;
+    let stay = env.redis.all()[old].connections_of(&STOCKADE).await?;
     Ok(Injected::now(format!(
         "server {old} handed its role over to server {new}, and stays up with {stay} connections"
     )))

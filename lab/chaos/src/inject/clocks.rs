@@ -112,24 +112,15 @@ pub(super) async fn jump(env: &TestEnv, round: &Round, rng: &mut StdRng) -> Resu
     })
 }
 
-/// The clock of the Redis servers of the stock: of the only one, of all servers of a Sentinel
-/// group, or of one master of a cluster.
+/// A clock of the Redis servers of the stock, and how far it jumps.
 async fn redis<'a>(env: &'a TestEnv, rng: &mut StdRng) -> Result<(String, Option<&'a Clock>, i64)> {
-    let (name, clock, behind_max_ms) = match &env.redis {
-        StockServers::Cluster(cluster) => {
-            let shard = rng.random_range(0..cluster.masters());
-            let node = cluster.until_writable(shard).await?;
-            let name = format!("node {node}, the master of shard {shard},");
-            (name, cluster.clock(node), CLUSTER_BEHIND_MAX_MS)
-        }
-        StockServers::Sentinel(group) => {
-            let name = format!(
-                "all Redis servers, of which {} is the master,",
-                group.master().await?
-            );
-            (name, env.redis_clock.as_ref(), HOUR_MS)
-        }
-        StockServers::Server(_) => ("Redis".to_owned(), env.redis_clock.as_ref(), HOUR_MS),
+    let shared = env.redis_clock.as_ref();
+    let (name, clock) = env.redis.clock(shared, rng).await?;
+    // Only the masters of a cluster have clocks that may differ.
+    let behind_max_ms = if matches!(env.redis, StockServers::Cluster(_)) {
+        CLUSTER_BEHIND_MAX_MS
+    } else {
+        HOUR_MS
     };
     let by_ms = if rng.random_bool(0.5) {
         rng.random_range(SECOND_MS..REDIS_AHEAD_MAX_MS)

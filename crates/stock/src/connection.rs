@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{RedisSettings, StockError, StockSettings, keys::Keys};
 use address::Address;
+pub use address::{REDIS_SCHEMES, lists_hosts};
 pub use cluster::Cluster;
 pub(crate) use operators::Operators;
 pub use reconnecting::Reconnecting;

@@ -57,7 +57,7 @@ mod woken;
 mod writable;
 
 pub use checkpoint::Resolution;
-pub use connection::ServerMemory;
+pub use connection::{REDIS_SCHEMES, ServerMemory, lists_hosts};
 pub use error::StockError;
 pub use inspection::{RedisReport, ReplicaReport, inspect};
 pub use item::{Foreseen, Foresight, Found, ItemStock, Release, Settled, Unrecorded};

@@ -57,6 +57,16 @@ impl SentinelAddress {
     }
 }
 
+/// Schemes of the URLs.
+pub const REDIS_SCHEMES: [&str; 6] = [
+    "redis",
+    "rediss",
+    "redis+cluster",
+    "rediss+cluster",
+    "redis+sentinel",
+    "rediss+sentinel",
+];
+
 const CLUSTERS: [(&str, &str); 2] = [
     ("redis+cluster://", "redis://"),
     ("rediss+cluster://", "rediss://"),
@@ -69,8 +79,7 @@ const SENTINELS: [(&str, &str); 2] = [
 impl Address {
     pub(super) fn parse(url: &str) -> Result<Self, StockError> {
         let wrong = || StockError::Url(without_secrets(url));
-        let has_hosts = strip(url, CLUSTERS).or(strip(url, SENTINELS)).is_some();
-        if let Some(found) = unencoded(url, has_hosts) {
+        if let Some(found) = unencoded(url, lists_hosts(url)) {
             return Err(StockError::Url(format!(
                 "{}: expected {}",
                 without_secrets(url),
@@ -105,6 +114,11 @@ impl Address {
         }
         Err(wrong())
     }
+}
+
+/// Whether the URL has a list of hosts: those of a cluster, or sentinels.
+pub fn lists_hosts(url: &str) -> bool {
+    strip(url, CLUSTERS).or(strip(url, SENTINELS)).is_some()
 }
 
 fn strip<'a>(url: &'a str, schemes: [(&str, &'static str); 2]) -> Option<(&'static str, &'a str)> {

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::{Arg, ArgMatches, Command};
 use config::{Config, File};
 use lock::{unencoded, unencoded_text, without_secrets};
+use stock::lists_hosts;
 
 use super::{SETTINGS, Setting};
 
@@ -219,12 +220,6 @@ fn check_url(url: &str, place: &str, schemes: &[&str]) -> Result<()> {
         Some(found) => Err(anyhow!("{place}: expected {}", unencoded_text(found))),
         None => Ok(()),
     }
-}
-
-/// Whether the URL is that of a cluster or of sentinels.
-fn lists_hosts(url: &str) -> bool {
-    url.split_once(':')
-        .is_some_and(|(scheme, _)| scheme.ends_with("+cluster") || scheme.ends_with("+sentinel"))
 }
 
 fn listed(schemes: &[&str]) -> String {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use stock::{RedisSettings, StockSettings};
+use stock::{REDIS_SCHEMES, RedisSettings, StockSettings};
 
 use super::{
     Settings,
@@ -32,16 +32,6 @@ settings! {
         sold_out_cache_ms: Duration = 100, ms(0..=60_000);
     }
 }
-
-/// One server, a cluster, or sentinels, each without and with TLS.
-const REDIS_SCHEMES: [&str; 6] = [
-    "redis",
-    "rediss",
-    "redis+cluster",
-    "rediss+cluster",
-    "redis+sentinel",
-    "rediss+sentinel",
-];
 
 impl Settings {
     /// URL of the stock's Redis.

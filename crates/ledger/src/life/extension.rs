@@ -95,12 +95,11 @@ pub(crate) async fn make(
     Ok(true)
 }
 
-/// The order once it costs this.
-pub(crate) fn priced(order: &Order, amount: u64) -> Order {
+/// The order once the ledger has what the shop states.
+pub(crate) fn stated(order: Order) -> Order {
     Order {
-        amount: Some(amount),
         version: order.version + 1,
-        ..order.clone()
+        ..order
     }
 }
 

@@ -82,18 +82,18 @@ impl OrderLife for PostgresLedger {
         .await
     }
 
-    async fn set_amount(&self, order: &Order, amount: u64) -> Result<Option<Order>, LedgerError> {
+    async fn set_stated(&self, order: Order) -> Result<Option<Order>, LedgerError> {
         let set = sqlx::query(
             "UPDATE orders SET amount = $3, version = version + 1 WHERE id = $1 AND version = $2",
         );
         let set = set
             .bind(order.id.as_uuid())
             .bind(signed(order.version))
-            .bind(signed(amount));
+            .bind(order.amount.map(signed));
         let set = set
             .execute(&mut *connections::lend(&self.pool).await?)
             .await?;
-        Ok((set.rows_affected() == 1).then(|| extension::priced(order, amount)))
+        Ok((set.rows_affected() == 1).then(|| extension::stated(order)))
     }
 
     async fn named_session(&self, target: Uuid) -> Result<Option<SessionId>, LedgerError> {

@@ -82,7 +82,11 @@ impl Engine {
             if !may_set(price.of_order(&order)) {
                 return Ok(None);
             }
-            let set = self.ledger.set_amount(&order, amount).await;
+            let stated = Order {
+                amount: Some(amount),
+                ..order
+            };
+            let set = self.ledger.set_stated(stated).await;
             if let Some(order) = set.map_err(EngineError::of_change)? {
                 return Ok(Some(order));
             }

@@ -230,8 +230,8 @@ impl OrderLife for UnresponsiveLedger {
             .await
     }
 
-    async fn set_amount(&self, order: &Order, amount: u64) -> Result<Option<Order>, LedgerError> {
-        self.ledger().set_amount(order, amount).await
+    async fn set_stated(&self, order: Order) -> Result<Option<Order>, LedgerError> {
+        self.ledger().set_stated(order).await
     }
 
     async fn named_session(&self, target: Uuid) -> Result<Option<SessionId>, LedgerError> {

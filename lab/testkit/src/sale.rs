@@ -172,15 +172,7 @@ impl Sale {
 
     /// Releases the units of an order.
     pub async fn release(&self, order: &Order) -> Result<u64, StockError> {
-        let taken = domain::TakenOrder {
-            id: order.take_id(),
-            buyer: order.buyer.clone(),
-            quantity: order.quantity,
-        };
-        let released = Release {
-            segment: order.segment,
-            order: taken,
-        };
+        let released = Release::from(order);
         self.stock.item(&self.item).release(&[released]).await
     }
 

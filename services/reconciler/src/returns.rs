@@ -80,18 +80,10 @@ pub(crate) async fn repeat_pending(
 pub(crate) async fn return_orders(reconciler: &Reconciler, orders: &[Order]) {
     let mut by_item = ByItem::new();
     for order in orders {
-        let taken = TakenOrder {
-            id: order.take_id(),
-            buyer: order.buyer.clone(),
-            quantity: order.quantity,
-        };
         by_item
             .entry(order.item.clone())
             .or_default()
-            .push(Release {
-                segment: order.segment,
-                order: taken,
-            });
+            .push(Release::from(order));
     }
     return_units(reconciler, by_item).await;
 }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use domain::TakenOrder;
+use domain::{Order, TakenOrder};
 use futures::future::join_all;
 
 use super::{ItemStock, home};
@@ -22,6 +22,20 @@ pub struct Release {
     pub segment: u16,
     /// The order that has them, with its buyer and quantity.
     pub order: TakenOrder,
+}
+
+impl From<&Order> for Release {
+    /// The units of the order's latest attempt.
+    fn from(order: &Order) -> Self {
+        Self {
+            segment: order.segment,
+            order: TakenOrder {
+                id: order.take_id(),
+                buyer: order.buyer.clone(),
+                quantity: order.quantity,
+            },
+        }
+    }
 }
 
 /// Orders by segment.

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use domain::{CartId, Order, OrderId, OrderState, PaymentId, TakenOrder};
+use domain::{CartId, Order, OrderId, OrderState, PaymentId};
 use ledger::{NewJournalEntry, Transition};
 use serde_json::json;
 use stock::{Acknowledge, Release};
@@ -393,16 +393,7 @@ impl Engine {
         if known.is_archived() {
             return Ok(());
         }
-        let taken = TakenOrder {
-            id: order.take_id(),
-            buyer: order.buyer.clone(),
-            quantity: order.quantity,
-        };
-        let release = Release {
-            segment: order.segment,
-            order: taken,
-        };
-        match known.stock.release(&[release]).await {
+        match known.stock.release(&[Release::from(order)]).await {
             Err(error) if !self.is_of_archived(&order.item, &error).await? => Err(error.into()),
             _ => Ok(()),
         }

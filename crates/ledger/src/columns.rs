@@ -54,7 +54,20 @@ macro_rules! plain_order_columns {
     };
 }
 
-pub(crate) use plain_order_columns;
+/// Sets what the shop states of an order, and raises its version unless it has another one. SQLite
+/// takes parameters in the form of PostgreSQL, too.
+macro_rules! set_stated {
+    ($order:expr) => {
+        sqlx::query(
+            "UPDATE orders SET amount = $3, version = version + 1 WHERE id = $1 AND version = $2",
+        )
+        .bind($order.id.as_uuid())
+        .bind($crate::convert::signed($order.version))
+        .bind($order.amount.map($crate::convert::signed))
+    };
+}
+
+pub(crate) use {plain_order_columns, set_stated};
 
 /// A row of `events`.
 pub(crate) struct EventColumns {

@@ -87,8 +87,8 @@ pub trait OrderLife: Send + Sync + 'static {
         actor: Option<&str>,
     ) -> Result<Option<Order>, LedgerError>;
 
-    /// Notes what the shop states of the order, which its segment does not know: its `amount`. The
-    /// version rises. `None`: it has another version, and nothing was changed.
+    /// Notes what the shop states of the order, which its segment does not know. The version rises.
+    /// `None`: it has another version, and nothing was changed.
     async fn set_stated(&self, order: Order) -> Result<Option<Order>, LedgerError>;
 
     /// The checkout session that the order or the cart with this id has named last. To be read

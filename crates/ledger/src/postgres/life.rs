@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     Actors, LedgerError, OrderLife, PendingReturn, Transition,
-    columns::{OrderColumns, ReturnColumns, reached_attempts, segment_key},
+    columns::{OrderColumns, ReturnColumns, reached_attempts, segment_key, set_stated},
     convert::{column, parsed, signed},
     events::{EventRows, NewEvent},
     life::{
@@ -83,14 +83,7 @@ impl OrderLife for PostgresLedger {
     }
 
     async fn set_stated(&self, order: Order) -> Result<Option<Order>, LedgerError> {
-        let set = sqlx::query(
-            "UPDATE orders SET amount = $3, version = version + 1 WHERE id = $1 AND version = $2",
-        );
-        let set = set
-            .bind(order.id.as_uuid())
-            .bind(signed(order.version))
-            .bind(order.amount.map(signed));
-        let set = set
+        let set = set_stated!(order)
             .execute(&mut *connections::lend(&self.pool).await?)
             .await?;
         Ok((set.rows_affected() == 1).then(|| extension::stated(order)))

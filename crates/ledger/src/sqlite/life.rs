@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::{SqliteLedger, Transaction, hex, hex_list, json, order_columns};
 use crate::{
     Actors, LedgerError, OrderLife, PendingReturn, Transition,
-    columns::{OrderColumns, ReturnColumns, reached_attempts, segment_key},
+    columns::{OrderColumns, ReturnColumns, reached_attempts, segment_key, set_stated},
     convert::{column, parsed, signed},
     events::{NewEvent, Statements as _},
     life::{
@@ -72,14 +72,7 @@ impl OrderLife for SqliteLedger {
     }
 
     async fn set_stated(&self, order: Order) -> Result<Option<Order>, LedgerError> {
-        let set = sqlx::query(
-            "UPDATE orders SET amount = ?3, version = version + 1 WHERE id = ?1 AND version = ?2",
-        );
-        let set = set
-            .bind(order.id.as_uuid())
-            .bind(signed(order.version))
-            .bind(order.amount.map(signed));
-        let set = set.execute(&self.writer).await?;
+        let set = set_stated!(order).execute(&self.writer).await?;
         Ok((set.rows_affected() == 1).then(|| extension::stated(order)))
     }
 

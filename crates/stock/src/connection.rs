@@ -28,7 +28,7 @@ use crate::{RedisSettings, StockError, StockSettings, keys::Keys};
 use address::Address;
 pub use address::{REDIS_SCHEMES, lists_hosts};
 pub use cluster::Cluster;
-pub(crate) use operators::Operators;
+use pool::Pool;
 pub use reconnecting::Reconnecting;
 use reconnecting::Target;
 pub(crate) use replicated::Replicated;
@@ -141,6 +141,30 @@ impl Bulk {
                 .collect(),
             Err(error) => cmds.iter().map(|_| Err(error.clone().into())).collect(),
         }
+    }
+}
+
+/// Connections for reads by operators and auditors.
+#[derive(Clone)]
+pub(crate) enum Operators {
+    Single(Pool),
+    Cluster(Cluster),
+    Sentinel(Following),
+}
+
+impl Operators {
+    pub(crate) async fn query(&self, cmd: &Cmd) -> Result<Value, StockError> {
+        match self {
+            Self::Single(pool) => operators::query(pool, cmd).await,
+            Self::Cluster(cluster) => Ok(cluster.command(cmd).await?.extract_error()?),
+            Self::Sentinel(following) => following.operators_query(cmd).await,
+        }
+    }
+}
+
+impl Carrier for Operators {
+    async fn carry(&self, cmd: Cmd, _: &Keys) -> Result<Value, StockError> {
+        self.query(&cmd).await
     }
 }
 

@@ -14,41 +14,17 @@ use deadpool_redis::{Hook, HookError};
 use redis::{Cmd, Value, aio::ConnectionLike};
 
 use super::{
-    Carrier, Cluster, Following, Target,
+    Target,
     pool::{Limits, Pool, give_back},
     server,
 };
-use crate::{RedisSettings, StockError, keys::Keys};
+use crate::{RedisSettings, StockError};
 
 /// Connections of the pool of one server.
 const CONNECTIONS_MAX: usize = 4;
 
 /// Long reads may take longer than an order: a multiple of the time limit for a reply.
 const TIMEOUT_FACTOR: u32 = 4;
-
-/// Connections for reads by operators and auditors.
-#[derive(Clone)]
-pub(crate) enum Operators {
-    Single(Pool),
-    Cluster(Cluster),
-    Sentinel(Following),
-}
-
-impl Operators {
-    pub(crate) async fn query(&self, cmd: &Cmd) -> Result<Value, StockError> {
-        match self {
-            Self::Single(pool) => query(pool, cmd).await,
-            Self::Cluster(cluster) => Ok(cluster.command(cmd).await?.extract_error()?),
-            Self::Sentinel(following) => following.operators_query(cmd).await,
-        }
-    }
-}
-
-impl Carrier for Operators {
-    async fn carry(&self, cmd: Cmd, _: &Keys) -> Result<Value, StockError> {
-        self.query(&cmd).await
-    }
-}
 
 /// The pool of one address.
 pub(super) fn pool(settings: &RedisSettings, target: &Arc<Target>) -> Result<Pool, StockError> {

@@ -20,7 +20,7 @@ pub use id::{
 };
 pub use item::{Durability, Item, ItemState, SegmentConfig, Wave, Window};
 pub use memory::Memory;
-pub use order::{Order, OrderState, Units};
+pub use order::{Order, OrderState, Stated, Units};
 pub use outbox::{Change, Entry, EntryId, ParseEntryIdError, TakenOrder, Transferred};
 pub use quantity::Quantity;
 pub use safety_check::{SafetyCheck, script_source};

@@ -20,9 +20,8 @@ pub struct Order {
     pub quantity: Quantity,
     /// The price of a unit that the buyer was told. `None`: the first one of the item.
     pub price: Option<u64>,
-    /// The total of the shop, in the currency's smallest unit. `None`: it costs the price of its
-    /// units.
-    pub amount: Option<u64>,
+    /// What the shop states of it.
+    pub stated: Stated,
     /// State of the order.
     pub state: OrderState,
     /// When its units were taken first. `None`: it was recorded by a release that did not note it,
@@ -39,6 +38,25 @@ pub struct Order {
     pub cart: Option<CartId>,
     /// Rises with every transition.
     pub version: u64,
+}
+
+/// What the shop states of an order with its request. The segment that gives units does not know
+/// it: the ledger notes it as soon as it has the order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stated {
+    /// The total of the shop, in the currency's smallest unit. `None`: the order costs the price of
+    /// its units.
+    pub amount: Option<u64>,
+}
+
+impl Stated {
+    /// What is stated once a request states `more`. What it leaves out stays.
+    #[must_use]
+    pub fn with(&self, more: &Self) -> Self {
+        Self {
+            amount: more.amount.or(self.amount),
+        }
+    }
 }
 
 impl Order {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use domain::{
     Cart, CartId, CartLine, CartRefusal, Durability, Item, ItemId, ItemState, Order, OrderId,
-    OrderState, SegmentConfig, SegmentKey, Window,
+    OrderState, SegmentConfig, SegmentKey, Stated, Window,
 };
 use sqlx::{FromRow, Row};
 use uuid::Uuid;
@@ -63,7 +63,7 @@ macro_rules! set_stated {
         )
         .bind($order.id.as_uuid())
         .bind($crate::convert::signed($order.version))
-        .bind($order.amount.map($crate::convert::signed))
+        .bind($order.stated.amount.map($crate::convert::signed))
     };
 }
 
@@ -484,7 +484,9 @@ impl TryFrom<OrderColumns> for Order {
             buyer: parsed("buyer", &row.buyer)?,
             quantity: quantity("quantity", row.quantity)?,
             price: optional("orders.price", row.price)?,
-            amount: optional("orders.amount", row.amount)?,
+            stated: Stated {
+                amount: optional("orders.amount", row.amount)?,
+            },
             state: parsed("orders.state", &row.state)?,
             created_at: row
                 .created_ms

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-use domain::{BuyerId, Change, Entry, Order, OrderState, Quantity, TakenOrder};
+use domain::{BuyerId, Change, Entry, Order, OrderState, Quantity, Stated, TakenOrder};
 use jiff::Timestamp;
 use testkit::on_both_databases;
 
@@ -54,7 +54,7 @@ async fn a_recorded_order_reads_back_unchanged(env: &TestEnv) {
             buyer: placed.buyer,
             quantity: placed.quantity,
             price: None,
-            amount: None,
+            stated: Stated::default(),
             state: OrderState::Held,
             created_at: Some(expires_at - std::time::Duration::from_secs(600)),
             expires_at,

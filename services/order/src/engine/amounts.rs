@@ -1,11 +1,11 @@
-//! What an order costs, if the shop says something else than the price of its units.
+//! What the shop states of an order: what it costs, if that is not the price of its units.
 //!
 //! The stock knows quantities and no money. So the ledger notes the amount as soon as it has the
 //! order, and the request is answered after that. The shop learns of the order by the answer, so no
 //! payment of it comes before. A request that ends in between has an unknown outcome, and its
 //! repeat notes the amount.
 
-use domain::{BuyerId, IdempotencyKey, ItemId, Order, OrderId, OrderState, Quantity};
+use domain::{BuyerId, IdempotencyKey, ItemId, Order, OrderId, OrderState, Quantity, Stated};
 use tokio::time::Instant;
 
 use super::{Engine, EngineError, KnownItem, Placed, Price, orders::placed_before};
@@ -33,11 +33,11 @@ impl StatedBy {
 }
 
 impl Engine {
-    /// The result for an order that shall cost this, of a request that began then.
-    pub(crate) async fn at_amount(
+    /// The result for an order of which the shop states this, of a request that began then.
+    pub(crate) async fn as_stated(
         &self,
         placed: Placed,
-        (amount, by): (u64, StatedBy),
+        (stated, by): (&Stated, StatedBy),
         began: Instant,
     ) -> Result<Placed, EngineError> {
         let Placed::Order {
@@ -50,43 +50,48 @@ impl Engine {
             return Ok(placed);
         };
         let until = began + self.settings.order_timeout;
-        let may_set = |price| by.may_set(amount, price, replayed);
-        let noted = self.note_amount((id, price), amount, may_set, until);
-        let costs = self.with_deadline(until, noted);
+        let may_set = |price, amount| by.may_set(amount, price, replayed);
+        let noted = self.note_stated((id, price), stated, may_set, until);
+        let noted = self.with_deadline(until, noted);
         // The order exists, whatever fails here.
-        let costs = costs.await.map_err(EngineError::after_change)?;
-        Ok(costs.map_or(Placed::OtherAmount, |order| {
+        let noted = noted.await.map_err(EngineError::after_change)?;
+        Ok(noted.map_or(Placed::OtherAmount, |order| {
             placed_before(order, price, replayed)
         }))
     }
 
-    /// The order, which costs this. `None`: it costs something else, for good.
-    async fn note_amount(
+    /// The order, of which this is stated. `None`: it costs something else, for good.
+    async fn note_stated(
         &self,
         (id, price): (OrderId, Price),
-        amount: u64,
-        may_set: impl Fn(u64) -> bool,
+        stated: &Stated,
+        may_set: impl Fn(u64, u64) -> bool,
         until: Instant,
     ) -> Result<Option<Order>, EngineError> {
         // The deadline ends it.
         loop {
             let order = self.wait_for_order(id, 0, until).await?;
-            let is_over = matches!(order.state, OrderState::Cancelled | OrderState::Rejected);
-            if is_over || price.of_order(&order) == amount {
+            if matches!(order.state, OrderState::Cancelled | OrderState::Rejected) {
                 return Ok(Some(order));
             }
-            if order.amount.is_some() || order.payment.is_some() {
+            let mut all = order.stated.with(stated);
+            let costs = price.given(order.price).total(order.quantity, stated);
+            if price.of_order(&order) == costs {
+                all.amount = order.stated.amount;
+            } else if order.stated.amount.is_some()
+                || order.payment.is_some()
+                || !may_set(price.of_order(&order), costs)
+            {
                 return Ok(None);
             }
-            // Without an amount it costs the price of its units.
-            if !may_set(price.of_order(&order)) {
-                return Ok(None);
+            if all == order.stated {
+                return Ok(Some(order));
             }
-            let stated = Order {
-                amount: Some(amount),
+            let changed = Order {
+                stated: all,
                 ..order
             };
-            let set = self.ledger.set_stated(stated).await;
+            let set = self.ledger.set_stated(changed).await;
             if let Some(order) = set.map_err(EngineError::of_change)? {
                 return Ok(Some(order));
             }
@@ -148,14 +153,8 @@ impl Engine {
 impl Placed {
     /// The result for an order that has this price.
     pub(super) fn given(mut self, given: Price) -> Self {
-        if let Self::Order {
-            price,
-            amount,
-            quantity,
-            ..
-        } = &mut self
-        {
-            (*price, *amount) = (given, given.amount(*quantity));
+        if let Self::Order { price, .. } = &mut self {
+            *price = given;
         }
         self
     }
@@ -164,11 +163,11 @@ impl Placed {
     pub(crate) fn at_price(self) -> Self {
         match self {
             Self::Order {
-                amount,
+                stated,
                 price,
                 quantity,
                 ..
-            } if amount != price.amount(quantity) => Self::OtherAmount,
+            } if price.total(quantity, &stated) != price.amount(quantity) => Self::OtherAmount,
             placed => placed,
         }
     }

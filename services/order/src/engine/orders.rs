@@ -4,7 +4,7 @@ use std::{pin::pin, time::Duration};
 
 use domain::{
     BuyerId, Durability, IdempotencyKey, Item, ItemId, Order, OrderId, OrderState, PaymentId,
-    Quantity, TakenOrder,
+    Quantity, Stated, TakenOrder,
 };
 use jiff::Timestamp;
 use stock::{Acknowledge, Found, Outcome, Reservation, StockError, Unrecorded};
@@ -72,8 +72,8 @@ pub enum Placed {
         expires_at: Timestamp,
         /// The price of a unit.
         price: Price,
-        /// What it costs, in the currency's smallest unit.
-        amount: u64,
+        /// What the shop states of it.
+        stated: Stated,
         /// The payment that has paid it, or whose money must be returned.
         payment: Option<PaymentId>,
         /// Rises with every transition.
@@ -387,7 +387,7 @@ impl Engine {
             buyer,
             quantity,
             price,
-            amount: None,
+            stated: Stated::default(),
             state: OrderState::Held,
             created_at: created_at(expires_at, &known.item),
             expires_at,
@@ -468,7 +468,7 @@ fn next_step(
                 created_at: created_at(expires_at, item),
                 expires_at,
                 price,
-                amount: price.amount(quantity),
+                stated: Stated::default(),
                 payment: None,
                 version: FIRST_VERSION,
                 replayed,
@@ -490,11 +490,11 @@ fn next_step(
 
 /// The result for an order from the ledger.
 pub(super) fn placed_before(order: Order, price: Price, replayed: bool) -> Placed {
-    let amount = price.of_order(&order);
     let price = price.given(order.price);
     let Order {
         id,
         quantity,
+        stated,
         state,
         created_at,
         expires_at,
@@ -511,7 +511,7 @@ pub(super) fn placed_before(order: Order, price: Price, replayed: bool) -> Place
             created_at,
             expires_at,
             price,
-            amount,
+            stated,
             payment,
             version,
             replayed,

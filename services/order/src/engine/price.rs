@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use domain::{Item, Order, Quantity};
+use domain::{Item, Order, Quantity, Stated};
 use serde::{Serialize, Serializer};
 
 /// The price of a unit for an order. Copying it allocates nothing.
@@ -41,11 +41,15 @@ impl Price {
         self.unit.saturating_mul(u64::from(quantity.get()))
     }
 
-    /// What an order of an item of this first price costs: the total of the shop, or the price of
-    /// its units.
+    /// What so many units cost: the total of the shop, or the price of the units.
+    pub(crate) fn total(self, quantity: Quantity, stated: &Stated) -> u64 {
+        stated.amount.unwrap_or_else(|| self.amount(quantity))
+    }
+
+    /// What an order of an item of this first price costs.
     pub fn of_order(self, order: &Order) -> u64 {
         let given = self.given(order.price);
-        order.amount.unwrap_or_else(|| given.amount(order.quantity))
+        given.total(order.quantity, &order.stated)
     }
 }
 

@@ -8,7 +8,7 @@ use axum::{
     extract::{FromRequest, Request, State},
     response::{IntoResponse, Response},
 };
-use domain::{BuyerId, IdempotencyKey, ItemId, Quantity};
+use domain::{BuyerId, IdempotencyKey, ItemId, Quantity, Stated};
 use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -126,7 +126,9 @@ impl NewLine {
                 .map_err(|invalid| expected("buyer", invalid))?,
             key: IdempotencyKey::new(&self.key).map_err(|invalid| expected("key", invalid))?,
             quantity: Quantity::new(u32::try_from(self.quantity.0).unwrap_or(u32::MAX))?,
-            amount: self.amount.map(|amount| amount.0),
+            stated: Stated {
+                amount: self.amount.map(|amount| amount.0),
+            },
             stated_by: StatedBy::Admin,
             respond_async,
         })

@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use domain::{
-    BuyerId, Cart, CartId, CartState, ItemId, Order, OrderId, PaymentId, Quantity, RefusalReason,
+    BuyerId, Cart, CartId, CartState, ItemId, OrderId, PaymentId, Quantity, RefusalReason,
 };
 use http::{HeaderValue, StatusCode, header};
 use jiff::Timestamp;
@@ -527,10 +527,8 @@ pub(crate) async fn refund_line(
     match returned {
         LineReturned::Line(listed) => {
             let listed = *listed;
-            let shared = Order {
-                amount: Some(listed.amount),
-                ..listed.order
-            };
+            let mut shared = listed.order;
+            shared.stated.amount = Some(listed.amount);
             orders::shown(&app, &shared, true).await
         }
         LineReturned::NotFound => Err(Problem::cart_not_found()),

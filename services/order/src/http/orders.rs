@@ -9,7 +9,7 @@ use axum::{
 };
 use bytes::Bytes;
 use domain::{
-    BuyerId, CartId, IdempotencyKey, Invalid, ItemId, Order, OrderId, OrderState, Quantity,
+    BuyerId, CartId, IdempotencyKey, Invalid, ItemId, Order, OrderId, OrderState, Quantity, Stated,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
 use jiff::Timestamp;
@@ -167,15 +167,17 @@ pub(super) async fn place_body(
         buyer,
         key,
         quantity: order.quantity()?,
-        amount: order.amount.map(|amount| amount.0),
+        stated: Stated {
+            amount: order.amount.map(|amount| amount.0),
+        },
         stated_by: StatedBy::BuyerUnchecked,
         respond_async: headers.respond_async,
     };
-    if let Some(amount) = request.amount {
+    if let Some(amount) = request.stated.amount {
         request.stated_by = Box::pin(stated_by(app, &item, &request, amount)).await?;
     }
-    // An order with an amount is answered when the ledger has it.
-    let is_async = request.respond_async && request.amount.is_none();
+    // An order of which something is stated is answered when the ledger has it.
+    let is_async = request.respond_async && request.stated == Stated::default();
     match place_order(app, &item, request, timer).await {
         Ok(placed) => {
             let mut response = placed_order(placed.status, placed.replayed, &placed.order);
@@ -224,8 +226,7 @@ pub(super) struct OrderRequest {
     pub buyer: BuyerId,
     pub key: IdempotencyKey,
     pub quantity: Quantity,
-    /// What it shall cost. `None`: the price of its units.
-    pub amount: Option<u64>,
+    pub stated: Stated,
     pub stated_by: StatedBy,
     pub respond_async: bool,
 }
@@ -268,13 +269,13 @@ pub(super) async fn place_order<'a>(
         respond_async: request.respond_async,
     };
     let placed = app.engine.place_within(placement, timer).await;
-    let placed = match (placed, request.amount) {
-        // Boxed: few orders have an amount, and this would enlarge the future of every order.
-        (Ok(placed), Some(amount)) => {
-            let stated = (amount, request.stated_by);
-            Box::pin(app.engine.at_amount(placed, stated, started.into())).await
+    let (stated, by) = (request.stated, request.stated_by);
+    let placed = match placed {
+        // Boxed: of few orders anything is stated, and this would enlarge the future of every order.
+        Ok(placed) if stated != Stated::default() => {
+            Box::pin(app.engine.as_stated(placed, (&stated, by), started.into())).await
         }
-        (placed, _) => placed.map(Placed::at_price),
+        placed => placed.map(Placed::at_price),
     };
     app.orders.count(&placed, started);
     app.outage.note(&placed);
@@ -290,7 +291,7 @@ fn answer(item: &ItemId, placed: Placed) -> Result<PlacedOrder<'_>, Refusal> {
             created_at,
             expires_at,
             price,
-            amount,
+            stated,
             payment,
             version,
             replayed,
@@ -309,7 +310,7 @@ fn answer(item: &ItemId, placed: Placed) -> Result<PlacedOrder<'_>, Refusal> {
                 buyer: None,
                 state,
                 price: price.unit,
-                amount,
+                amount: price.total(quantity, &stated),
                 currency: price.currency,
                 payment: payment.map(|payment| payment.as_str().to_owned().into()),
                 created_at,

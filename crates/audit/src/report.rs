@@ -68,7 +68,7 @@ pub struct AuditReport {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct OrdersChecked {
     /// When the last good one began: all orders agreed with the counters. Null: there was none yet.
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime, required = true)]
     pub at: Option<Timestamp>,
     /// `true` if the counters are still those of that audit and no later one has found a fault.
     /// `false`: units were ordered, paid for or returned since.
@@ -98,6 +98,7 @@ pub struct SegmentReport {
     /// Units that belong to it.
     pub allocated: u64,
     /// Free units in Redis; null if the segment does not exist there.
+    #[schema(required = true)]
     pub available: Option<u64>,
     /// Free units at the checkpoint.
     pub available_at_checkpoint: u64,
@@ -110,8 +111,10 @@ pub struct SegmentReport {
     /// Units that were taken after the checkpoint.
     pub in_flight: u64,
     /// The last outbox entry that the ledger has recorded.
+    #[schema(required = true)]
     pub checkpoint: Option<String>,
     /// The last outbox entry.
+    #[schema(required = true)]
     pub last: Option<String>,
     /// Units in Redis beyond those of the invariant; negative if Redis has fewer. Must be 0.
     pub drift: i64,

@@ -18,16 +18,16 @@ pub struct CloudEvent {
     /// `1.0`.
     #[schema(example = "1.0")]
     pub specversion: &'static str,
-    /// Identifies the event. It is also the cursor behind the event.
+    /// Identifies the event: a repeat has the same. It is also the cursor behind the event.
     #[schema(example = "812-14")]
     pub id: String,
-    /// [`SOURCE`].
+    /// `stockade`.
     pub source: &'static str,
-    /// [`TYPE_PREFIX`] and the kind.
+    /// `stockade.` and the kind.
     #[serde(rename = "type")]
     #[schema(example = "stockade.order.held")]
     pub kind: String,
-    /// The item.
+    /// The item; `test` in a test of a webhook.
     pub subject: String,
     /// When it happened.
     #[schema(value_type = String, format = DateTime)]

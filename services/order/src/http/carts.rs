@@ -24,7 +24,7 @@ use super::{
     life::{AMOUNT_MAX, hold_change, order_id},
     orders::{self, OrderBody, OrderHeaders, REPLAYED},
     problem::FieldError,
-    words::{CartAmountWord, UNCHECKED},
+    words::{AmountCheckWord, CartAmountWord, CartStateWord, UNCHECKED},
 };
 use crate::{
     engine::{
@@ -96,7 +96,7 @@ pub(crate) struct CartBody<'a> {
     #[schema(value_type = String, example = "2d0f5c0b-53dc-8690-8a2b-6181b5fbc615")]
     id: CartId,
     /// The cart's state.
-    #[schema(value_type = String, example = "held")]
+    #[schema(value_type = CartStateWord, example = "held")]
     state: CartState,
     /// Its orders, as they were listed.
     lines: Vec<LineBody<'a>>,
@@ -105,7 +105,7 @@ pub(crate) struct CartBody<'a> {
     /// `unchecked`: a payment of any amount pays the cart, and `amount` is what was paid once it is.
     /// Absent: only a payment of `amount` pays it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "unchecked")]
+    #[schema(value_type = Option<AmountCheckWord>)]
     amount_check: Option<&'static str>,
     /// ISO 4217.
     #[schema(example = "USD")]
@@ -359,7 +359,7 @@ pub(crate) async fn show(
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewCartPayment {
-    /// The provider's id of the payment: 1 to 255 visible ASCII characters.
+    /// The provider's id of the payment, the same in a repeat: 1 to 255 visible ASCII characters.
     #[schema(value_type = String, example = "pay_123")]
     payment: String,
     /// Amount paid in the currency's smallest unit: the `amount` of the cart, or any if it is

@@ -25,7 +25,7 @@ pub(crate) const AMOUNT_MAX: u64 = Cart::AMOUNT_MAX;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewPayment {
-    /// The provider's id of the payment: 1 to 255 visible ASCII characters.
+    /// The provider's id of the payment, the same in a repeat: 1 to 255 visible ASCII characters.
     #[schema(value_type = String, pattern = "^[!-~]{1,255}$", example = "pay_123")]
     payment: String,
     /// Amount paid in the currency's smallest unit: the `amount` of the order. Required if it has one.

@@ -70,16 +70,16 @@ pub(crate) struct OrderBody<'a> {
     state: OrderState,
     /// The price of one unit in the currency's smallest unit.
     price: u64,
-    /// Quantity times price, or the shop's total.
+    /// What it costs, in the currency's smallest unit: the price of all units, or the shop's total.
     amount: u64,
     /// ISO 4217.
     #[schema(value_type = String, example = "USD")]
     currency: Currency,
     /// The provider's id of the payment, or null.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<String>, required = true)]
     payment: Option<Cow<'a, str>>,
     /// When its units were taken first.
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime, required = true)]
     created_at: Option<Timestamp>,
     /// When the hold expires.
     #[schema(value_type = String, format = DateTime)]

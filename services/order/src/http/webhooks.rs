@@ -57,15 +57,16 @@ pub(crate) struct WebhookBody {
     /// Failed attempts in a row.
     failures: u32,
     /// When the first of them failed.
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime, required = true)]
     failing_since: Option<Timestamp>,
     /// When the next attempt is due.
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime, required = true)]
     next_attempt_at: Option<Timestamp>,
     /// Why the last attempt failed.
+    #[schema(required = true)]
     last_error: Option<String>,
     /// Since when nothing is sent, because attempts failed for three days.
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime, required = true)]
     disabled_at: Option<Timestamp>,
 }
 
@@ -82,8 +83,10 @@ pub(crate) struct WebhookTest {
     /// Whether the receiver has accepted the event.
     delivered: bool,
     /// The receiver's status, if it has accepted.
+    #[schema(required = true)]
     status: Option<u16>,
     /// Why it was not delivered.
+    #[schema(required = true)]
     error: Option<String>,
 }
 

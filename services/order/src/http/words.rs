@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use domain::{Durability, ItemState, OrderState};
+use domain::{CartState, Durability, ItemState, OrderState};
 use utoipa::{
     PartialSchema, ToSchema,
     openapi::{ObjectBuilder, OneOfBuilder, RefOr, Schema, schema::Type},
@@ -36,14 +36,17 @@ impl ToSchema for CartAmountWord {
 }
 
 macro_rules! words {
-    ($($(#[$doc:meta])* $shape:ident is $name:literal: $words:expr;)*) => {$(
-        $(#[$doc])*
+    ($($(#[doc = $doc:literal])* $shape:ident is $name:literal: $words:expr;)*) => {$(
+        $(#[doc = $doc])*
         pub(crate) struct $shape;
 
         impl PartialSchema for $shape {
             fn schema() -> RefOr<Schema> {
                 let words: Vec<&'static str> = $words;
-                let schema = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words));
+                let schema = ObjectBuilder::new()
+                    .schema_type(Type::String)
+                    .description(Some(concat!($($doc),*).trim()))
+                    .enum_values(Some(words));
                 schema.build().into()
             }
         }
@@ -59,6 +62,10 @@ macro_rules! words {
 words! {
     /// The state of an order.
     OrderStateWord is "OrderState": OrderState::ALL.iter().map(|state| state.as_str()).collect();
+    /// The state of a cart.
+    CartStateWord is "CartState": CartState::ALL.iter().map(|state| state.as_str()).collect();
+    /// How payments of a cart are checked, if not against its amount.
+    AmountCheckWord is "AmountCheck": vec![UNCHECKED];
     /// The state of an item.
     ItemStateWord is "ItemState": ItemState::ALL.iter().map(|state| state.as_str()).collect();
     /// The states that an item can be set to. It is archived by a call of its own.
@@ -67,7 +74,7 @@ words! {
         .filter(|state| **state != ItemState::Archived)
         .map(|state| state.as_str())
         .collect();
-    /// The step after which an order is acknowledged.
+    /// When an order is acknowledged.
     DurabilityWord is "Durability": Durability::ALL.iter().map(|word| word.as_str()).collect();
     /// How a list can be written.
     ListFormatWord is "ListFormat": Format::ALL.iter().map(|format| format.word()).collect();
@@ -77,6 +84,6 @@ words! {
         .filter(|format| **format != Format::Csv)
         .map(|format| format.word())
         .collect();
-    /// The codes of problems.
+    /// The code of a problem.
     ProblemCode is "ProblemCode": Code::ALL.iter().map(|code| code.as_str()).collect();
 }

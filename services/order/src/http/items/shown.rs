@@ -49,22 +49,23 @@ pub(crate) struct ItemBody {
     /// ISO 4217.
     currency: String,
     /// Units that one buyer may hold; null means no limit.
-    #[schema(value_type = Option<u32>)]
+    #[schema(value_type = Option<u32>, required = true)]
     limit_per_buyer: Option<Quantity>,
     /// The first moment at which it sells.
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime, required = true)]
     opens_at: Option<Timestamp>,
     /// The first moment at which it does not sell any more.
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime, required = true)]
     closes_at: Option<Timestamp>,
     /// Seconds for which an order holds its units.
     hold_seconds: u32,
     /// Seconds up to which the hold of an order can be extended.
     max_hold_seconds: u32,
     /// Units that one order may ask for; null means no limit.
-    #[schema(value_type = Option<u32>)]
+    #[schema(value_type = Option<u32>, required = true)]
     max_per_order: Option<Quantity>,
     /// The next units that will be added; null: none.
+    #[schema(required = true)]
     next_wave: Option<NextWave>,
     /// All waves, earliest first, those that were added included. Only for admins.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -37,13 +37,13 @@ pub(crate) struct ItemRow {
     /// ISO 4217.
     currency: String,
     /// Units that one buyer may hold; null means no limit.
-    #[schema(value_type = Option<u32>)]
+    #[schema(value_type = Option<u32>, required = true)]
     limit_per_buyer: Option<Quantity>,
     /// The first moment at which it sells.
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime, required = true)]
     opens_at: Option<Timestamp>,
     /// The first moment at which it does not sell any more.
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime, required = true)]
     closes_at: Option<Timestamp>,
     /// Seconds for which an order holds its units.
     hold_seconds: u32,
@@ -123,15 +123,16 @@ pub(crate) struct OrderRow {
     /// Number of units.
     #[schema(value_type = u32, example = 1)]
     quantity: Quantity,
-    /// Quantity times the price of a unit, or the shop's total, in the currency's smallest unit.
+    /// What it costs, in the currency's smallest unit: the price of all units, or the shop's total.
     amount: u64,
     /// ISO 4217.
     #[schema(example = "USD")]
     currency: String,
     /// The provider's id of the payment, if there was one.
+    #[schema(required = true)]
     payment: Option<String>,
     /// When its units were taken first.
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime, required = true)]
     created_at: Option<Timestamp>,
     /// When the hold expires or has expired.
     #[schema(value_type = String, format = DateTime)]
@@ -139,7 +140,7 @@ pub(crate) struct OrderRow {
     /// Rises with every transition.
     version: u64,
     /// The cart that it is a line of, which alone changes it; null if there is none.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<String>, required = true)]
     cart: Option<CartId>,
 }
 
@@ -228,30 +229,32 @@ pub(crate) struct RefundRow {
     #[schema(value_type = String)]
     item: ItemId,
     /// The buyer; null for an unmatched payment and a failed refund.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<String>, required = true)]
     buyer: Option<BuyerId>,
     /// The order's state. For an unmatched payment and a failed refund: when that was reported.
     #[schema(value_type = OrderStateWord)]
     state: OrderState,
     /// Number of units; null for an unmatched payment and a failed refund.
-    #[schema(value_type = Option<u32>)]
+    #[schema(value_type = Option<u32>, required = true)]
     quantity: Option<Quantity>,
     /// The provider's id of the payment.
+    #[schema(required = true)]
     payment: Option<String>,
     /// The amount that is due, in the currency's smallest unit; null if the report had none. Of a line of a
     /// cart that is `refund_due`: its share of the cart's `amount`.
+    #[schema(required = true)]
     amount: Option<u64>,
     /// ISO 4217.
     currency: String,
     /// When an unmatched payment or a failed refund was reported first; null for an order.
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime, required = true)]
     reported_at: Option<Timestamp>,
     /// An idempotency key for the provider's refund, always the same for this row: with it, a repeat
     /// of the refund returns the money once. A refund that has failed has another one than before.
     #[schema(example = "stockade-refund-1f0c5b0e3a7d4c21a9c4e8b7d6f50312")]
     idempotency_key: String,
     /// The cart that the order is a line of, or that was paid; null if there is none.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<String>, required = true)]
     cart: Option<CartId>,
 }
 
@@ -354,7 +357,7 @@ impl From<RefundDue> for RefundRow {
     }
 }
 
-/// An entry of an item's journal.
+/// An entry of an item's journal: who has done what to the item or its orders.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct JournalRow {
     /// The entry's number, which only rises.
@@ -362,11 +365,12 @@ pub(crate) struct JournalRow {
     /// When the change was made.
     #[schema(value_type = String, format = DateTime)]
     at: Timestamp,
-    /// Who made the change.
+    /// Who made the change: the name of an admin, or `reconciler`, `payment`, `cli:ACCOUNT`, ...
     actor: String,
-    /// The action, for example `repair`.
+    /// The action, for example `create`, `cancel` or `repair`.
     action: String,
     /// The fencing token under which the change was made, if there was one.
+    #[schema(required = true)]
     token: Option<u64>,
     /// The values before the change.
     #[schema(value_type = Object)]
@@ -396,7 +400,7 @@ impl From<JournalEntry> for JournalRow {
     }
 }
 
-/// An entry of the service journal.
+/// An entry of the service journal: what an admin has done that belongs to no item.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ActRow {
     /// The entry's number, which only rises.
@@ -409,6 +413,7 @@ pub(crate) struct ActRow {
     /// The action, for example `create_webhook`.
     action: String,
     /// What it was done to: the id of a webhook.
+    #[schema(required = true)]
     subject: Option<String>,
     /// The values before.
     #[schema(value_type = Object)]

@@ -96,7 +96,7 @@ lint: ## format, clippy, docs, layers, words, scripts, licences: the checks of a
 openapi: ## write docs/openapi.json, the description of the API that a test holds against the code
 	STOCKADE_WRITE_OPENAPI=1 cargo test -p order --lib $(CARGO_FLAGS) -- http::meta
 
-clients: openapi ## write the codes of problems into clients/answers.json and the clients, from the service's table
+clients: openapi ## write the models and the codes of problems into the clients, from the description and the service's table
 	STOCKADE_WRITE_OPENAPI=1 cargo test -p order --lib $(CARGO_FLAGS) -- http::codes
 	@scripts/clients.py
 

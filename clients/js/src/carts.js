@@ -2,21 +2,11 @@
 
 import { checkAmount, checkKey, checkText, checkWhole, optionsOf } from './checks.js';
 import { Contract, InvalidInput, NoLongerHeld } from './errors.js';
+import { CART, CART_LINE } from './fields.js';
 import { checkCosts, checkFields, hasUnits, randomKey, withTimes } from './models.js';
 
 /** The amount of a cart whose payments the shop checks itself. */
 const UNCHECKED = 'unchecked';
-
-/** What every cart has, besides its lines. */
-export const CART = {
-  id: 'string',
-  state: 'string',
-  amount: 'number',
-  currency: 'string',
-  expires_at: 'time',
-};
-/** What every line of a cart has. */
-export const LINE = { item: 'string', order: 'string', quantity: 'number' };
 
 /**
  * A cart to be placed, of lines `{item, quantity}`, at most 20. The same value is always the same cart:
@@ -43,8 +33,7 @@ export function readCart(response, id) {
   const body = response.json();
   const { status } = response;
   checkFields(body, CART, status);
-  if (!Array.isArray(body.lines)) throw new Contract(status, 'lines are missing');
-  for (const line of body.lines) checkFields(line, LINE, status);
+  for (const line of body.lines) checkFields(line, CART_LINE, status);
   if (id !== undefined && body.id !== id) {
     throw new Contract(status, `expected the cart ${id}, found ${body.id}`);
   }

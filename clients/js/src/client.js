@@ -5,6 +5,7 @@ import { buyerOrder, readResults } from './batch.js';
 import { readCart, readPlacedCart } from './carts.js';
 import { checkKey, checkText, checkToken, checkWhole } from './checks.js';
 import { InvalidInput, StockadeError } from './errors.js';
+import { REFUND_DUE } from './fields.js';
 import { checkFields, readEvent, readItem, readItems, readOrder, readPlaced, withTimes } from './models.js';
 import { DEFAULT_RETRY, pauseAfter, sleep } from './retry.js';
 import { signPayment } from './signatures.js';
@@ -520,7 +521,7 @@ const asCart = (id) => (response) => readCart(response, id);
 /** A row of the money that is due; what is missing violates the contract. */
 function readRefundDue(response) {
   const row = response.object();
-  checkFields(row, { id: 'string', reason: 'string' }, response.status);
+  checkFields(row, REFUND_DUE, response.status);
   return withTimes(row);
 }
 

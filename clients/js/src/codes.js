@@ -1,7 +1,6 @@
 // The codes of problems, by what they say about earlier attempts.
 //
-// `make clients` writes this file from `clients/answers.json`, which has the reason for each
-// code.
+// `make clients` writes this file from `clients/answers.json`, which has the reason for each code.
 
 /**
  * The service has looked at the key, the order, the cart or the item. If an earlier attempt had
@@ -35,8 +34,8 @@ export const DECISIONS = new Set([
 ]);
 
 /**
- * This attempt has changed nothing. An earlier one may have: these are decided without a look at it.
- * A code that is in neither set, or none, leaves open what a status 408 or 5xx leaves open.
+ * This attempt has changed nothing. An earlier one may have: these are decided without a look at
+ * it. A code that is in neither set, or none, leaves open what a status 408 or 5xx leaves open.
  */
 export const NOTHING_RAN = new Set([
   'buyer_has_held_orders',
@@ -66,9 +65,7 @@ export const NOTHING_RAN = new Set([
   'withdrawal_open',
 ]);
 
-/**
- * The decisions on a report of a payment after which its money must be returned.
- */
+/** The decisions on a report of a payment after which its money must be returned. */
 export const RETURNS_MONEY = new Set([
   'already_paid',
   'amount_mismatch',

@@ -4,20 +4,7 @@ import { randomUUID } from 'node:crypto';
 
 import { checkAmount, checkKey, checkText, checkWhole, optionsOf } from './checks.js';
 import { Contract, NoLongerHeld } from './errors.js';
-
-/** What every order has. */
-export const ORDER = {
-  id: 'string',
-  item: 'string',
-  quantity: 'number',
-  state: 'string',
-  price: 'number',
-  amount: 'number',
-  currency: 'string',
-  expires_at: 'time',
-  version: 'number',
-};
-const TIMES = ['at', 'created_at', 'expires_at', 'opens_at', 'closes_at', 'reported_at', 'time'];
+import { ITEMS, ORDER, TIMES } from './fields.js';
 
 /**
  * An order to be placed. The same value is always the same order: create it once, and store `key`
@@ -40,9 +27,13 @@ export function randomKey() {
 export function checkFields(body, fields, status) {
   for (const [field, type] of Object.entries(fields)) {
     const value = body?.[field];
-    const fits = type === 'time' ? !Number.isNaN(Date.parse(value)) : typeof value === type;
-    if (!fits) throw new Contract(status, `${field}: ${JSON.stringify(value)} is no ${type}`);
+    if (!isA(type, value)) throw new Contract(status, `${field}: ${JSON.stringify(value)} is no ${type}`);
   }
+}
+
+function isA(type, value) {
+  if (type === 'time') return !Number.isNaN(Date.parse(value));
+  return type === 'array' ? Array.isArray(value) : typeof value === type;
 }
 
 /** Reads an order; what is missing violates the contract. */
@@ -92,12 +83,10 @@ export function readItem(response, id) {
 
 /** Several items; what is missing violates the contract. */
 export function readItems(response) {
-  const { unknown, unavailable } = response.object();
-  if (!Array.isArray(unknown) || !Array.isArray(unavailable)) {
-    throw new Contract(response.status, 'unknown or unavailable is missing');
-  }
-  const data = response.data().map((item) => ({ ...withTimes(item), pending: false }));
-  return { data, unknown, unavailable };
+  const items = response.object();
+  checkFields(items, ITEMS, response.status);
+  const data = items.data.map((item) => ({ ...withTimes(item), pending: false }));
+  return { data, unknown: items.unknown, unavailable: items.unavailable };
 }
 
 /** An event, as `GET /v1/events` and webhooks have it. */

@@ -18,12 +18,15 @@ order has ended is used up: `NoLongerHeld`.
 
 __version__ = "0.1.0"
 
-from .batch import BuyerOrder
 from .batcher import OrderBatcher
-from .carts import Cart, CartLine, CartPayment, NewCart, PlacedCart
+from .carts import NewCart, PlacedCart
 from .client import Admin, Buyer, Client, PaymentProvider
 from .errors import Contract, Error, InvalidInput, NoLongerHeld, OutcomeUnknown, Problem, Refused
 from .models import (
+    BuyerOrder,
+    Cart,
+    CartLine,
+    CartPayment,
     Erased,
     Event,
     EventPage,
@@ -32,13 +35,12 @@ from .models import (
     JournalEntry,
     ListedItem,
     ListedOrder,
-    NewOrder,
     Order,
     Payment,
-    Placed,
     RefundDue,
     ServiceJournalEntry,
 )
+from .orders import NewOrder, Placed
 from .retry import RetryPolicy
 from .signatures import InvalidSignature, Webhook, mint_buyer, sign_payment
 

@@ -34,8 +34,8 @@ DECISIONS = frozenset(
     }
 )
 
-#: This attempt has changed nothing. An earlier one may have: these are decided without a look at it.
-#: A code that is in neither set, or none, leaves open what a status 408 or 5xx leaves open.
+#: This attempt has changed nothing. An earlier one may have: these are decided without a look at
+#: it. A code that is in neither set, or none, leaves open what a status 408 or 5xx leaves open.
 NOTHING_RAN = frozenset(
     {
         "buyer_has_held_orders",

@@ -23,7 +23,8 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from . import batcher, checks, client
 from .errors import InvalidInput, OutcomeUnknown
-from .models import Event, Item, Items, Placed
+from .models import Event, Item, Items
+from .orders import Placed
 from .processes import PerProcess
 from .retry import RetryPolicy
 

@@ -4,31 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from . import checks
 from .errors import Contract, Error
-from .models import NewOrder, Placed, read_placed
+from .models import BuyerOrder
+from .orders import NewOrder, Placed, read_placed
 from .transport import PROBLEM, Response
-
-
-@dataclass(frozen=True)
-class BuyerOrder:
-    """An order of a buyer, as a part of a batch."""
-
-    #: What `sub` is in a buyer's token.
-    buyer: str
-    quantity: int
-    #: What makes every repeat the same order.
-    key: str
-    #: The shop's total, which may be less than the price of the units. Without one it is that.
-    amount: int | None = None
-
-    def __post_init__(self) -> None:
-        checks.text("buyer", self.buyer)
-        checks.whole("quantity", self.quantity)
-        checks.key(self.key)
-        checks.amount(self.amount)
 
 
 def read_results(

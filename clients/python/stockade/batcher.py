@@ -16,10 +16,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from .attempts import Attempts
-from .batch import BuyerOrder
 from .client import Admin
 from .errors import Error, OutcomeUnknown
-from .models import Placed
+from .models import BuyerOrder
+from .orders import Placed
 from .processes import PerProcess
 
 #: Orders of one request, at most.

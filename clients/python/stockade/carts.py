@@ -6,28 +6,16 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from . import checks
 from .errors import Contract, InvalidInput, NoLongerHeld
-from .models import read
+from .models import Cart
+from .reading import read
 from .transport import Response
 
 #: The amount of a cart whose payments the shop checks itself.
 UNCHECKED = "unchecked"
-
-#: Where a cart is in its life.
-CART_STATES = (
-    "placing",
-    "held",
-    "confirmed",
-    "cancelled",
-    "expired",
-    "refund_due",
-    "refunded",
-    "failed",
-)
 
 
 @dataclass(frozen=True)
@@ -62,41 +50,6 @@ class NewCart:
 
 
 @dataclass(frozen=True)
-class CartLine:
-    """A line of a cart: the order for one item, which the cart alone changes."""
-
-    item: str
-    order: str
-    quantity: int
-
-
-@dataclass(frozen=True)
-class Cart:
-    """A cart, as the service reports it. Amounts are in the currency's smallest unit."""
-
-    id: str
-    state: str
-    lines: list[CartLine]
-    #: What it costs: the price of all lines, or the shop's total.
-    amount: int
-    currency: str
-    #: When the holds of a held cart end.
-    expires_at: datetime
-    #: `unchecked`: a payment of any amount pays it, and `amount` is what was paid once it is.
-    amount_check: str | None = None
-    #: The provider's id of the payment.
-    payment: str | None = None
-    #: Why it is `failed`, and because of which item.
-    code: str | None = None
-    item: str | None = None
-
-    @property
-    def has_units(self) -> bool:
-        """Whether the units of all lines belong to the buyer: it is `held` or `confirmed`."""
-        return self.state in ("held", "confirmed")
-
-
-@dataclass(frozen=True)
 class PlacedCart:
     """A cart that was placed, now or by an earlier request with the same key, and holds units."""
 
@@ -106,42 +59,17 @@ class PlacedCart:
     replayed: bool
 
 
-@dataclass(frozen=True)
-class CartPayment:
-    """A payment of a cart. The provider chooses the id, and every repeat has the same one."""
-
-    payment: str
-    cart: str
-    #: What was paid. A cart that costs something needs it, and an unchecked one.
-    amount: int | None = None
-    #: What it was paid in (ISO 4217): that of the cart.
-    currency: str | None = None
-
-    def __post_init__(self) -> None:
-        checks.text("payment", self.payment)
-        if self.amount is not None:
-            checks.whole("amount", self.amount)
-
-
-def read_cart(response: Response, cart: str | None = None) -> Cart:
+def read_cart(cart: str, response: Response) -> Cart:
     """Reads a cart, and verifies that it is this one."""
-    found = read_listed_cart(response.json(), response.status)
-    if cart is not None and found.id != cart:
+    found = read(Cart, response.json(), response.status)
+    if found.id != cart:
         raise Contract(response.status, f"expected the cart {cart}, found {found.id}")
     return found
 
 
-def read_listed_cart(body: Any, status: int) -> Cart:
-    """Reads a cart, also as a row of a list."""
-    lines = body.get("lines") if isinstance(body, dict) else None
-    if not isinstance(lines, list):
-        raise Contract(status, "lines are missing")
-    return read(Cart, body, status, lines=[read(CartLine, line, status) for line in lines])
-
-
 def read_placed_cart(cart: NewCart, response: Response) -> PlacedCart:
     """Reads the response to `cart`, and verifies that it is about this cart and holds units."""
-    found = read_cart(response)
+    found = read(Cart, response.json(), response.status)
     wanted: Counter[str] = Counter()
     for item, units in cart.lines:
         wanted[item] += units

@@ -8,23 +8,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import quote, urlencode
 
 from . import checks
 from .attempts import Attempts
-from .batch import BuyerOrder, read_results
-from .carts import (
-    Cart,
-    CartPayment,
-    NewCart,
-    PlacedCart,
-    read_cart,
-    read_listed_cart,
-    read_placed_cart,
-)
+from .batch import read_results
+from .carts import NewCart, PlacedCart, read_cart, read_placed_cart
 from .errors import Contract, Error, InvalidInput
 from .models import (
+    Audit,
+    BuyerOrder,
+    Cart,
+    CartPayment,
     Erased,
     Event,
     EventPage,
@@ -33,15 +29,15 @@ from .models import (
     JournalEntry,
     ListedItem,
     ListedOrder,
-    NewOrder,
     Order,
     Payment,
-    Placed,
     RefundDue,
+    RegisteredWebhook,
     ServiceJournalEntry,
-    read,
-    read_placed,
+    WebhookTest,
 )
+from .orders import NewOrder, Placed, read_order, read_placed
+from .reading import read
 from .retry import LAST_ATTEMPT_SECONDS, RetryPolicy
 from .signatures import sign_payment
 from .transport import Instance, Response
@@ -145,7 +141,7 @@ class Client:
         if isinstance(items, str):
             raise InvalidInput("items", "a list of names")
         ids = ",".join(_segment("items", item) for item in items)
-        return self.send(Request("GET", f"/v1/items:batch?ids={ids}"), _items)
+        return self.send(Request("GET", f"/v1/items:batch?ids={ids}"), partial(_row, Items))
 
     def send(self, request: Request, read: Callable[[Response], T]) -> T:
         """Sends `request`, and repeats it while the outcome is unknown and the policy allows it.
@@ -201,11 +197,11 @@ class Buyer:
 
     def order(self, order: str) -> Order:
         """Reads one of the buyer's orders from the ledger."""
-        return self._send(partial(_order, order), "GET", _order_path(order))
+        return self._send(partial(read_order, order), "GET", _order_path(order))
 
     def cancel(self, order: str) -> Order:
         """Cancels a held order. Its units can be bought again."""
-        return self._send(partial(_order, order), "DELETE", _order_path(order))
+        return self._send(partial(read_order, order), "DELETE", _order_path(order))
 
     def extend_hold(
         self, order: str, seconds: int | None = None, *, session: str | None = None
@@ -216,7 +212,7 @@ class Buyer:
         needed.
         """
         path, body = _order_path(order, "/hold"), _hold(seconds, session)
-        return self._send(partial(_order, order), "POST", path, body)
+        return self._send(partial(read_order, order), "POST", path, body)
 
     def place_cart(self, cart: NewCart) -> PlacedCart:
         """Places a cart, and repeats the request with the same key while the outcome is unknown.
@@ -230,11 +226,11 @@ class Buyer:
 
     def cart(self, cart: str) -> Cart:
         """Reads one of the buyer's carts from the ledger."""
-        return self._send(partial(_cart, cart), "GET", _cart_path(cart))
+        return self._send(partial(read_cart, cart), "GET", _cart_path(cart))
 
     def cancel_cart(self, cart: str) -> Cart:
         """Cancels a held cart. The units of all lines can be bought again."""
-        return self._send(partial(_cart, cart), "DELETE", _cart_path(cart))
+        return self._send(partial(read_cart, cart), "DELETE", _cart_path(cart))
 
     def extend_cart(
         self, cart: str, seconds: int | None = None, *, session: str | None = None
@@ -245,15 +241,15 @@ class Buyer:
         needed.
         """
         path, body = _cart_path(cart, "/hold"), _hold(seconds, session)
-        return self._send(partial(_cart, cart), "POST", path, body)
+        return self._send(partial(read_cart, cart), "POST", path, body)
 
     def orders(self) -> Iterator[ListedOrder]:
         """All recorded orders of the buyer, page by page."""
-        return _pages(self._client, "/v1/orders", self._token, _rows(ListedOrder))
+        return _pages(self._client, "/v1/orders", self._token, ListedOrder)
 
     def carts(self) -> Iterator[Cart]:
         """All carts of the buyer, page by page."""
-        return _pages(self._client, "/v1/carts", self._token, read_listed_cart)
+        return _pages(self._client, "/v1/carts", self._token, Cart)
 
     def _send(
         self, read: Callable[[Response], T], method: str, path: str, body: Any = None
@@ -273,7 +269,7 @@ class PaymentProvider:
         Check `state`: `refund_due` means that the order had expired and no units were left.
         """
         path = _order_path(payment.order, "/payment")
-        return self._client.send(self._report(payment, path), partial(_order, payment.order))
+        return self._client.send(self._report(payment, path), partial(read_order, payment.order))
 
     def report_cart(self, payment: CartPayment) -> Cart:
         """Reports a payment of a cart; returns the cart as it is now.
@@ -282,7 +278,7 @@ class PaymentProvider:
         of its lines.
         """
         path = _cart_path(payment.cart, "/payment")
-        return self._client.send(self._report(payment, path), partial(_cart, payment.cart))
+        return self._client.send(self._report(payment, path), partial(read_cart, payment.cart))
 
     def _report(self, payment: Payment | CartPayment, path: str) -> Request:
         return Request("POST", path, json=_known(asdict(payment)), payment_secret=self._secret)
@@ -312,7 +308,7 @@ class Admin:
 
     def items(self) -> Iterator[ListedItem]:
         """All items, page by page."""
-        return _pages(self._client, "/v1/items", self._token, _rows(ListedItem))
+        return _pages(self._client, "/v1/items", self._token, ListedItem)
 
     def set_state(self, item: str, state: str, *, version: int | None = None) -> Item:
         """Opens, pauses or closes an item: `open`, `paused`, `closed`.
@@ -366,22 +362,22 @@ class Admin:
         path = f"/v1/buyers/{_segment('buyer', buyer)}/erase"
         return self._send(partial(_row, Erased), "POST", path)
 
-    def audit(self, item: str, *, full: bool = False) -> dict[str, Any]:
+    def audit(self, item: str, *, full: bool = False) -> Audit:
         """Compares the stock counters of an item with the ledger.
 
         `orders_checked` says when the counters of the ledger were last compared with the orders themselves.
         With `full` this call compares them: it reads every order of the item, and may take long.
         """
         path = _item_path(item, "/audit?full=true" if full else "/audit")
-        return self._send(Response.object, "GET", path)
+        return cast(Audit, self._send(Response.object, "GET", path))
 
     def order(self, order: str) -> Order:
         """Reads any buyer's order from the ledger."""
-        return self._send(partial(_order, order), "GET", _order_path(order))
+        return self._send(partial(read_order, order), "GET", _order_path(order))
 
     def cancel(self, order: str) -> Order:
         """Cancels any buyer's held order."""
-        return self._send(partial(_order, order), "DELETE", _order_path(order))
+        return self._send(partial(read_order, order), "DELETE", _order_path(order))
 
     def extend_hold(
         self, order: str, seconds: int | None = None, *, session: str | None = None
@@ -392,11 +388,11 @@ class Admin:
         needed.
         """
         path, body = _order_path(order, "/hold"), _hold(seconds, session)
-        return self._send(partial(_order, order), "POST", path, body)
+        return self._send(partial(read_order, order), "POST", path, body)
 
     def refund(self, order: str) -> Order:
         """Notes that the money of an order was returned."""
-        return self._send(partial(_order, order), "POST", _order_path(order, "/refund"))
+        return self._send(partial(read_order, order), "POST", _order_path(order, "/refund"))
 
     def place_cart(self, buyer: str, cart: NewCart) -> PlacedCart:
         """Places a cart for a buyer, whose own request with the same key is a repeat of it.
@@ -410,11 +406,11 @@ class Admin:
 
     def cart(self, cart: str) -> Cart:
         """Reads any buyer's cart from the ledger."""
-        return self._send(partial(_cart, cart), "GET", _cart_path(cart))
+        return self._send(partial(read_cart, cart), "GET", _cart_path(cart))
 
     def cancel_cart(self, cart: str) -> Cart:
         """Cancels any buyer's held cart. The units of all lines can be bought again."""
-        return self._send(partial(_cart, cart), "DELETE", _cart_path(cart))
+        return self._send(partial(read_cart, cart), "DELETE", _cart_path(cart))
 
     def extend_cart(
         self, cart: str, seconds: int | None = None, *, session: str | None = None
@@ -425,11 +421,11 @@ class Admin:
         needed.
         """
         path, body = _cart_path(cart, "/hold"), _hold(seconds, session)
-        return self._send(partial(_cart, cart), "POST", path, body)
+        return self._send(partial(read_cart, cart), "POST", path, body)
 
     def refund_cart(self, cart: str) -> Cart:
         """Notes that the money of a cart was returned."""
-        return self._send(partial(_cart, cart), "POST", _cart_path(cart, "/refund"))
+        return self._send(partial(read_cart, cart), "POST", _cart_path(cart, "/refund"))
 
     def refund_cart_line(self, cart: str, order: str) -> Order:
         """Notes that the money of one line of a confirmed cart was returned.
@@ -437,25 +433,25 @@ class Admin:
         Returns the line's order. Its `amount` is its share of what the cart costs.
         """
         path = _cart_path(cart, f"/lines/{_segment('order', order)}/refund")
-        return self._send(partial(_order, order), "POST", path)
+        return self._send(partial(read_order, order), "POST", path)
 
     def item_orders(self, item: str, state: str | None = None) -> Iterator[ListedOrder]:
         """All recorded orders of an item, those in one state or all, page by page."""
         path = _item_path(item, "/orders")
-        return _pages(self._client, path, self._token, _rows(ListedOrder), state=state)
+        return _pages(self._client, path, self._token, ListedOrder, state=state)
 
     def journal(self, item: str) -> Iterator[JournalEntry]:
         """Who has done what to an item and its orders, the latest first, page by page."""
         path = _item_path(item, "/journal")
-        return _pages(self._client, path, self._token, _rows(JournalEntry))
+        return _pages(self._client, path, self._token, JournalEntry)
 
     def service_journal(self) -> Iterator[ServiceJournalEntry]:
         """What admins have done that belongs to no item, the latest first, page by page."""
-        return _pages(self._client, "/v1/journal", self._token, _rows(ServiceJournalEntry))
+        return _pages(self._client, "/v1/journal", self._token, ServiceJournalEntry)
 
     def refunds_due(self) -> Iterator[RefundDue]:
         """All money that must be returned, page by page."""
-        return _pages(self._client, "/v1/refunds-due", self._token, _rows(RefundDue))
+        return _pages(self._client, "/v1/refunds-due", self._token, RefundDue)
 
     def refund_done(self, row: str) -> RefundDue:
         """Notes that the money of a row of `refunds_due` was returned."""
@@ -489,7 +485,7 @@ class Admin:
         checks.whole("wait", wait)
         query = _query(after=after, wait=wait, limit=limit)
         request = Request("GET", f"/v1/events{query}", self._token, wait=wait)
-        return self._client.send(request, _event_page)
+        return self._client.send(request, partial(_row, EventPage))
 
     def events(self, after: str | None = None, *, wait: int = 30) -> Iterator[Event]:
         """The events after a cursor, and those to come, without end.
@@ -501,18 +497,18 @@ class Admin:
             yield from page.data
             after = page.next or after
 
-    def create_webhook(self, url: str, kinds: Sequence[str] = ()) -> dict[str, Any]:
+    def create_webhook(self, url: str, kinds: Sequence[str] = ()) -> RegisteredWebhook:
         """Creates a webhook; the answer has its `id` and, only here, its `secret`.
 
         A repeat would create another one, so the request is sent once.
         """
         body = {"url": url, "kinds": list(kinds)}
         request = Request("POST", "/v1/webhooks", self._token, json=body)
-        return self._client.send_once(request).object()
+        return cast(RegisteredWebhook, self._client.send_once(request).object())
 
-    def webhooks(self) -> list[dict[str, Any]]:
+    def webhooks(self) -> list[RegisteredWebhook]:
         """All webhooks, without their secrets."""
-        return self._send(_data, "GET", "/v1/webhooks")
+        return cast(list[RegisteredWebhook], self._send(_data, "GET", "/v1/webhooks"))
 
     def remove_webhook(self, webhook: str) -> None:
         """Removes a webhook."""
@@ -522,9 +518,10 @@ class Admin:
         """Enables a webhook that was disabled; what waits for it is sent now, in order."""
         self._send(Response.nothing, "POST", _webhook_path(webhook, "/enable"))
 
-    def test_webhook(self, webhook: str) -> dict[str, Any]:
+    def test_webhook(self, webhook: str) -> WebhookTest:
         """Sends a test event to a webhook now: `delivered`, and `status` or `error`."""
-        return self._send(Response.object, "POST", _webhook_path(webhook, "/test"))
+        path = _webhook_path(webhook, "/test")
+        return cast(WebhookTest, self._send(Response.object, "POST", path))
 
     def _send(
         self, read: Callable[[Response], T], method: str, path: str, body: Any = None
@@ -548,23 +545,8 @@ class Admin:
         )
 
 
-def _order(order: str, response: Response) -> Order:
-    found = read(Order, response.json(), response.status)
-    if found.id != order:
-        raise Contract(response.status, f"expected the order {order}, found {found.id}")
-    return found
-
-
-def _cart(cart: str, response: Response) -> Cart:
-    return read_cart(response, cart)
-
-
 def _row(model: type[T], response: Response) -> T:
     return read(model, response.json(), response.status)
-
-
-def _rows(model: type[T]) -> Callable[[Any, int], T]:
-    return lambda row, status: read(model, row, status)
 
 
 def _data(response: Response) -> list[dict[str, Any]]:
@@ -574,13 +556,8 @@ def _data(response: Response) -> list[dict[str, Any]]:
     return data
 
 
-def _event_page(response: Response) -> EventPage:
-    events = [read(Event, event) for event in _data(response)]
-    return EventPage(events, response.object().get("next"))
-
-
-def _page(read_row: Callable[[Any, int], T], response: Response) -> tuple[list[T], str | None]:
-    rows = [read_row(row, response.status) for row in _data(response)]
+def _page(model: type[T], response: Response) -> tuple[list[T], str | None]:
+    rows = [read(model, row, response.status) for row in _data(response)]
     return rows, response.object().get("next")
 
 
@@ -589,22 +566,13 @@ def _item(response: Response) -> Item:
     return read(Item, response.json(), response.status, **more)
 
 
-def _items(response: Response) -> Items:
-    data = [read(Item, item, response.status) for item in _data(response)]
-    return read(Items, response.json(), response.status, data=data)
-
-
 def _pages(
-    client: Client,
-    path: str,
-    token: str,
-    read_row: Callable[[Any, int], T],
-    state: str | None = None,
+    client: Client, path: str, token: str, model: type[T], state: str | None = None
 ) -> Iterator[T]:
     after: str | None = None
     while True:
         query = _query(after=after, state=state, limit=_ROWS)
-        rows, after = client.send(Request("GET", path + query, token), partial(_page, read_row))
+        rows, after = client.send(Request("GET", path + query, token), partial(_page, model))
         yield from rows
         if after is None:
             return

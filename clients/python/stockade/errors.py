@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from .answers import RETURNS_MONEY, is_decision, may_have_run
 
 if TYPE_CHECKING:
-    from .carts import Cart
-    from .models import Order
+    from .models import Cart, Order
 
 
 @dataclass(frozen=True)

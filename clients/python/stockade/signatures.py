@@ -13,7 +13,8 @@ from typing import Any
 
 from . import checks
 from .errors import Contract, InvalidInput
-from .models import Event, read
+from .models import Event
+from .reading import read
 
 #: A mapping of names to values, or pairs of them, as text or as ASCII bytes (as ASGI has them).
 Headers = Mapping[str, str] | Iterable[tuple[str, str]] | Iterable[tuple[bytes, bytes]]

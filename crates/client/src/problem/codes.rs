@@ -1,7 +1,6 @@
 //! The codes of problems.
 //!
-//! `make clients` writes this file from `clients/answers.json`, which has the reason for each
-//! code.
+//! `make clients` writes this file from `clients/answers.json`, which has the reason for each code.
 
 use super::Meaning;
 

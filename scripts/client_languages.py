@@ -1,0 +1,168 @@
+"""How Python and JavaScript write what their clients have in common."""
+
+import textwrap
+
+WIDTH = 100
+
+
+def fill(text, prefix="", width=WIDTH):
+    """The text in lines of that width, each behind the prefix."""
+    return textwrap.fill(
+        " ".join(text.split()),
+        width,
+        initial_indent=prefix,
+        subsequent_indent=prefix,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def screaming(name):
+    """The name of a type as that of a constant."""
+    return "".join(f"_{one}" if one.isupper() else one for one in name).strip("_").upper()
+
+
+class Language:
+    """What differs is punctuation, and the names of types."""
+
+    quote: str
+    #: What each type of the description is called.
+    types: dict[str, str]
+    #: What an array is called, by its items.
+    array: str
+    #: Hand-written parts of models.
+    parts: list[str]
+
+    def type_of(self, field):
+        name = self.types.get(field.type, field.name_of_type)
+        return self.array.format(name) if field.is_array else name
+
+    def quoted(self, words):
+        return [f"{self.quote}{word}{self.quote}" for word in words]
+
+    def rows(self, words, indent):
+        return "".join(f"{' ' * indent}{word},\n" for word in self.quoted(words))
+
+
+class Python(Language):
+    """Data classes, and a `TypedDict` for what stays the object of the answer."""
+
+    quote = '"'
+    #: An enum is open: a later service may have more words.
+    types = {
+        "string": "str",
+        "enum": "str",
+        "time": "datetime",
+        "integer": "int",
+        "boolean": "bool",
+        "object": "dict[str, Any]",
+    }
+    array = "list[{}]"
+    parts = ["EventParts", "HasUnits", "OrderChecks", "PaymentChecks"]
+
+    def head(self, title, about):
+        return f'"""{title}\n\n{fill(about)}\n"""\n'
+
+    def imports(self):
+        return (
+            "\nfrom __future__ import annotations\n"
+            "\nfrom dataclasses import dataclass, field\nfrom datetime import datetime\n"
+            "from typing import Any, NotRequired, TypedDict\n"
+            f"\nfrom .parts import {', '.join(self.parts)}\n"
+        )
+
+    def comment(self, text, indent=0):
+        return fill(text, " " * indent + "#: ") + "\n" if text else ""
+
+    def code_set(self, name, codes):
+        return f"{name} = frozenset(\n    {{\n{self.rows(codes, 8)}    }}\n)\n"
+
+    def enum(self, name, words):
+        name = f"{screaming(name)}S".replace("YS", "IES")
+        line = f"{name} = ({', '.join(self.quoted(words))}{',' * (len(words) == 1)})\n"
+        return line if len(line) <= WIDTH + 1 else f"{name} = (\n{self.rows(words, 4)})\n"
+
+    def model(self, model, fields):
+        """A class. Fields with a default come last, as they must."""
+        if model.is_plain:
+            head, base = "\n\n", "(TypedDict)"
+        else:
+            head = "\n\n@dataclass(frozen=True)\n"
+            base = f"({model.parts})" if model.parts in self.parts else ""
+            fields = sorted(fields, key=lambda field: self._default(field) != "")
+        write = self._plain_field if model.is_plain else self._field
+        body = "".join(self.comment(field.doc, 4) + write(field) for field in fields)
+        return f"{head}class {model.name}{base}:\n{self._docstring(model.doc)}\n{body}"
+
+    def _docstring(self, text):
+        line = f'    """{text}"""\n'
+        return line if len(line) <= WIDTH + 1 else fill(f'"""{text}', "    ") + '\n    """\n'
+
+    def _field(self, field):
+        default = self._default(field)
+        null = " | None" if default == " = None" else ""
+        return f"    {field.name}: {self.type_of(field)}{null}{default}\n"
+
+    def _default(self, field):
+        if field.filled is not None:
+            return " = field(default_factory=dict)" if field.filled == {} else f" = {field.filled}"
+        return "" if field.is_required and not field.is_null else " = None"
+
+    def _plain_field(self, field):
+        if not field.is_required:
+            return f"    {field.name}: NotRequired[{self.type_of(field)}]\n"
+        return f"    {field.name}: {self.type_of(field)}{' | None' if field.is_null else ''}\n"
+
+
+class JavaScript(Language):
+    """Interfaces of TypeScript, and a `type` for what stays the object of the answer."""
+
+    quote = "'"
+    types = {
+        "string": "string",
+        "time": "Date",
+        "integer": "number",
+        "boolean": "boolean",
+        "object": "Record<string, unknown>",
+    }
+    array = "{}[]"
+    parts = ["EventParts"]
+
+    def head(self, title, about):
+        return f"// {title}\n//\n{fill(about, '// ')}\n"
+
+    def imports(self):
+        return f"\nimport type {{ {', '.join(self.parts)} }} from './parts.js';\n"
+
+    def comment(self, text, indent=0):
+        pad = " " * indent
+        line = f"{pad}/** {' '.join(text.split())} */\n"
+        if not text or len(line) <= WIDTH + 1:
+            return line if text else ""
+        return f"{pad}/**\n{fill(text, f'{pad} * ')}\n{pad} */\n"
+
+    def code_set(self, name, codes):
+        return f"export const {name} = new Set([\n{self.rows(codes, 2)}]);\n"
+
+    def enum(self, name, words):
+        line = f"export type {name} = {' | '.join(self.quoted(words))};\n"
+        if len(line) <= WIDTH + 1:
+            return line
+        rows = "".join(f"\n  | {word}" for word in self.quoted(words))
+        return f"export type {name} ={rows};\n"
+
+    def model(self, model, fields):
+        """A `type` fits `Record` as well, which an interface does not."""
+        base = f" extends {model.parts}" if model.parts in self.parts else ""
+        head = f"type {model.name} =" if model.is_plain else f"interface {model.name}{base}"
+        write = self._field
+        body = "".join(self.comment(field.doc, 2) + write(model, field) for field in fields)
+        end = "};" if model.is_plain else "}"
+        return f"\n{self.comment(model.doc)}export {head} {{\n{body}{end}\n"
+
+    def _field(self, model, field):
+        is_there = field.is_required or field.filled is not None
+        # What the service leaves out it never sends as null.
+        is_null = field.is_null and (is_there or model.takes_null)
+        null = " | null" if is_null else ""
+        return f"  {field.name}{'' if is_there else '?'}: {self.type_of(field)}{null};\n"

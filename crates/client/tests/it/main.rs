@@ -9,6 +9,7 @@ mod batches;
 mod dropping;
 mod lists;
 mod lost;
+mod models;
 mod problems;
 mod requests;
 mod retries;

@@ -28,13 +28,31 @@ use hyper::{
     service::{HttpService, service_fn},
 };
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
 
 use super::connections::{Admitted, Connection, Ending, Limit, Patience};
 use crate::http::Answer;
 
 /// Bytes that a parked connection reads of the next request.
 const FIRST_BYTES: usize = 64;
+
+/// A stream that can end at once.
+pub(super) trait Abort {
+    /// Has the system forget what the client has not taken. Otherwise the end waits behind it, and
+    /// the system keeps both for minutes after the connection has made room.
+    fn abort(&self);
+}
+
+impl Abort for TcpStream {
+    fn abort(&self) {
+        if let Err(error) = self.set_zero_linger() {
+            tracing::debug!(%error, "could not have a connection end at once");
+        }
+    }
+}
 
 /// A connection, and what serves it.
 pub(super) struct Served {
@@ -47,7 +65,7 @@ impl Served {
     /// Serves the connection until it ends.
     pub(super) async fn run<S, A, F>(self, stream: S, answer: A)
     where
-        S: AsyncRead + AsyncWrite + Unpin + Send,
+        S: AsyncRead + AsyncWrite + Abort + Unpin + Send,
         A: Fn(Request<Tracked>) -> F + Clone,
         F: Future<Output = Response<Answer>>,
     {
@@ -82,12 +100,18 @@ impl Served {
         mut serving: Box<http1::Connection<TokioIo<Watched<S>>, H>>,
     ) -> Option<Watched<S>>
     where
-        S: AsyncRead + AsyncWrite + Unpin + Send,
+        S: AsyncRead + AsyncWrite + Abort + Unpin + Send,
         H: HttpService<Incoming, ResBody = Answer>,
         H::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let is_idle = poll_fn(|context| self.poll_serving(&mut serving, context)).await;
-        is_idle.then(|| take_stream(serving))
+        if is_idle {
+            return Some(take_stream(serving));
+        }
+        if self.admitted.connection.is_unread() {
+            take_stream(serving).stream.abort();
+        }
+        None
     }
 
     /// Ready with whether the connection is idle, or has ended.

@@ -464,6 +464,11 @@ impl Connection {
         self.body.waited();
     }
 
+    /// Whether a write waits for the client.
+    pub(super) fn is_unread(&self) -> bool {
+        self.reader.blocked_since_ms().is_some()
+    }
+
     /// Notes that the body of the request has been read to its end.
     pub(super) fn body_ended(&self) {
         self.body.ended();

@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::json;
 use testkit::{eventually, in_time, timeout};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncReadExt, AsyncWriteExt, Interest},
     net::TcpStream,
 };
 
@@ -221,6 +221,29 @@ async fn bytes_of(stream: &mut TcpStream, most: usize) -> usize {
         }
     }
     received
+}
+
+/// The end would otherwise wait behind what the client does not take, and the system would keep both
+/// for minutes.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_client_does_not_read_is_forgotten_with_its_connection() {
+    let limits = Limits {
+        write_timeout: Duration::from_millis(500),
+        ..patient()
+    };
+    open(within(limits), async |env| {
+        let mut slow = connect(&env.urls[0]).await;
+        let request = "GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nhost: x\r\n\r\n".repeat(24);
+        slow.write_all(request.as_bytes()).await.unwrap();
+        let ended = async {
+            let ready = async || slow.ready(Interest::READABLE).await.unwrap();
+            while !ready().await.is_read_closed() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        in_time("the end, which the client sees without reading", ended).await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -27,7 +27,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-pub use self::comparison::{ALONE, ComparisonOptions, Rush, WARM_UP, compare, median, rush};
+pub use self::comparison::{ALONE, ComparisonOptions, Pair, WARM_UP, compare, kept, median, rush};
 use crate::{admin::Admin, items::Items, options::Options, target::Target};
 
 /// Time between two requests of a hostile client.

@@ -29,7 +29,7 @@ use uuid::Uuid;
 
 use crate::{
     admin::Admin,
-    hostile::{ALONE, ComparisonOptions, Rush, WARM_UP, median, rush},
+    hostile::{ALONE, ComparisonOptions, Pair, WARM_UP, kept, median, rush},
     target::Target,
 };
 
@@ -93,25 +93,25 @@ pub async fn compare(options: &StormOptions) -> Result<bool> {
     let storm = Storm::prepare(&target, &admin, options).await?;
     // The program warms up first, as without a storm.
     rush(comparison, WARM_UP, None).await?;
-    let (mut alone, mut beside) = (Vec::new(), Vec::new());
+    let mut pairs = Vec::new();
     let mut least = u64::MAX;
     for _ in 0..comparison.rounds() {
-        alone.push(rush(comparison, ALONE, None).await?);
+        let alone = rush(comparison, ALONE, None).await?;
         let before = storm.counts.returned.load(Ordering::Relaxed);
         let clients = storm.begin(comparison.hostile());
-        beside.push(rush(comparison, BESIDE, None).await?);
+        let beside = rush(comparison, BESIDE, None).await?;
         storm.end(clients).await;
         least = least.min(storm.counts.returned.load(Ordering::Relaxed) - before);
+        pairs.push(Pair { alone, beside });
     }
-    let kept = median(&beside, |rush| rush.answers_per_second)
-        / median(&alone, |rush| rush.answers_per_second);
-    print(options, &alone, &beside, kept);
-    let is_good = alone.iter().chain(&beside).all(|rush| rush.is_good);
+    print(options, &pairs);
+    let is_good = |pair: &Pair| pair.alone.is_good && pair.beside.is_good;
+    let is_good = pairs.iter().all(is_good);
     let findings = storm.findings(&admin, least).await?;
     for finding in &findings {
         eprintln!("storm: {finding}");
     }
-    Ok(is_good && findings.is_empty() && kept >= comparison.keep())
+    Ok(is_good && findings.is_empty() && kept(&pairs) >= comparison.keep())
 }
 
 impl Storm {
@@ -293,24 +293,26 @@ async fn place(
 }
 
 #[expect(clippy::print_stdout, reason = "the table goes to standard output")]
-fn print(options: &StormOptions, alone: &[Rush], beside: &[Rush], kept: f64) {
+fn print(options: &StormOptions, pairs: &[Pair]) {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
     table.set_header(["", "answers/s", "p99 ms", "good verdicts"]);
     let storm = format!("beside returns to an item of {} buyers", options.crowd);
+    let alone = pairs.iter().map(|pair| &pair.alone).collect::<Vec<_>>();
+    let beside = pairs.iter().map(|pair| &pair.beside).collect::<Vec<_>>();
     for (name, rushes) in [(ALONE.to_owned(), alone), (storm, beside)] {
         let good = rushes.iter().filter(|rush| rush.is_good).count();
         table.add_row([
             name,
-            format!("{:.0}", median(rushes, |rush| rush.answers_per_second)),
-            format!("{:.1}", median(rushes, |rush| rush.latency_ms_p99)),
+            format!("{:.0}", median(&rushes, |rush| rush.answers_per_second)),
+            format!("{:.1}", median(&rushes, |rush| rush.latency_ms_p99)),
             format!("{good} of {}", rushes.len()),
         ]);
     }
     println!("{table}");
     println!(
         "buyers kept {:.0} % of their rate; at least {:.0} % is demanded",
-        kept * 100.0,
+        kept(pairs) * 100.0,
         options.comparison.keep() * 100.0
     );
 }

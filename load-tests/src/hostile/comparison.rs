@@ -32,7 +32,7 @@ pub struct ComparisonOptions {
     #[arg(long, value_name = "N", default_value_t = 30_000)]
     stock: u64,
     /// Number of rushes of each kind.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// A kind of attack; several times for several. Default: each of them.
     #[arg(long, value_name = "NAME")]
@@ -83,27 +83,35 @@ pub struct Rush {
     held: u64,
 }
 
+/// A rush without an attack, and the next one beside it. Both are seconds apart, so what else the
+/// machine does hits both alike.
+pub struct Pair {
+    pub alone: Rush,
+    pub beside: Rush,
+}
+
 /// Compares, and prints a table. Returns whether every verdict is good and the buyers kept enough.
 pub async fn compare(options: &ComparisonOptions) -> Result<bool> {
     // The program warms up first: connections, plans of the ledger, the clock of the processor.
     rush(options, WARM_UP, None).await?;
-    let mut alone = Vec::new();
     let mut attacks = attacks(&options.attack)?;
     for _ in 0..options.rounds {
-        alone.push(rush(options, ALONE, None).await?);
-        for (attack, beside) in &mut attacks {
-            beside.push(rush(options, attack, Some(attack)).await?);
+        for (attack, pairs) in &mut attacks {
+            pairs.push(Pair {
+                alone: rush(options, ALONE, None).await?,
+                beside: rush(options, attack, Some(attack)).await?,
+            });
         }
     }
-    print(options, &alone, &attacks);
-    let beside = attacks.iter().flat_map(|(_, beside)| beside);
-    let is_good = alone.iter().chain(beside).all(|rush| rush.is_good);
-    let kept = |(_, beside): &(_, Vec<Rush>)| kept(&alone, beside) >= options.keep;
+    print(options, &attacks);
+    let mut pairs = attacks.iter().flat_map(|(_, pairs)| pairs);
+    let is_good = pairs.all(|pair| pair.alone.is_good && pair.beside.is_good);
+    let kept = |(_, pairs): &(_, Vec<Pair>)| kept(pairs) >= options.keep;
     Ok(is_good && attacks.iter().all(kept))
 }
 
 /// The kinds of attack, each without a rush beside it yet.
-fn attacks(names: &[String]) -> Result<Vec<(&'static str, Vec<Rush>)>> {
+fn attacks(names: &[String]) -> Result<Vec<(&'static str, Vec<Pair>)>> {
     let mut attacks = Vec::new();
     let names = names.iter().map(|name| Some(name.as_str()));
     let mut names: Vec<_> = names.collect();
@@ -117,10 +125,10 @@ fn attacks(names: &[String]) -> Result<Vec<(&'static str, Vec<Rush>)>> {
     Ok(attacks)
 }
 
-/// The share of their rate that buyers keep.
-fn kept(alone: &[Rush], beside: &[Rush]) -> f64 {
-    let rate = |rushes| median(rushes, |rush| rush.answers_per_second);
-    rate(beside) / rate(alone)
+/// The share of their rate that buyers keep: the median of all pairs.
+pub fn kept(pairs: &[Pair]) -> f64 {
+    let rate = |rush: &Rush| rush.answers_per_second;
+    median(pairs, |pair| rate(&pair.beside) / rate(&pair.alone))
 }
 
 /// One rush in a process of its own, beside this kind of attack. `name` is that of its verdict.
@@ -177,40 +185,41 @@ fn read(json: &Path) -> Result<Value> {
     Ok(serde_json::from_str(&fs::read_to_string(json)?)?)
 }
 
-/// The median of a value of all rushes.
-pub fn median(rushes: &[Rush], value: impl Fn(&Rush) -> f64) -> f64 {
-    let mut values: Vec<_> = rushes.iter().map(value).collect();
+/// The median of a value of all rounds.
+pub fn median<T>(rounds: &[T], value: impl Fn(&T) -> f64) -> f64 {
+    let mut values: Vec<_> = rounds.iter().map(value).collect();
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
 #[expect(clippy::print_stdout, reason = "the table goes to standard output")]
-fn print(options: &ComparisonOptions, alone: &[Rush], attacks: &[(&str, Vec<Rush>)]) {
+fn print(options: &ComparisonOptions, attacks: &[(&str, Vec<Pair>)]) {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
     table.set_header([
-        "",
+        "beside",
         "answers/s",
+        "alone",
         "kept",
         "p99 ms",
+        "alone",
         "orders held",
         "good verdicts",
     ]);
-    let beside = attacks
-        .iter()
-        .map(|(attack, beside)| (*attack, &beside[..]));
-    for (name, rushes) in [(ALONE, alone)].into_iter().chain(beside) {
+    for (attack, pairs) in attacks {
+        let beside = |value: fn(&Rush) -> f64| median(pairs, |pair| value(&pair.beside));
+        let alone = |value: fn(&Rush) -> f64| median(pairs, |pair| value(&pair.alone));
+        let good = pairs.iter().filter(|pair| pair.beside.is_good).count();
+        let held = pairs.iter().map(|pair| pair.beside.held).sum::<u64>();
         table.add_row([
-            name.to_owned(),
-            format!("{:.0}", median(rushes, |rush| rush.answers_per_second)),
-            format!("{:.0} %", kept(alone, rushes) * 100.0),
-            format!("{:.1}", median(rushes, |rush| rush.latency_ms_p99)),
-            rushes.iter().map(|rush| rush.held).sum::<u64>().to_string(),
-            format!(
-                "{} of {}",
-                rushes.iter().filter(|rush| rush.is_good).count(),
-                rushes.len()
-            ),
+            (*attack).to_owned(),
+            format!("{:.0}", beside(|rush| rush.answers_per_second)),
+            format!("{:.0}", alone(|rush| rush.answers_per_second)),
+            format!("{:.0} %", kept(pairs) * 100.0),
+            format!("{:.1}", beside(|rush| rush.latency_ms_p99)),
+            format!("{:.1}", alone(|rush| rush.latency_ms_p99)),
+            held.to_string(),
+            format!("{good} of {}", pairs.len()),
         ]);
     }
     println!("{table}");
@@ -224,7 +233,7 @@ fn print(options: &ComparisonOptions, alone: &[Rush], attacks: &[(&str, Vec<Rush
 
 #[cfg(test)]
 mod tests {
-    use super::{Rush, attacks, median};
+    use super::{Pair, Rush, attacks, kept};
 
     #[test]
     fn each_attack_has_a_row_unless_some_are_named() {
@@ -236,14 +245,18 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_the_middle_of_all_rounds() {
+    fn what_buyers_keep_is_the_median_of_rushes_beside_each_other() {
         let rush = |rate| Rush {
             is_good: true,
             answers_per_second: rate,
             latency_ms_p99: 1.0,
             held: 1,
         };
-        let rounds = [rush(30.0), rush(10.0), rush(20.0)];
-        assert!((median(&rounds, |rush| rush.answers_per_second) - 20.0).abs() < f64::EPSILON);
+        let pairs = [(30.0, 27.0), (10.0, 2.0), (20.0, 19.0)];
+        let pairs = pairs.map(|(alone, beside)| Pair {
+            alone: rush(alone),
+            beside: rush(beside),
+        });
+        assert!((kept(&pairs) - 0.9).abs() < f64::EPSILON);
     }
 }

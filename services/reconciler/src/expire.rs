@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::{ERRORS, Reconciler, ReconcilerError, clock, returns};
 
 /// Maximum number of orders in a transaction. Orders of other items wait for the ledger behind it.
-const EXPIRY_BATCH_MAX: usize = 1000;
+const EXPIRY_BATCH_MAX: usize = 500;
 
 /// After a full batch, the pause is so many times as long as the batch took: the ledger belongs to
 /// the orders for a third of the time. Half a million holds that expire together still end within a

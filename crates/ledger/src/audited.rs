@@ -1,6 +1,8 @@
-//! What the ledger remembers of the audits that have walked all orders of an item.
+//! What the ledger remembers of the audits that have compared the orders of an item with its rows.
 
 use jiff::Timestamp;
+
+use crate::Sums;
 
 /// A good audit: its time, and the revision of the rows that it has compared with the orders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +40,18 @@ pub struct LastAudits {
     pub good: Option<GoodAudit>,
     /// The last one that has found a fault.
     pub failed: Option<FailedAudit>,
+    /// When the orders were last compared with the rows, by a good audit or by what had changed
+    /// since.
+    pub compared: Option<GoodAudit>,
+}
+
+/// What the orders of an item added up to when they agreed with its rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ComparedSums {
+    /// When, and with which rows.
+    pub audit: GoodAudit,
+    /// The sums.
+    pub sums: Sums,
 }
 
 impl LastAudits {
@@ -47,6 +61,13 @@ impl LastAudits {
     pub fn fault(&self) -> Option<FailedAudit> {
         let good = self.good.map(|good| good.at);
         self.failed.filter(|failed| Some(failed.at) >= good)
+    }
+
+    /// Whether the orders were compared with rows of this revision. Whatever has changed is
+    /// compared on top of a good audit.
+    pub fn has_compared(&self, revision: u64) -> bool {
+        let mut audits = self.good.iter().chain(&self.compared);
+        self.good.is_some() && audits.any(|audit| audit.revision == revision)
     }
 }
 
@@ -77,9 +98,32 @@ mod tests {
             let last = LastAudits {
                 good: last_good.map(good),
                 failed: Some(failed),
+                compared: None,
             };
             assert_eq!(last.fault().is_some(), stands, "{last_good:?}");
         }
         assert_eq!(LastAudits::default().fault(), None);
+    }
+
+    #[test]
+    fn rows_are_compared_by_a_good_audit_or_by_what_has_changed_since() {
+        let audit = |revision| {
+            Some(GoodAudit {
+                at: Timestamp::UNIX_EPOCH,
+                revision,
+            })
+        };
+        let compared = |good, compared| LastAudits {
+            good,
+            failed: None,
+            compared,
+        };
+        let both = compared(audit(1), audit(2));
+        assert_eq!(
+            [1, 2, 3].map(|row| both.has_compared(row)),
+            [true, true, false]
+        );
+        assert!(!compared(None, audit(2)).has_compared(2));
+        assert!(!LastAudits::default().has_compared(0));
     }
 }

@@ -684,10 +684,12 @@ impl TryFrom<DropColumns> for DropState {
     }
 }
 
-/// The rows of an item in `good_audits` and `failed_audits`.
+/// The rows of an item in `good_audits`, `failed_audits` and `order_sums`.
 pub(crate) struct LastAuditsColumns {
     pub good_ms: Option<i64>,
     pub revision: Option<i64>,
+    pub compared_ms: Option<i64>,
+    pub compared_revision: Option<i64>,
     pub failed_ms: Option<i64>,
     pub miscounted: Option<i64>,
     pub oversold: Option<i64>,
@@ -697,12 +699,16 @@ impl TryFrom<LastAuditsColumns> for LastAudits {
     type Error = LedgerError;
 
     fn try_from(row: LastAuditsColumns) -> Result<Self, LedgerError> {
-        let good = row.good_ms.zip(row.revision).map(|(at_ms, revision)| {
+        let good = |column, (at_ms, revision): (i64, i64)| {
             Ok::<_, LedgerError>(GoodAudit {
-                at: timestamp("good_audits.at", at_ms)?,
+                at: timestamp(column, at_ms)?,
                 revision: revision.cast_unsigned(),
             })
-        });
+        };
+        let (last, compared) = (
+            row.good_ms.zip(row.revision),
+            row.compared_ms.zip(row.compared_revision),
+        );
         let units = |column, units: Option<i64>| unsigned(column, units.unwrap_or(0));
         let failed = row.failed_ms.map(|at_ms| {
             Ok::<_, LedgerError>(FailedAudit {
@@ -712,8 +718,11 @@ impl TryFrom<LastAuditsColumns> for LastAudits {
             })
         });
         Ok(Self {
-            good: good.transpose()?,
+            good: last.map(|last| good("good_audits.at", last)).transpose()?,
             failed: failed.transpose()?,
+            compared: compared
+                .map(|last| good("order_sums.at", last))
+                .transpose()?,
         })
     }
 }
@@ -1079,6 +1088,8 @@ from_row!(DropColumns {
 from_row!(LastAuditsColumns {
     good_ms,
     revision,
+    compared_ms,
+    compared_revision,
     failed_ms,
     miscounted,
     oversold

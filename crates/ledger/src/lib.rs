@@ -31,6 +31,7 @@ mod recording;
 mod refunds;
 mod repair;
 mod replay;
+mod since;
 mod sinks;
 mod sqlite;
 mod statements;
@@ -42,7 +43,7 @@ mod webhooks;
 
 pub use acts::{Act, NewAct};
 pub use archive::{Archival, FinalAudit};
-pub use audited::{AuditResult, FailedAudit, GoodAudit, LastAudits};
+pub use audited::{AuditResult, ComparedSums, FailedAudit, GoodAudit, LastAudits};
 pub use carts::{CartStep, CreatedCart, SteppedCart, line::ReturnedLine};
 pub use changes::{
     Changed, ItemChange, JournalEntry, NewJournalEntry, StockChange, StockPart, Transfer,
@@ -72,5 +73,6 @@ pub use processes::{ProcessReport, ReportedLock, RequestCounts, SeenProcess};
 
 pub use refunds::{NotedRefund, Payer, PaymentReturn, RefundReport, RefundState, ReturnedPayment};
 pub use repair::{Repair, Repaired};
+pub use since::Sums;
 pub use sinks::KnownSink;
 pub use webhooks::{FailedAttempt, NewWebhook, Webhook};

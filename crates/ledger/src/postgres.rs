@@ -21,6 +21,7 @@ mod recording;
 mod refunds;
 mod repair;
 mod session;
+mod since;
 mod sinks;
 mod stock;
 mod totals;

@@ -19,6 +19,7 @@ mod reading;
 mod recording;
 mod refunds;
 mod repair;
+mod since;
 mod sinks;
 mod stock;
 mod totals;

@@ -1,4 +1,4 @@
-//! Adds up the rows that [`crate::Reading::walk`] has read.
+//! Adds up the rows that [`crate::Reading::walk`] has read, or [`crate::Reading::walk_changes`].
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use domain::{Item, OrderState};
 use crate::{
     ByOrders, ItemRows, ItemTotals, LedgerError, SegmentRow,
     columns::{ItemColumns, SegmentColumns},
-    convert::{parsed, unsigned},
+    convert::{parsed, signed, unsigned},
+    since::{Place, Sums},
 };
 
 /// The rows of an item, read from one snapshot.
@@ -46,12 +47,33 @@ pub(crate) fn orders_of(sums: &PieceSums) -> u64 {
     orders.map(|orders| orders.unsigned_abs()).sum()
 }
 
-/// What a walk has read from one snapshot.
+/// Sums that were not read in pieces, in the same form: only of orders that were rejected or whose
+/// refund is due it has the numbers.
+pub(crate) fn as_pieces(units: &[[u64; 2]], [rejected, refund_due]: [i64; 2]) -> PieceSums {
+    let of = |segment: i64, state: OrderState, orders, units: u64| {
+        (segment, state.to_string(), orders, signed(units))
+    };
+    let mut sums = vec![
+        of(0, OrderState::Rejected, rejected, 0),
+        of(0, OrderState::RefundDue, refund_due, 0),
+    ];
+    for (segment, [held, confirmed]) in (0..).zip(units) {
+        sums.push(of(segment, OrderState::Held, 0, *held));
+        sums.push(of(segment, OrderState::Confirmed, 0, *confirmed));
+    }
+    sums
+}
+
+/// What was read from one snapshot.
 pub(crate) struct Read {
     pub item: ItemColumns,
     pub segments: Vec<SegmentColumns>,
     /// The sums of all pieces.
     pub orders: PieceSums,
+    /// Orders that the walk has read, or the last one before.
+    pub walked: u64,
+    /// The place of the snapshot among the events, if it can be told.
+    pub place: Option<Place>,
     /// By segment: units of pending returns.
     pub returning: Vec<(i64, i64)>,
     pub in_transit: i64,
@@ -78,12 +100,23 @@ impl TryFrom<Read> for ItemTotals {
                 sums.returning = unsigned("units", units)?;
             }
         }
+        let refunds_due = by_state.get(OrderState::RefundDue.as_str()).copied();
+        let sums = read.place.map(|place| {
+            let units = by_orders.iter().map(|sums| [sums.held, sums.confirmed]);
+            Sums::new(
+                read.walked,
+                refunds_due.unwrap_or(0),
+                units.collect(),
+                place,
+            )
+        });
         Ok(Self {
             item: Item::try_from(read.item)?,
             segments,
             by_orders,
             in_transit: unsigned("in_transit", read.in_transit)?,
             orders_by_state: by_state.into_iter().collect(),
+            sums,
         })
     }
 }

@@ -5,8 +5,8 @@ use domain::ItemId;
 use jiff::Timestamp;
 
 use crate::{
-    AuditResult, DropEnd, DropRequest, DroppedRows, ExportPage, ExportedRow, FailedAudit,
-    GoodAudit, LastAudits, LedgerError, SaleTable, VerifiedExport,
+    AuditResult, ComparedSums, DropEnd, DropRequest, DroppedRows, ExportPage, ExportedRow,
+    FailedAudit, GoodAudit, LastAudits, LedgerError, SaleTable, Sums, VerifiedExport,
 };
 
 /// What operators and the reconciler need to drop archived items.
@@ -61,7 +61,7 @@ pub trait Drops: Send + Sync + 'static {
     async fn finish_drop(&self, id: &ItemId) -> Result<DropEnd, LedgerError>;
 }
 
-/// What is remembered of the audits that have walked all orders of an item.
+/// What is remembered of the audits that have compared the orders of an item with its rows.
 #[async_trait]
 pub trait Audits: Send + Sync + 'static {
     /// The item's last good audit, and the last that has found a fault.
@@ -84,6 +84,13 @@ pub trait Audits: Send + Sync + 'static {
 
     /// Stores the last audit of the item that has found a fault.
     async fn note_failed_audit(&self, id: &ItemId, audit: FailedAudit) -> Result<(), LedgerError>;
+
+    /// The sums of the item's orders when they were last compared with its rows. `None`: never, or
+    /// by another release.
+    async fn last_sums(&self, id: &ItemId) -> Result<Option<Sums>, LedgerError>;
+
+    /// Stores the sums of the item's orders that were compared with its rows last.
+    async fn note_sums(&self, id: &ItemId, compared: &ComparedSums) -> Result<(), LedgerError>;
 
     /// Stores what an audit of the item has found.
     async fn note_audit(&self, id: &ItemId, result: AuditResult) -> Result<(), LedgerError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::{Item, ItemId, ItemTag, OrderState};
 
-use crate::{JournalEntry, LedgerError, SegmentRow, pieces::PIECE_ORDERS};
+use crate::{JournalEntry, LedgerError, SegmentRow, Sums, pieces::PIECE_ORDERS};
 
 /// Queries that change nothing: items, segments, journal and sums.
 #[async_trait]
@@ -41,6 +41,18 @@ pub trait Reading: Send + Sync + 'static {
     async fn totals(&self, item: &ItemId) -> Result<Option<ItemTotals>, LedgerError> {
         self.walk(item, &WithoutPause).await
     }
+
+    /// What [`Reading::walk`] would read, from sums that agreed with the rows in an earlier snapshot
+    /// and from the orders that have changed since. `orders_by_state` has only the orders that were
+    /// rejected and those whose refund is due.
+    ///
+    /// It looks up at most an eighth of the orders of the last walk. `None`: no such item, the events
+    /// do not tell what has changed, or there is more to read.
+    async fn walk_changes(
+        &self,
+        item: &ItemId,
+        since: &Sums,
+    ) -> Result<Option<ItemTotals>, LedgerError>;
 
     /// Stock minus allocated minus in transit: units of the item that are neither in its rows nor
     /// in an open transfer, in one snapshot. Must be 0. Cheap, because it reads no orders.
@@ -109,6 +121,9 @@ pub struct ItemTotals {
     pub in_transit: u64,
     /// Number of orders by state word, for the report.
     pub orders_by_state: Vec<(String, u64)>,
+    /// The sums, for a later [`Reading::walk_changes`]. `None`: too many events beside a transaction
+    /// that is open for long.
+    pub sums: Option<Sums>,
 }
 
 /// A segment's counters as the sums of its orders and pending returns.

@@ -12,8 +12,8 @@ use super::{
     PostgresLedger, Transaction, connections, listing::refund_failed_is_due, webhooks::milliseconds,
 };
 use crate::{
-    Audits, DropEnd, DropRequest, DroppedRows, Drops, ExportPage, ExportedRow, FailedAudit,
-    GoodAudit, LastAudits, LedgerError, SaleTable, VerifiedExport,
+    Audits, ComparedSums, DropEnd, DropRequest, DroppedRows, Drops, ExportPage, ExportedRow,
+    FailedAudit, GoodAudit, LastAudits, LedgerError, SaleTable, Sums, VerifiedExport,
     columns::{DropColumns, LastAuditsColumns},
     contract::SINK_UNUSED_AFTER,
     convert::{column, id_range, parsed, signed, unsigned},
@@ -261,9 +261,11 @@ impl Audits for PostgresLedger {
     async fn last_audits(&self, id: &ItemId) -> Result<LastAudits, LedgerError> {
         let row = sqlx::query_as::<_, LastAuditsColumns>(
             "SELECT (extract(epoch FROM good.at) * 1000)::bigint AS good_ms, good.revision, \
+             (extract(epoch FROM compared.at) * 1000)::bigint AS compared_ms, compared.revision AS compared_revision, \
              (extract(epoch FROM failed.at) * 1000)::bigint AS failed_ms, failed.miscounted, failed.oversold \
              FROM (SELECT $1::text AS item) AS asked LEFT JOIN good_audits AS good ON good.item = asked.item \
-             LEFT JOIN failed_audits AS failed ON failed.item = asked.item",
+             LEFT JOIN failed_audits AS failed ON failed.item = asked.item \
+             LEFT JOIN order_sums AS compared ON compared.item = asked.item",
         );
         row.bind(id.as_str())
             .fetch_one(&self.reads)
@@ -323,6 +325,30 @@ impl Audits for PostgresLedger {
             .bind(audit.at.as_millisecond())
             .bind(signed(audit.miscounted))
             .bind(signed(audit.oversold))
+            .execute(&self.audits)
+            .await?;
+        Ok(())
+    }
+
+    async fn last_sums(&self, id: &ItemId) -> Result<Option<Sums>, LedgerError> {
+        let sums =
+            sqlx::query_scalar::<_, String>("SELECT sums::text FROM order_sums WHERE item = $1");
+        let sums = sums.bind(id.as_str()).fetch_optional(&self.audits).await?;
+        Ok(sums.as_deref().and_then(Sums::from_json))
+    }
+
+    async fn note_sums(&self, id: &ItemId, compared: &ComparedSums) -> Result<(), LedgerError> {
+        let noted = sqlx::query(
+            "INSERT INTO order_sums (item, at, revision, sums) \
+             VALUES ($1, to_timestamp($2::double precision / 1000), $3, $4::text::jsonb) \
+             ON CONFLICT (item) DO UPDATE SET at = excluded.at, revision = excluded.revision, sums = excluded.sums \
+             WHERE order_sums.at <= excluded.at",
+        );
+        noted
+            .bind(id.as_str())
+            .bind(compared.audit.at.as_millisecond())
+            .bind(compared.audit.revision.cast_signed())
+            .bind(compared.sums.to_json())
             .execute(&self.audits)
             .await?;
         Ok(())

@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use super::{SqliteLedger, Transaction, hex, json, listing::refund_failed_is_due};
 use crate::{
-    Audits, DropEnd, DropRequest, DroppedRows, Drops, ExportPage, ExportedRow, FailedAudit,
-    GoodAudit, LastAudits, LedgerError, SaleTable, VerifiedExport,
+    Audits, ComparedSums, DropEnd, DropRequest, DroppedRows, Drops, ExportPage, ExportedRow,
+    FailedAudit, GoodAudit, LastAudits, LedgerError, SaleTable, Sums, VerifiedExport,
     columns::{DropColumns, LastAuditsColumns},
     contract::SINK_UNUSED_AFTER,
     convert::{column, id_range, parsed, signed, unsigned},
@@ -269,9 +269,11 @@ fn event_times() -> [i64; 2] {
 impl Audits for SqliteLedger {
     async fn last_audits(&self, id: &ItemId) -> Result<LastAudits, LedgerError> {
         let row = sqlx::query_as::<_, LastAuditsColumns>(
-            "SELECT good.at AS good_ms, good.revision, failed.at AS failed_ms, failed.miscounted, failed.oversold \
+            "SELECT good.at AS good_ms, good.revision, compared.at AS compared_ms, \
+             compared.revision AS compared_revision, failed.at AS failed_ms, failed.miscounted, failed.oversold \
              FROM (SELECT ? AS item) AS asked LEFT JOIN good_audits AS good ON good.item = asked.item \
-             LEFT JOIN failed_audits AS failed ON failed.item = asked.item",
+             LEFT JOIN failed_audits AS failed ON failed.item = asked.item \
+             LEFT JOIN order_sums AS compared ON compared.item = asked.item",
         );
         row.bind(id.as_str())
             .fetch_one(&self.reads)
@@ -332,6 +334,28 @@ impl Audits for SqliteLedger {
             .bind(audit.at.as_millisecond())
             .bind(signed(audit.miscounted))
             .bind(signed(audit.oversold))
+            .execute(&self.writer)
+            .await?;
+        Ok(())
+    }
+
+    async fn last_sums(&self, id: &ItemId) -> Result<Option<Sums>, LedgerError> {
+        let sums = sqlx::query_scalar::<_, String>("SELECT sums FROM order_sums WHERE item = ?");
+        let sums = sums.bind(id.as_str()).fetch_optional(&self.audits).await?;
+        Ok(sums.as_deref().and_then(Sums::from_json))
+    }
+
+    async fn note_sums(&self, id: &ItemId, compared: &ComparedSums) -> Result<(), LedgerError> {
+        let noted = sqlx::query(
+            "INSERT INTO order_sums (item, at, revision, sums) VALUES (?, ?, ?, ?) \
+             ON CONFLICT (item) DO UPDATE SET at = excluded.at, revision = excluded.revision, sums = excluded.sums \
+             WHERE order_sums.at <= excluded.at",
+        );
+        noted
+            .bind(id.as_str())
+            .bind(compared.audit.at.as_millisecond())
+            .bind(compared.audit.revision.cast_signed())
+            .bind(compared.sums.to_json())
             .execute(&self.writer)
             .await?;
         Ok(())

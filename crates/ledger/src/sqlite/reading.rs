@@ -5,7 +5,7 @@ use domain::{Item, ItemId, ItemTag};
 
 use super::{SqliteLedger, item_columns, items, segment_columns, totals};
 use crate::{
-    ItemRows, ItemTotals, JournalEntry, LedgerError, Pace, Reading, SegmentRow,
+    ItemRows, ItemTotals, JournalEntry, LedgerError, Pace, Reading, SegmentRow, Sums,
     columns::{ItemColumns, SegmentColumns},
 };
 
@@ -70,6 +70,14 @@ impl Reading for SqliteLedger {
         pace: &dyn Pace,
     ) -> Result<Option<ItemTotals>, LedgerError> {
         totals::walk(&self.audits, item, pace).await
+    }
+
+    async fn walk_changes(
+        &self,
+        item: &ItemId,
+        since: &Sums,
+    ) -> Result<Option<ItemTotals>, LedgerError> {
+        totals::walk_changes(&self.audits, item, since).await
     }
 
     async fn unaccounted(&self, item: &ItemId) -> Result<i64, LedgerError> {

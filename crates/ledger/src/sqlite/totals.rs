@@ -5,13 +5,13 @@ use std::time::Instant;
 use domain::{ItemId, OrderId};
 use sqlx::{SqliteConnection, SqlitePool};
 
-use super::{item_columns, segment_columns};
+use super::{item_columns, segment_columns, since};
 use crate::{
-    ItemRows, ItemTotals, LedgerError, Pace, WalkProgress,
+    ItemRows, ItemTotals, LedgerError, Pace, Sums, WalkProgress,
     columns::{ItemColumns, SegmentColumns},
     convert::id_range,
     pieces::Pieces,
-    totals::{PieceSums, Read, ReadRows, orders_of},
+    totals::{PieceSums, Read, ReadRows, as_pieces, orders_of},
 };
 
 /// `out` implies not `done`. The second condition lets the planner use the index of open transfers.
@@ -39,14 +39,7 @@ pub(super) async fn item_rows(
     let Some((item, segments)) = rows(&mut snapshot, id).await? else {
         return Ok(None);
     };
-    let [first, last] = id_range(id.tag()).map(|id| id.as_uuid());
-    let counts = sqlx::query_as::<_, (i64, i64, i64)>(COUNTS);
-    let (in_transit, rejected_orders, refund_due_orders) = counts
-        .bind(id.as_str())
-        .bind(first)
-        .bind(last)
-        .fetch_one(&mut *snapshot)
-        .await?;
+    let (in_transit, rejected_orders, refund_due_orders) = counts(&mut snapshot, id).await?;
     ReadRows {
         item,
         segments,
@@ -68,13 +61,8 @@ pub(super) async fn walk(
     let Some((item, segments)) = rows(&mut snapshot, id).await? else {
         return Ok(None);
     };
-    let returning = sqlx::query_as::<_, (i64, i64)>(
-        "SELECT segment, sum(quantity) FROM returns WHERE item = ?1 GROUP BY segment",
-    );
-    let returning = returning
-        .bind(id.as_str())
-        .fetch_all(&mut *snapshot)
-        .await?;
+    let place = Some(since::place(&mut snapshot).await?);
+    let returning = returning(&mut snapshot, id).await?;
     let in_transit = sqlx::query_scalar::<_, i64>(in_transit!());
     let in_transit = in_transit
         .bind(id.as_str())
@@ -84,12 +72,66 @@ pub(super) async fn walk(
     Read {
         item,
         segments,
+        walked: orders_of(&orders),
         orders,
+        place,
         returning,
         in_transit,
     }
     .try_into()
     .map(Some)
+}
+
+pub(super) async fn walk_changes(
+    pool: &SqlitePool,
+    id: &ItemId,
+    since: &Sums,
+) -> Result<Option<ItemTotals>, LedgerError> {
+    // A read transaction is a snapshot from its first read on.
+    let mut snapshot = pool.begin().await?;
+    let Some((item, segments)) = rows(&mut snapshot, id).await? else {
+        return Ok(None);
+    };
+    let changes = since::changes(&mut snapshot, id, since).await?;
+    let Some(sums) = changes.and_then(|changes| since.after(&changes)) else {
+        return Ok(None);
+    };
+    let place = Some(since::place(&mut snapshot).await?);
+    let returning = returning(&mut snapshot, id).await?;
+    let (in_transit, rejected, refund_due) = counts(&mut snapshot, id).await?;
+    Read {
+        item,
+        segments,
+        walked: since.orders(),
+        orders: as_pieces(&sums, [rejected, refund_due]),
+        place,
+        returning,
+        in_transit,
+    }
+    .try_into()
+    .map(Some)
+}
+
+/// Units in transit, and the numbers of orders that were rejected and whose refund is due.
+async fn counts(
+    snapshot: &mut SqliteConnection,
+    id: &ItemId,
+) -> Result<(i64, i64, i64), LedgerError> {
+    let [first, last] = id_range(id.tag()).map(|id| id.as_uuid());
+    let counts = sqlx::query_as::<_, (i64, i64, i64)>(COUNTS);
+    let counts = counts.bind(id.as_str()).bind(first).bind(last);
+    Ok(counts.fetch_one(snapshot).await?)
+}
+
+/// By segment: units of pending returns.
+async fn returning(
+    snapshot: &mut SqliteConnection,
+    id: &ItemId,
+) -> Result<Vec<(i64, i64)>, LedgerError> {
+    let returning = sqlx::query_as::<_, (i64, i64)>(
+        "SELECT segment, sum(quantity) FROM returns WHERE item = ?1 GROUP BY segment",
+    );
+    Ok(returning.bind(id.as_str()).fetch_all(snapshot).await?)
 }
 
 async fn rows(

@@ -29,6 +29,7 @@ mod refusals;
 mod repair;
 mod returned_lines;
 mod schema;
+mod since;
 mod sinks;
 mod transfers;
 mod walks;

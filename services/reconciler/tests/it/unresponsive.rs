@@ -18,14 +18,14 @@ use domain::{
 use jiff::Timestamp;
 use ledger::{
     Act, Actors, Acts, Archival, Archives, Audits, CartStep, Carts, Changed, ChangedItem, Claim,
-    Created, CreatedCart, DropEnd, DropRequest, DroppedRows, Drops, Erased, EventCursor, EventLog,
-    Events, ExportPage, ExportedRow, FailedAttempt, FailedAudit, FinalAudit, GoodAudit, ItemChange,
-    ItemRows, ItemTotals, JournalEntry, KnownSink, LastAudits, Ledger, LedgerError, ListedItem,
-    Listing, NewAct, NewJournalEntry, NewWebhook, NotedRefund, OrderLife, Pace, Page,
-    PaymentReturn, PendingReturn, ProcessReport, Processes, Reading, Recorded, Recording,
-    RefundReport, Refunds, Repair, RequestCounts, ReturnedLine, ReturnedPayment, SaleTable,
-    SeenProcess, SegmentRow, Sinks, SteppedCart, StockChange, StockOperations, Transfer,
-    TransferPlan, Transition, VerifiedExport, Webhook, Webhooks,
+    ComparedSums, Created, CreatedCart, DropEnd, DropRequest, DroppedRows, Drops, Erased,
+    EventCursor, EventLog, Events, ExportPage, ExportedRow, FailedAttempt, FailedAudit, FinalAudit,
+    GoodAudit, ItemChange, ItemRows, ItemTotals, JournalEntry, KnownSink, LastAudits, Ledger,
+    LedgerError, ListedItem, Listing, NewAct, NewJournalEntry, NewWebhook, NotedRefund, OrderLife,
+    Pace, Page, PaymentReturn, PendingReturn, ProcessReport, Processes, Reading, Recorded,
+    Recording, RefundReport, Refunds, Repair, RequestCounts, ReturnedLine, ReturnedPayment,
+    SaleTable, SeenProcess, SegmentRow, Sinks, SteppedCart, StockChange, StockOperations, Sums,
+    Transfer, TransferPlan, Transition, VerifiedExport, Webhook, Webhooks,
 };
 use testkit::eventually;
 use tokio::sync::Semaphore;
@@ -527,6 +527,14 @@ impl Reading for UnresponsiveLedger {
         self.ledger().walk(item, pace).await
     }
 
+    async fn walk_changes(
+        &self,
+        item: &ItemId,
+        since: &Sums,
+    ) -> Result<Option<ItemTotals>, LedgerError> {
+        self.ledger().walk_changes(item, since).await
+    }
+
     async fn unaccounted(&self, item: &ItemId) -> Result<i64, LedgerError> {
         self.ledger().unaccounted(item).await
     }
@@ -855,6 +863,14 @@ impl Audits for UnresponsiveLedger {
 
     async fn note_failed_audit(&self, id: &ItemId, audit: FailedAudit) -> Result<(), LedgerError> {
         self.ledger().note_failed_audit(id, audit).await
+    }
+
+    async fn last_sums(&self, id: &ItemId) -> Result<Option<Sums>, LedgerError> {
+        self.ledger().last_sums(id).await
+    }
+
+    async fn note_sums(&self, id: &ItemId, compared: &ComparedSums) -> Result<(), LedgerError> {
+        self.ledger().note_sums(id, compared).await
     }
 }
 

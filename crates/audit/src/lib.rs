@@ -13,12 +13,14 @@
 //! agree with the orders is what a full audit checks ([`full_audit`]): it reads every order of the
 //! item. Every change that the services make to an order changes its row in the same transaction.
 //! So orders that agreed with the rows once agree with them still, unless they were changed past
-//! the ledger's code.
+//! the ledger's code. After a full audit, one of what has changed ([`audit_changes`]) compares the
+//! rows with the orders that have changed since.
 //!
 //! This crate only reads. It must not depend on HTTP, key names or table names, and never changes
 //! anything.
 
 mod archive;
+mod changes;
 mod follow;
 mod report;
 mod snapshot;
@@ -32,11 +34,13 @@ use domain::{ItemId, ItemState};
 use futures::future::try_join_all;
 use jiff::Timestamp;
 use ledger::{
-    AuditResult, FailedAudit, GoodAudit, Ledger, LedgerError, Pace, SegmentRow, WithoutPause,
+    AuditResult, ComparedSums, FailedAudit, GoodAudit, Ledger, LedgerError, Pace, SegmentRow,
+    WithoutPause,
 };
 use stock::{Stock, StockError};
 
 pub use archive::{Archivable, archivable};
+pub use changes::{ChangesAudit, audit_changes};
 pub use follow::{Outboxes, Unrecorded};
 pub use report::{AuditReport, OrdersChecked, OrdersFault, SegmentReport};
 pub use snapshot::Snapshot;
@@ -89,6 +93,9 @@ pub struct FullAudit {
     pub report: AuditReport,
     /// `None`: the item is archived, and this is its final audit.
     pub result: Option<AuditResult>,
+    /// What the orders add up to, for audits of what changes from here on. `None`: it is not good,
+    /// or the ledger cannot tell what changes.
+    pub compared: Option<ComparedSums>,
 }
 
 /// Audits the item like [`audit`], and compares its rows with all of its orders. `None`: the item
@@ -159,9 +166,14 @@ pub async fn live_audit(
             revision: revision(&totals.segments),
         }),
     };
+    let compared = match result {
+        AuditResult::Good(audit) => totals.sums.map(|sums| ComparedSums { audit, sums }),
+        AuditResult::Failed(_) => None,
+    };
     Ok(Some(FullAudit {
         report,
         result: Some(result),
+        compared,
     }))
 }
 
@@ -175,6 +187,7 @@ impl FullAudit {
         Self {
             report,
             result: None,
+            compared: None,
         }
     }
 }

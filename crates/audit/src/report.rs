@@ -70,8 +70,9 @@ pub struct OrdersChecked {
     /// When the last good one began: all orders agreed with the counters. Null: there was none yet.
     #[schema(value_type = Option<String>, format = DateTime, required = true)]
     pub at: Option<Timestamp>,
-    /// `true` if the counters are still those of that audit and no later one has found a fault.
-    /// `false`: units were ordered, paid for or returned since.
+    /// `true` if the counters are those that all orders add up to, and no later audit has found a
+    /// fault: nothing has changed since that audit, or whatever has was compared, too. `false`:
+    /// units were ordered, paid for or returned since.
     pub current: bool,
     /// The fault that the last full audit has found, until a later one finds none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -138,14 +139,13 @@ impl AuditReport {
     pub(crate) fn of_rows(rows: &ItemRows, last: &LastAudits, snapshots: &[Snapshot]) -> Self {
         let fault = last.fault().map(OrdersFault::from);
         let revision = crate::revision(&rows.segments);
-        let is_current = last.good.is_some_and(|good| good.revision == revision);
         let orders = Orders {
             miscounts: Vec::new(),
             miscounted_before: fault.map_or(0, |fault| fault.miscounted),
             oversold: fault.map_or(0, |fault| fault.oversold),
             checked: OrdersChecked {
                 at: last.good.map(|good| good.at),
-                current: is_current && fault.is_none(),
+                current: last.has_compared(revision) && fault.is_none(),
                 fault,
             },
         };

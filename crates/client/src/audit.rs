@@ -54,7 +54,8 @@ pub struct OrdersChecked {
     /// When the last full audit began that found all orders to agree with the counters. `None`:
     /// there was none yet.
     pub at: Option<Timestamp>,
-    /// Whether the counters are still those of that audit: no order has changed since.
+    /// Whether the counters are those that all orders add up to: none has changed since that audit,
+    /// or those that have were compared, too.
     pub current: bool,
     /// The fault that the last full audit has found, until a later one finds none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

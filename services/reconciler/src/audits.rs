@@ -3,7 +3,8 @@
 //!
 //! Such an audit reads every order of an item, in pieces (`walks.rs`). So an item is audited again
 //! only when one of its rows has changed since its last good audit, at most once per
-//! `audit_interval`, or when that audit is old (`full_audit_interval`). The ledger has the last
+//! `audit_interval`, or when that audit is old (`full_audit_interval`). Of a large item only the
+//! orders that have changed are read (`changes.rs`), until the audit is old. The ledger has the last
 //! good audits: a new process, and every other reconciler, goes on from there. Every transition and
 //! every recorded entry changes a row in the transaction that changes the orders. What this does
 //! not see, until the audit is old, is a change of orders that bypasses the ledger's code. The audit
@@ -12,6 +13,7 @@
 //! An item whose rows count no units of orders is hardly ever wrong. Shops create, change and close
 //! thousands of them at once, so their audits are spread over an hour.
 
+mod changes;
 mod walks;
 
 use std::{
@@ -20,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use audit::FullAudit;
+use audit::{AuditReport, FullAudit};
 use domain::ItemId;
 use jiff::{SignedDuration, Timestamp};
 use ledger::{AuditResult, GoodAudit, NewJournalEntry, Pace};
@@ -84,6 +86,8 @@ struct Audited {
     /// Units by which the orders and the rows differ, or which are oversold.
     miscounted: u64,
     good: Option<GoodAudit>,
+    /// Revision of the rows that were last compared with the orders that had changed.
+    compared: Option<u64>,
     /// When the next audit may begin.
     next: Instant,
 }
@@ -108,6 +112,15 @@ impl Audits {
     fn show_drift(&self, id: &ItemId, audited: &Audited) {
         let drift = audited.seen.drift + audited.miscounted;
         self.gauges.set(id, [(ItemGauge::Drift, drift)]);
+    }
+
+    /// Shows what an audit that compares orders has found.
+    fn show_found(&self, id: &ItemId, report: &AuditReport) {
+        let found = [
+            (ItemGauge::Oversold, report.oversold),
+            (ItemGauge::RefundsDue, report.refund_due_orders),
+        ];
+        self.gauges.set(id, found);
     }
 
     /// Shows the gauges of the items again.
@@ -153,6 +166,7 @@ impl Audited {
             seen,
             miscounted: 0,
             good: None,
+            compared: None,
             next: Instant::now() + wait(id, seen.is_soon(), interval),
         }
     }
@@ -167,13 +181,17 @@ impl Audited {
         self.seen = seen;
     }
 
-    /// Whether the last good audit is one of the rows as they are, and is not old.
+    /// Whether the rows as they are were compared with the orders, and no walk is due.
     fn is_covered(&self, id: &ItemId, time: Timestamp, full_interval: Duration) -> bool {
+        let revisions = [self.good.map(|good| good.revision), self.compared];
+        revisions.contains(&Some(self.seen.revision)) && !self.is_walk_due(id, time, full_interval)
+    }
+
+    /// Whether nothing but a walk over all orders will do.
+    fn is_walk_due(&self, id: &ItemId, time: Timestamp, full_interval: Duration) -> bool {
         let is_old = |good| !self.seen.is_settled && is_old(id, good, time, full_interval);
-        self.miscounted == 0
-            && self
-                .good
-                .is_some_and(|good| good.revision == self.seen.revision && !is_old(good))
+        let good = self.good.filter(|_| self.miscounted == 0);
+        good.is_none_or(is_old)
     }
 }
 
@@ -280,53 +298,80 @@ async fn audit(
     let time = (settings.clock)();
     // Another reconciler, or an earlier process, may have audited the rows as they are.
     let last = reconciler.ledger.last_audits(id).await?;
-    let good = last.good.filter(|_| last.fault().is_none());
-    let mut is_covered = false;
+    let (mut is_covered, mut is_walk_due) = (false, true);
     audits.update(id, |audited| {
-        audited.good = good;
+        audited.good = last.good.filter(|_| last.fault().is_none());
+        audited.compared = last.compared.map(|compared| compared.revision);
         is_covered = audited.is_covered(id, time, settings.full_audit_interval);
+        is_walk_due = audited.is_walk_due(id, time, settings.full_audit_interval);
     });
-    if is_covered {
+    if is_covered || !is_walk_due && changes::audit(reconciler, id, time).await? {
         return Ok(());
     }
-    let (stock, ledger) = (&reconciler.stock, &*reconciler.ledger);
-    let audited = audit::live_audit(stock, ledger, id, time, pace).await?;
-    let Some(FullAudit { report, result }) = audited else {
+    walk(reconciler, id, time, pace).await
+}
+
+/// A full audit.
+async fn walk(
+    reconciler: &Reconciler,
+    id: &ItemId,
+    time: Timestamp,
+    pace: &dyn Pace,
+) -> Result<(), ReconcilerError> {
+    let (audits, ledger) = (&reconciler.audits, &*reconciler.ledger);
+    let audited = audit::live_audit(&reconciler.stock, ledger, id, time, pace).await?;
+    let Some(FullAudit {
+        report,
+        result,
+        compared,
+    }) = audited
+    else {
         return Ok(());
     };
     metrics::counter!("stockade_audits_total").increment(1);
-    let found = [
-        (ItemGauge::Oversold, report.oversold),
-        (ItemGauge::RefundsDue, report.refund_due_orders),
-    ];
-    audits.gauges.set(id, found);
+    audits.show_found(id, &report);
     let miscounted = report.miscounted + report.oversold;
     if miscounted != 0 && miscounted != audits.miscounted(id) {
-        tracing::error!(item = %id, miscounted = report.miscounted, oversold = report.oversold, "audit failed, orders and segment rows differ or units are oversold: run `stockade audit --full {id}`");
-        let found = json!({ "miscounted": report.miscounted, "oversold": report.oversold });
-        let entry = NewJournalEntry {
-            item: id.clone(),
-            actor: "reconciler".into(),
-            action: "miscounted".into(),
-            token: None,
-            before: json!({ "miscounted": 0, "oversold": 0 }),
-            after: found,
-        };
-        reconciler.ledger.note(&entry).await?;
+        report_fault(reconciler, id, &report).await?;
     }
-    let good = match result {
-        Some(AuditResult::Good(good)) => Some(good),
-        _ => None,
-    };
     let noted = match result {
         Some(result) => ledger.note_audit(id, result).await,
         None => Ok(()),
     };
     audits.update(id, |audited| {
-        (audited.miscounted, audited.good) = (miscounted, good);
+        (audited.miscounted, audited.good) = (miscounted, good_of(result));
         audits.show_drift(id, audited);
     });
-    Ok(noted?)
+    noted?;
+    match compared {
+        Some(compared) => Ok(ledger.note_sums(id, &compared).await?),
+        None => Ok(()),
+    }
+}
+
+fn good_of(result: Option<AuditResult>) -> Option<GoodAudit> {
+    match result {
+        Some(AuditResult::Good(good)) => Some(good),
+        _ => None,
+    }
+}
+
+/// Logs and journals what a full audit has found wrong.
+async fn report_fault(
+    reconciler: &Reconciler,
+    id: &ItemId,
+    report: &AuditReport,
+) -> Result<(), ReconcilerError> {
+    tracing::error!(item = %id, miscounted = report.miscounted, oversold = report.oversold, "audit failed, orders and segment rows differ or units are oversold: run `stockade audit --full {id}`");
+    let entry = NewJournalEntry {
+        item: id.clone(),
+        actor: "reconciler".into(),
+        action: "miscounted".into(),
+        token: None,
+        before: json!({ "miscounted": 0, "oversold": 0 }),
+        after: json!({ "miscounted": report.miscounted, "oversold": report.oversold }),
+    };
+    Ok(reconciler.ledger.note(&entry).await?)
 }
 
 #[cfg(test)]
@@ -395,6 +440,11 @@ mod tests {
         set(|audited| audited.miscounted = 0);
         audits.note(&id, seen(8, true), Duration::ZERO);
         assert!(is_due(10), "a row has changed");
+        set(|audited| audited.compared = Some(8));
+        assert!(!is_due(10), "what has changed was compared");
+        assert!(is_due(130_000), "and all orders are walked all the same");
+        audits.note(&id, seen(9, true), Duration::ZERO);
+        assert!(is_due(10));
         assert!(audits.due(now - DAY, at(10), DAY).is_empty(), "not so soon");
     }
 

@@ -71,13 +71,16 @@ pub struct ReconcilerSettings {
     pub return_delay: Duration,
     /// How long an anomaly must persist, unchanged, before it is repaired.
     pub confirmation_period: Duration,
-    /// How often the orders of an item are summed up and compared with its counters, at most. An
-    /// item whose rows have not changed since its last good audit is not summed up again.
+    /// How often the orders of an item are compared with its counters, at most. An item whose rows
+    /// have not changed since its last good audit is not looked at again.
     pub audit_interval: Duration,
     /// How often they are summed up without a change, about.
     pub full_audit_interval: Duration,
     /// About how many orders an audit reads at a time.
     pub audit_piece: u64,
+    /// An item with at most so many orders is summed up whenever it has changed. Of a larger one
+    /// only what has changed is compared.
+    pub audit_walked: u64,
     /// How often to look up items that are to be dropped.
     pub drop_interval: Duration,
     /// How long the ledger may take to list expired holds, or to end a batch of them, before the
@@ -114,6 +117,7 @@ impl Default for ReconcilerSettings {
             audit_interval: Duration::from_secs(60),
             full_audit_interval: Duration::from_secs(24 * 3600),
             audit_piece: WithoutPause.piece_orders(),
+            audit_walked: 100_000,
             drop_interval: Duration::from_secs(5),
             ledger_timeout: Duration::from_secs(30),
             repair_page: 10_000,

@@ -78,7 +78,7 @@ impl Sale {
 
     /// The report of a full audit, which the ledger remembers.
     pub async fn noted_report(&self) -> AuditReport {
-        let FullAudit { report, result } = self.full_audit().await;
+        let FullAudit { report, result, .. } = self.full_audit().await;
         if let Some(result) = result {
             let noted = self.ledger.note_audit(&self.item.id, result);
             noted.await.unwrap();

@@ -126,6 +126,7 @@ pub const CATALOGUE: &[Metric] = &[
     metric("stockade_archived_items_total", Counter, "reconciler", &[], "items archived"),
     metric("stockade_dropped_items_total", Counter, "reconciler", &[], "archived items that were dropped"),
     metric("stockade_audits_total", Counter, "reconciler", &[], "full audits, each of which reads all orders of an item"),
+    metric("stockade_change_audits_total", Counter, "reconciler", &[], "audits that were good after they had read only what had changed of a large item since its last audit"),
     metric("stockade_audit_progress", Gauge, "reconciler", &[], "share of the item's orders that the full audit under way has read, of the one that has more before it; 1 if none is under way"),
 
     // Do events reach their receivers?

@@ -75,7 +75,7 @@ fn is_full(query: &str) -> Result<bool, Problem> {
 async fn full(engine: &Engine, id: &ItemId) -> Result<Option<AuditReport>, EngineError> {
     let (ledger, at) = (&*engine.ledger, Timestamp::now());
     let audited = audit::full_audit(&engine.stock, ledger, id, at, &WithoutPause).await?;
-    let Some(FullAudit { report, result }) = audited else {
+    let Some(FullAudit { report, result, .. }) = audited else {
         return Ok(None);
     };
     if let Some(result) = result

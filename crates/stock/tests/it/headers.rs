@@ -190,17 +190,16 @@ fn the_keys_of_a_header_are_those_of_the_code() {
     }
 }
 
-/// The last line of documentation above `pub stock: String`: `/// hash: ...`.
+/// What the documentation above `pub stock: String` begins with: `/// hash: ...`.
 fn type_in_keys_rs(key: &str) -> String {
     let field = format!("    pub {key}: String,\n");
     let source = include_str!("../../src/keys.rs");
-    let doc = source.split(&field).next().unwrap().lines().last().unwrap();
-    doc.trim()
-        .trim_start_matches("/// ")
-        .split(':')
-        .next()
-        .unwrap()
-        .to_owned()
+    let above = source.split(&field).next().unwrap().lines().rev();
+    let mut kinds = above.filter_map(|line| {
+        let (kind, _) = line.trim().strip_prefix("/// ")?.split_once(':')?;
+        TYPES.contains(&kind).then(|| kind.to_owned())
+    });
+    kinds.next().unwrap()
 }
 
 #[test]

@@ -471,8 +471,9 @@ export type OrdersChecked = {
    */
   at: string | null;
   /**
-   * `true` if the counters are still those of that audit and no later one has found a fault.
-   * `false`: units were ordered, paid for or returned since.
+   * `true` if the counters are those that all orders add up to, and no later audit has found a
+   * fault: nothing has changed since that audit, or whatever has was compared, too. `false`: units
+   * were ordered, paid for or returned since.
    */
   current: boolean;
   /** The fault that the last full audit has found, until a later one finds none. */

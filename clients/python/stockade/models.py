@@ -413,8 +413,9 @@ class OrdersChecked(TypedDict):
 
     #: When the last good one began: all orders agreed with the counters. Null: there was none yet.
     at: str | None
-    #: `true` if the counters are still those of that audit and no later one has found a fault.
-    #: `false`: units were ordered, paid for or returned since.
+    #: `true` if the counters are those that all orders add up to, and no later audit has found a
+    #: fault: nothing has changed since that audit, or whatever has was compared, too. `false`:
+    #: units were ordered, paid for or returned since.
     current: bool
     #: The fault that the last full audit has found, until a later one finds none.
     fault: NotRequired[OrdersFault]

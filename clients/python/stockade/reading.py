@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
 from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from .errors import Contract
 
@@ -36,9 +36,10 @@ def _value(expected: Any, value: Any, name: str, status: int) -> Any:
         raise Contract(status, f"{name}: {value!r} is no time") from None
     if not isinstance(value, _classes(expected)):
         raise Contract(status, f"{name}: {value!r} is no {expected}")
-    rows = get_args(expected)
-    if get_origin(expected) is list and is_dataclass(rows[0]):
-        return [read(rows[0], row, status) for row in value]
+    if get_origin(expected) is list:
+        (row,) = get_args(expected)
+        if isinstance(row, type) and is_dataclass(row):
+            return [read(row, each, status) for each in cast(list[Any], value)]
     return value
 
 

@@ -85,8 +85,9 @@ async fn orders_that_were_changed_behind_the_ledger_are_found_by_the_next_full_a
     })
     .await;
     becomes(1).await;
-    eventually("the drift to end", async || {
-        metrics::gauge("stockade_drift_units", sale.item.id.as_str()) == Some(0.0)
+    eventually("the drift to end, and a good audit", async || {
+        let drift = metrics::gauge("stockade_drift_units", sale.item.id.as_str());
+        drift == Some(0.0) && brief(&sale).await.ok
     })
     .await;
 }

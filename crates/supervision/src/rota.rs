@@ -55,6 +55,15 @@ impl<K: Clone + Ord + Hash> Rota<K> {
         self.resting.insert(key.clone(), None);
     }
 
+    /// Puts it to rest for about so long, or for good. Things that come to rest together are not
+    /// looked at together.
+    pub fn rest_about(&mut self, key: &K, pause: Option<Duration>, now: Instant) {
+        match pause {
+            Some(pause) => self.rest(key, Some(now + spread(key, pause)), now),
+            None => self.rest_for_good(key),
+        }
+    }
+
     /// Forgets it.
     pub fn remove(&mut self, key: &K) {
         self.awake.remove(key);

@@ -23,7 +23,7 @@ use domain::{EntryId, Item, ItemId, ItemState, SegmentKey};
 use futures::{StreamExt, stream};
 use ledger::{Ledger, LiveItem, LiveItems};
 use stock::{Inspection, InspectionEntries, Opened, Stock, StockError, Woken};
-use supervision::{Rota, spread};
+use supervision::Rota;
 
 use crate::{Recorder, pass::RecorderError, quarantine::Quarantine, with_timeout};
 
@@ -130,12 +130,11 @@ impl Sweeper {
         let may_lose = recorder.stock.may_lose_messages();
         for id in &due {
             let is_over = self.items.get(id).is_some_and(is_over);
-            let rest = rest(is_over, woken.hears, may_lose);
-            let at_rest = at_rest.get(id).copied().unwrap_or(true);
-            match rest.filter(|_| at_rest) {
-                Some(rest) => self.rota.rest(id, Some(now + spread(id, rest)), now),
-                None if at_rest => self.rota.rest_for_good(id),
-                None => self.rota.wake(id, now),
+            if at_rest.get(id).copied().unwrap_or(true) {
+                let pause = rest(is_over, woken.hears, may_lose);
+                self.rota.rest_about(id, pause, now);
+            } else {
+                self.rota.wake(id, now);
             }
         }
         Ok(swept)

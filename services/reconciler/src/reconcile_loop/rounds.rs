@@ -10,7 +10,7 @@ use domain::{ItemId, ItemState};
 use futures::{StreamExt, stream};
 use ledger::{LiveItems, Transfer};
 use stock::Woken;
-use supervision::{Rota, spread};
+use supervision::Rota;
 
 use super::{
     ConsolidationRequests,
@@ -158,9 +158,6 @@ impl Rounds {
             Next::Rest if is_closed => None,
             Next::Rest => Some(RESTING_POLL_INTERVAL),
         };
-        match pause {
-            Some(pause) => self.rota.rest(id, Some(now + spread(id, pause)), now),
-            None => self.rota.rest_for_good(id),
-        }
+        self.rota.rest_about(id, pause, now);
     }
 }

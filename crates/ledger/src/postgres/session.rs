@@ -25,10 +25,14 @@ const ISOLATION: (&str, &str) = ("default_transaction_isolation", "read committe
 /// With sequential scans disabled, a statement on a table without a fitting index gets an extreme
 /// cost estimate. PostgreSQL would therefore compile it each time. That took half of the ledger's
 /// processor time, for statements of a millisecond.
-const INDEX_PLANS: [(&str, &str); 3] = [
+///
+/// A walk over all orders of an item would get several processes, each on a processor that orders
+/// need. It has time.
+const INDEX_PLANS: [(&str, &str); 4] = [
     ("plan_cache_mode", "force_generic_plan"),
     ("enable_seqscan", "off"),
     ("jit", "off"),
+    ("max_parallel_workers_per_gather", "0"),
 ];
 
 /// A page of a list begins at its key and ends after its rows. Statistics of a growing table, or of

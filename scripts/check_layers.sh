@@ -3,7 +3,8 @@
 #
 #   crates/    on crates/ only
 #   services/  on crates/ and services/
-#   lab/, load-tests/  on anything
+#   lab/       on anything, but lab/judge on crates/client only
+#   load-tests/  on crates/client and lab/judge only; lab/chaos on these and lab/testbed
 #
 # Tests of crates/ and services/ may use the lab's helpers; `stockade` itself uses nothing of the
 # lab. crates/lock and crates/client can be used by other projects, so they depend on no other crate
@@ -63,6 +64,11 @@ for manifest in crates/*/Cargo.toml services/*/Cargo.toml; do
     *) check "$crate" 'crates services' dev "$HELPERS" ;;
   esac
 done
+
+# What judges Stockade from outside must not depend on the code that it judges.
+check judge '' normal,build ' client '
+check chaos '' normal,build ' client judge testbed '
+check load-tests '' normal,build ' client judge '
 
 # `load-tests` has the provider that goose asks for.
 # shellcheck disable=SC2086 # flags, or nothing

@@ -1,20 +1,17 @@
 //! Whether "sold out" was said while units were free.
 //!
-//! The judge sees requests and responses only. An order may have its units from its request until
-//! its cancellation is acknowledged, so the stock minus all units that orders may have is a lower
-//! bound of the free ones. A refusal is wrong if, at each instant from its request to its response,
-//! at least as many units were free as it wanted. The sold-out cache may be older than the request
-//! by its lifetime.
+//! The judge sees requests and responses only: an order may have its units from its request until
+//! its cancellation is acknowledged. [`Claimed`] says how many were free, at least, and a refusal is
+//! wrong if these were as many as it wanted. The sold-out cache may be older than the request by its
+//! lifetime.
 
 use std::{
     collections::{HashMap, HashSet},
     time::Duration,
 };
 
+use ::judge::sold_out::{CACHE_TTL, Claimed};
 use uuid::Uuid;
-
-/// Lifetime of the sold-out cache.
-pub const SOLD_OUT_CACHE_TTL: Duration = Duration::from_millis(100);
 
 /// The orders of one item: when they may have had units, and when they were refused.
 #[derive(Debug, Default)]
@@ -88,57 +85,13 @@ impl Claims {
 
     /// Number of refusals while at least as many of the `stock` units were free as were wanted.
     pub fn wrong_refusals(&self, stock: u64) -> u64 {
-        let claimed = Claimed::new(&self.changes);
-        let stock = i64::try_from(stock).unwrap_or(i64::MAX);
+        let claimed = Claimed::new(self.changes.iter().copied());
         let is_wrong = |refusal: &&Refusal| {
             let begun = self.first_requests.get(&refusal.order).copied();
-            let since = begun.unwrap_or_default().saturating_sub(SOLD_OUT_CACHE_TTL);
-            let most = claimed.most(since, refusal.until);
-            stock - most >= i64::from(refusal.quantity)
+            let since = begun.unwrap_or_default().saturating_sub(CACHE_TTL);
+            claimed.free(stock, since, refusal.until) >= i64::from(refusal.quantity)
         };
         self.refusals.iter().filter(is_wrong).count() as u64
-    }
-}
-
-/// Units that orders may have had, over time, and their maxima over ranges of 2^level changes.
-struct Claimed {
-    times: Vec<Duration>,
-    maxima: Vec<Vec<i64>>,
-}
-
-impl Claimed {
-    fn new(changes: &[(Duration, i64)]) -> Self {
-        let mut changes = changes.to_vec();
-        // At one instant, claims count before returns.
-        changes.sort_unstable_by_key(|(at, units)| (*at, -units));
-        let mut sum = 0;
-        let mut claimed = vec![0];
-        claimed.extend(changes.iter().map(|(_, units)| {
-            sum += units;
-            sum
-        }));
-        let times = changes.into_iter().map(|(at, _)| at).collect();
-        let mut maxima = vec![claimed];
-        for level in 0.. {
-            let (half, last): (usize, &Vec<i64>) = (1 << level, &maxima[level]);
-            if last.len() <= half {
-                break;
-            }
-            let pairs = last.iter().zip(&last[half..]);
-            let next = pairs.map(|(left, right)| *left.max(right)).collect();
-            maxima.push(next);
-        }
-        Self { times, maxima }
-    }
-
-    /// The most units that orders may have had at one instant of this time.
-    fn most(&self, since: Duration, until: Duration) -> i64 {
-        // What is claimed at `since` is the sum of all changes before it.
-        let first = self.times.partition_point(|at| *at < since);
-        let last = self.times.partition_point(|at| *at <= until);
-        let level = (last - first + 1).ilog2() as usize;
-        let row = &self.maxima[level];
-        row[first].max(row[last + 1 - (1 << level)])
     }
 }
 

@@ -7,8 +7,8 @@
 //! then compares the history of what clients were promised with the ledger.
 //!
 //! This crate judges Stockade from outside. It uses the program, the HTTP API, and the tables of
-//! the ledger, which it reads without the service. Of the workspace it may use only `testbed` and
-//! `client`, because a finding must not depend on the code under test.
+//! the ledger, which it reads without the service. Of the workspace it may use only `testbed`,
+//! `client` and `judge`, because a finding must not depend on the code under test.
 //!
 //! | module | does |
 //! |---|---|

@@ -23,9 +23,11 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    time::{Duration, Instant},
+    iter,
+    time::Instant,
 };
 
+use ::judge::sold_out::{CACHE_TTL, Claimed};
 use client::{CartState, OrderState};
 use uuid::Uuid;
 
@@ -34,9 +36,6 @@ use crate::{
     ledger_view::OrderRow,
     verdict::Verdict,
 };
-
-/// Lifetime of the sold-out cache: a refusal may be older than its request by so much.
-const CACHE_TTL: Duration = Duration::from_millis(100);
 
 /// A time in which Redis may show fewer units than are free.
 #[derive(Clone, Copy, Debug)]
@@ -83,9 +82,6 @@ struct Claim {
     units: u64,
 }
 
-/// The units that were claimed from each instant on, the oldest first.
-struct Claimed(Vec<(Instant, u64)>);
-
 /// A refusal as sold out.
 struct Refusal<'a> {
     buyer: &'a str,
@@ -97,7 +93,7 @@ struct Refusal<'a> {
 pub(super) fn judge(evidence: &Evidence<'_>, verdict: &mut Verdict) {
     let claims = evidence.claims();
     verdict.returns_seen += claims.iter().filter(|claim| claim.until.is_some()).count();
-    let claimed = Claimed::of(&claims);
+    let claimed = Claimed::new(claims.iter().flat_map(Claim::changes));
     let rejected = evidence.rejected_buyers();
     for refusal in evidence.refusals() {
         let (begun, answered) = refusal.span;
@@ -110,8 +106,8 @@ pub(super) fn judge(evidence: &Evidence<'_>, verdict: &mut Verdict) {
             continue;
         }
         verdict.sold_out_judged += 1;
-        let free = evidence.stock_min.saturating_sub(claimed.most(window));
-        if free >= refusal.units.into() {
+        let free = claimed.free(evidence.stock_min, window.0, window.1);
+        if free >= i64::from(refusal.units) {
             verdict.wrongly_sold_out += 1;
             verdict.findings.push(format!(
                 "{}: {} was refused {} units as sold out, while at least {free} were free",
@@ -263,33 +259,11 @@ impl<'a> Evidence<'a> {
     }
 }
 
-impl Claimed {
-    fn of(claims: &[Claim]) -> Self {
-        let mut changes: Vec<(Instant, bool, u64)> = Vec::new();
-        for claim in claims {
-            changes.push((claim.from, false, claim.units));
-            changes.extend(claim.until.map(|until| (until, true, claim.units)));
-        }
-        // Of changes at one instant those that add come first, so that no sum is too low.
-        changes.sort_unstable();
-        let mut units = 0_u64;
-        let sums = changes.into_iter().map(|(at, is_end, change)| {
-            units = if is_end {
-                units.saturating_sub(change)
-            } else {
-                units + change
-            };
-            (at, units)
-        });
-        Self(sums.collect())
-    }
-
-    /// The most units that were claimed at any instant of this time.
-    fn most(&self, (from, until): (Instant, Instant)) -> u64 {
-        let first = self.0.partition_point(|(at, _)| *at <= from);
-        let behind = self.0.partition_point(|(at, _)| *at <= until);
-        let sums = self.0[first.saturating_sub(1)..behind].iter();
-        sums.map(|(_, units)| *units).max().unwrap_or(0)
+impl Claim {
+    fn changes(&self) -> impl Iterator<Item = (Instant, i64)> {
+        let units = i64::try_from(self.units).unwrap_or(i64::MAX);
+        let end = self.until.map(|until| (until, -units));
+        iter::once((self.from, units)).chain(end)
     }
 }
 

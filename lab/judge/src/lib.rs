@@ -1,0 +1,11 @@
+//! The rules by which chaos and load tests judge Stockade.
+//!
+//! Each rule follows from what the API promises, so this crate depends on the client alone. It
+//! reads nothing: its callers bring what they have observed. Chaos reads the ledger's tables, load
+//! tests list orders and carts over HTTP, and each words its own findings.
+//!
+//! | module | decides |
+//! |---|---|
+//! | [`sold_out`] | how many units were free while a buyer was refused |
+
+pub mod sold_out;

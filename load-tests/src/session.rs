@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ::judge::life::is_paid;
 use client::{IdempotencyKey, NewOrder, OrderState};
 use futures::future::join_all;
 use goose::goose::{GooseUser, TransactionError};
@@ -322,8 +323,7 @@ impl<'a> Session<'a> {
             payment: payment.clone(),
         };
         let step = self.step(name, own, action).await;
-        let is_paid = matches!(own.state, OrderState::Confirmed | OrderState::RefundDue);
-        if own.payment.is_none() && is_paid {
+        if own.payment.is_none() && is_paid(own.state) {
             own.payment = Some(payment);
         }
         step

@@ -7,11 +7,12 @@ mod payments;
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
+use ::judge::life::after_hold;
 use client::{Durability, OrderState};
 use uuid::Uuid;
 
 pub use self::{
-    carts::{CartHistory, CartPlacement, is_paid},
+    carts::{CartHistory, CartPlacement},
     payments::{Answer, Note, PaymentHistory, Report},
 };
 
@@ -92,39 +93,12 @@ pub struct OrderHistory {
 impl OrderHistory {
     /// The states in which the ledger may have the order, once every hold has ended.
     pub fn allowed(&self) -> BTreeSet<OrderState> {
-        let last = self
-            .acknowledged
-            .iter()
-            .rev()
-            .find(|state| **state != OrderState::Held);
-        let mut allowed = match last {
-            Some(
-                ended @ (OrderState::Refunded
-                | OrderState::Cancelled
-                | OrderState::Confirmed
-                | OrderState::RefundDue),
-            ) => BTreeSet::from([*ended]),
-            _ => self.allowed_if_only_held(),
-        };
-        let is_paid =
-            |state: &OrderState| matches!(state, OrderState::Confirmed | OrderState::RefundDue);
-        if allowed.iter().any(is_paid) && self.requested.contains(&OrderState::Refunded) {
-            allowed.insert(OrderState::Refunded);
-        }
-        allowed
-    }
-
-    /// Only the hold was acknowledged. It has expired, unless a request without a response took
-    /// effect.
-    fn allowed_if_only_held(&self) -> BTreeSet<OrderState> {
-        let mut allowed = BTreeSet::from([OrderState::Expired]);
-        if self.requested.contains(&OrderState::Confirmed) {
-            allowed.extend([OrderState::Confirmed, OrderState::RefundDue]);
-        }
-        if self.requested.contains(&OrderState::Cancelled) {
-            allowed.insert(OrderState::Cancelled);
-        }
-        if self.acknowledged.is_empty() || self.item.durability != Durability::Recorded {
+        let mut allowed = after_hold(&self.acknowledged, &self.requested);
+        // An order that may have expired had at most its hold acknowledged.
+        let is_at_most_held = allowed.contains(&OrderState::Expired);
+        let may_be_rejected =
+            self.acknowledged.is_empty() || self.item.durability != Durability::Recorded;
+        if is_at_most_held && may_be_rejected {
             allowed.insert(OrderState::Rejected);
         }
         allowed

@@ -6,6 +6,8 @@
 //!
 //! | module | decides |
 //! |---|---|
+//! | [`life`] | which states and refusals a step may have, and what holds that end leave behind |
 //! | [`sold_out`] | how many units were free while a buyer was refused |
 
+pub mod life;
 pub mod sold_out;

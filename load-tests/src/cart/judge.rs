@@ -1,5 +1,6 @@
 //! Whether the outcome of a cart's request is allowed, given the earlier outcomes.
 
+use ::judge::life::{self, Known, Step, may_follow};
 use client::{CartState, OrderState};
 use jiff::Timestamp;
 
@@ -22,6 +23,17 @@ pub struct KnownCart<'a> {
     pub payment: Option<&'a str>,
     /// Whether the request is from another buyer.
     pub is_stranger: bool,
+}
+
+impl<'a> KnownCart<'a> {
+    fn life(&self) -> Known<'a, CartState> {
+        Known {
+            state: self.state,
+            may_have_expired: self.may_have_expired,
+            payment: self.payment,
+            is_stranger: self.is_stranger,
+        }
+    }
 }
 
 /// Judges the outcome of a cart with a new key. `fits` says whether a line is within the buyer's
@@ -111,13 +123,13 @@ pub fn step(step: &CartStep, known: KnownCart<'_>, outcome: &Outcome) -> Option<
     if outcome.error().is_some() {
         return None;
     }
-    let (states, code) = allowed(step, known);
+    let allowed = life::allowed(step_of_life(step), known.life());
     match outcome {
-        Outcome::CartInState { state, expires_at } if states.contains(state) => {
+        Outcome::CartInState { state, expires_at } if allowed.states.contains(state) => {
             let is_longer = *expires_at > known.expires_at || !matches!(step, CartStep::Extend(_));
             (!is_longer).then_some("a cart was extended, and its holds end no later")
         }
-        Outcome::Refused(refused) if Some(*refused) == code => None,
+        Outcome::Refused(refused) if allowed.code() == Some(*refused) => None,
         _ => Some(match step {
             CartStep::Show if known.is_stranger => "a cart was shown to a stranger",
             CartStep::Show => "a cart was shown in a wrong state",
@@ -133,53 +145,13 @@ pub fn step(step: &CartStep, known: KnownCart<'_>, outcome: &Outcome) -> Option<
     }
 }
 
-/// The states that may be reported, and the code of the refusal that is allowed.
-fn allowed(step: &CartStep, known: KnownCart<'_>) -> (Vec<CartState>, Option<&'static str>) {
-    let may_have_expired = known.state == CartState::Held && known.may_have_expired;
+fn step_of_life(step: &CartStep) -> Step<'_> {
     match step {
-        CartStep::Show if known.is_stranger => (Vec::new(), Some("cart_not_found")),
-        CartStep::Show if may_have_expired => (vec![CartState::Held, CartState::Expired], None),
-        CartStep::Show => (vec![known.state], None),
-        CartStep::Extend(_) => while_held(known, "cart_not_extendable", CartState::Held),
-        CartStep::Cancel if known.state == CartState::Cancelled => {
-            (vec![CartState::Cancelled], None)
-        }
-        CartStep::Cancel => while_held(known, "cart_not_cancellable", CartState::Cancelled),
-        CartStep::Pay(payment) => paid(known, payment),
-        CartStep::Refund => match known.state {
-            CartState::Confirmed | CartState::RefundDue | CartState::Refunded => {
-                (vec![CartState::Refunded], None)
-            }
-            _ => (Vec::new(), Some("cart_not_refundable")),
-        },
-    }
-}
-
-fn while_held(
-    known: KnownCart<'_>,
-    code: &'static str,
-    to: CartState,
-) -> (Vec<CartState>, Option<&'static str>) {
-    match known.state {
-        CartState::Held => (vec![to], known.may_have_expired.then_some(code)),
-        _ => (Vec::new(), Some(code)),
-    }
-}
-
-fn paid(known: KnownCart<'_>, payment: &str) -> (Vec<CartState>, Option<&'static str>) {
-    match known.state {
-        CartState::Held if known.may_have_expired => {
-            (vec![CartState::Confirmed, CartState::RefundDue], None)
-        }
-        CartState::Held => (vec![CartState::Confirmed], None),
-        CartState::Expired => (vec![CartState::Confirmed, CartState::RefundDue], None),
-        state @ (CartState::Confirmed | CartState::RefundDue | CartState::Refunded)
-            if known.payment == Some(payment) =>
-        {
-            (vec![state], None)
-        }
-        CartState::Confirmed | CartState::RefundDue => (Vec::new(), Some("already_paid")),
-        _ => (Vec::new(), Some("cart_not_payable")),
+        CartStep::Show => Step::Show,
+        CartStep::Extend(_) => Step::Extend,
+        CartStep::Pay(payment) => Step::Pay(payment),
+        CartStep::Cancel => Step::Cancel,
+        CartStep::Refund => Step::Refund,
     }
 }
 
@@ -190,20 +162,6 @@ pub fn lines_in_turn(states: &[OrderState]) -> Option<Violation> {
         .windows(2)
         .any(|pair| pair[0] != pair[1] && !may_follow(pair[0], pair[1]));
     is_half_sold.then_some("a cart was half sold: its lines were shown in states that no cart has")
-}
-
-fn may_follow(before: OrderState, after: OrderState) -> bool {
-    use OrderState::{Cancelled, Confirmed, Expired, Held, RefundDue, Refunded};
-    match before {
-        Held => matches!(
-            after,
-            Confirmed | Cancelled | Expired | RefundDue | Refunded
-        ),
-        // A late payment takes units again.
-        Expired => matches!(after, Held | Confirmed | RefundDue | Refunded),
-        Confirmed | RefundDue => after == Refunded,
-        Cancelled | Refunded | OrderState::Rejected => false,
-    }
 }
 
 #[cfg(test)]
@@ -219,9 +177,6 @@ mod tests {
         cart::{CartRef, CartRefusal, CartStep, LineRef, RefusalReason, WantedLine},
         outcome::Outcome,
     };
-
-    /// A step, the state before, whether it may have expired, and what is allowed.
-    type Row<'a> = (CartStep, CartState, bool, &'a [CartState], &'a [&'a str]);
 
     fn held(id: u128, replayed: bool) -> Outcome {
         let line = |item| LineRef {
@@ -304,18 +259,29 @@ mod tests {
     }
 
     #[test]
-    fn each_step_from_each_state_has_its_allowed_outcomes() {
-        use CartState::{Cancelled, Confirmed, Expired, Held, RefundDue, Refunded};
-        const STATES: [CartState; 6] = [Held, Confirmed, Cancelled, Expired, RefundDue, Refunded];
-        const CODES: [&str; 6] = [
-            "cart_not_found",
-            "cart_not_extendable",
-            "cart_not_payable",
-            "already_paid",
-            "cart_not_cancellable",
-            "cart_not_refundable",
+    fn a_step_has_the_states_and_the_refusal_that_are_allowed() {
+        use CartState::{Cancelled, Confirmed, Held, Refunded};
+        use CartStep::{Cancel, Extend, Pay, Refund, Show};
+        let expires_at = Timestamp::UNIX_EPOCH + std::time::Duration::from_secs(1);
+        let is = |state| Outcome::CartInState { state, expires_at };
+        let no = Outcome::Refused;
+        let pay = |payment: &str| Pay(payment.to_owned());
+        let table = [
+            (Cancel, Held, true, is(Cancelled), true),
+            (Cancel, Held, true, no("cart_not_cancellable"), true),
+            (Cancel, Held, false, no("cart_not_cancellable"), false),
+            (Cancel, Confirmed, false, is(Cancelled), false),
+            (Cancel, Confirmed, false, no("cart_not_payable"), false),
+            (Extend(9), Held, false, is(Held), true),
+            (Extend(9), Confirmed, false, no("cart_not_extendable"), true),
+            (Refund, Confirmed, false, is(Refunded), true),
+            (pay("its own"), Confirmed, false, is(Confirmed), true),
+            (pay("another"), Confirmed, false, is(Confirmed), false),
+            (pay("another"), Confirmed, false, no("already_paid"), true),
+            (Show, Confirmed, false, is(Confirmed), true),
+            (Show, Confirmed, false, is(Held), false),
         ];
-        let passes = |request: &CartStep, state, may_have_expired| {
+        for (request, state, may_have_expired, outcome, is_allowed) in table {
             let known = KnownCart {
                 state,
                 expires_at: Timestamp::UNIX_EPOCH,
@@ -323,69 +289,8 @@ mod tests {
                 payment: Some("its own"),
                 is_stranger: false,
             };
-            let expires_at = Timestamp::UNIX_EPOCH + std::time::Duration::from_secs(1);
-            let in_state = |state| Outcome::CartInState { state, expires_at };
-            let is_allowed = |outcome: &Outcome| step(request, known, outcome).is_none();
-            let states = STATES
-                .into_iter()
-                .filter(|state| is_allowed(&in_state(*state)));
-            let codes = CODES
-                .into_iter()
-                .filter(|code| is_allowed(&Outcome::Refused(code)));
-            (states.collect::<Vec<_>>(), codes.collect::<Vec<_>>())
-        };
-        let pay = |payment: &str| CartStep::Pay(payment.to_owned());
-        let table: [Row<'_>; 18] = [
-            (pay("its own"), Held, false, &[Confirmed], &[]),
-            (pay("its own"), Held, true, &[Confirmed, RefundDue], &[]),
-            (pay("its own"), Expired, false, &[Confirmed, RefundDue], &[]),
-            (pay("its own"), Confirmed, false, &[Confirmed], &[]),
-            (pay("another"), Confirmed, false, &[], &["already_paid"]),
-            (pay("another"), Cancelled, false, &[], &["cart_not_payable"]),
-            (pay("another"), Refunded, false, &[], &["cart_not_payable"]),
-            (CartStep::Cancel, Held, false, &[Cancelled], &[]),
-            (
-                CartStep::Cancel,
-                Held,
-                true,
-                &[Cancelled],
-                &["cart_not_cancellable"],
-            ),
-            (CartStep::Cancel, Cancelled, false, &[Cancelled], &[]),
-            (
-                CartStep::Cancel,
-                Confirmed,
-                false,
-                &[],
-                &["cart_not_cancellable"],
-            ),
-            (CartStep::Extend(9), Held, false, &[Held], &[]),
-            (
-                CartStep::Extend(9),
-                Held,
-                true,
-                &[Held],
-                &["cart_not_extendable"],
-            ),
-            (
-                CartStep::Extend(9),
-                Confirmed,
-                false,
-                &[],
-                &["cart_not_extendable"],
-            ),
-            (CartStep::Refund, Confirmed, false, &[Refunded], &[]),
-            (CartStep::Refund, Held, false, &[], &["cart_not_refundable"]),
-            (CartStep::Show, Held, true, &[Held, Expired], &[]),
-            (CartStep::Show, Confirmed, false, &[Confirmed], &[]),
-        ];
-        for (request, state, may_have_expired, states, codes) in table {
-            let expected = (states.to_vec(), codes.to_vec());
-            let found = passes(&request, state, may_have_expired);
-            assert_eq!(
-                found, expected,
-                "{request:?} from {state:?}, {may_have_expired}"
-            );
+            let violation = step(&request, known, &outcome);
+            assert_eq!(violation.is_none(), is_allowed, "{request:?} {outcome:?}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use ::judge::life::is_paid;
 use client::{CartState, IdempotencyKey, OrderState};
 use goose::goose::TransactionError;
 use tokio::time::sleep;
@@ -12,7 +13,6 @@ use crate::{
     cart::{
         CartCall, CartRef, CartStep, WantedLine,
         judge::{self, KnownCart},
-        lines_state,
     },
     mix,
     outcome::Outcome,
@@ -324,16 +324,14 @@ impl Session<'_> {
         let Outcome::CartInState { state, expires_at } = outcome else {
             return Ok(());
         };
-        let has_units = |state| lines_state(state).is_some_and(OrderState::has_units);
-        if has_units(own.state) && !has_units(state) {
+        if own.state.has_units() && !state.has_units() {
             for line in own.cart.lines.iter() {
                 let held = self.held_in_carts.entry(line.item).or_default();
                 *held = held.saturating_sub(line.quantity);
             }
         }
-        let is_paid = matches!(state, CartState::Confirmed | CartState::RefundDue);
         if let CartStep::Pay(payment) = step
-            && is_paid
+            && is_paid(state)
         {
             own.payment.get_or_insert(payment);
         }

@@ -6,6 +6,7 @@ use std::{
     time::Instant,
 };
 
+use ::judge::life::after_hold;
 use client::CartState;
 use uuid::Uuid;
 
@@ -62,29 +63,7 @@ pub struct CartHistory {
 impl CartHistory {
     /// The states in which the ledger may have an acknowledged cart, once every hold has ended.
     pub fn allowed(&self) -> BTreeSet<CartState> {
-        let after_hold = self.acknowledged.iter().rev();
-        let last = after_hold.copied().find(|state| *state != CartState::Held);
-        let mut allowed = match last {
-            Some(state) if state != CartState::Expired => BTreeSet::from([state]),
-            _ => self.allowed_if_only_held(),
-        };
-        if allowed.iter().any(is_paid) && self.requested.contains(&CartState::Refunded) {
-            allowed.insert(CartState::Refunded);
-        }
-        allowed
-    }
-
-    /// Only the hold was acknowledged. It has expired, unless a request without a response took
-    /// effect.
-    fn allowed_if_only_held(&self) -> BTreeSet<CartState> {
-        let mut allowed = BTreeSet::from([CartState::Expired]);
-        if self.requested.contains(&CartState::Confirmed) {
-            allowed.extend([CartState::Confirmed, CartState::RefundDue]);
-        }
-        if self.requested.contains(&CartState::Cancelled) {
-            allowed.insert(CartState::Cancelled);
-        }
-        allowed
+        after_hold(&self.acknowledged, &self.requested)
     }
 
     /// Whether the ledger may have had it as held although its buyer cannot name it: no response
@@ -119,9 +98,4 @@ impl CartHistory {
             .map(|(item, quantity)| (&*item.id, u64::from(*quantity)))
             .collect()
     }
-}
-
-/// Whether the cart was paid, in time or too late.
-pub fn is_paid(state: &CartState) -> bool {
-    matches!(state, CartState::Confirmed | CartState::RefundDue)
 }

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ::judge::life::is_paid;
 use client::{
     Buyer, Cart, CartPayment, CartState, Error, IdempotencyKey, NewCart, ProblemCode, Request,
     Token,
@@ -17,7 +18,7 @@ use uuid::Uuid;
 use super::session::Buyers;
 use crate::{
     api::Api,
-    history::{CartHistory, CartPlacement, SaleItem, is_paid},
+    history::{CartHistory, CartPlacement, SaleItem},
 };
 
 /// Items of a cart.
@@ -244,7 +245,7 @@ impl CartSession {
         let payment = format!("pay-{id}");
         let reported = CartPayment::new(&payment, id);
         match self.api.provider.report_cart(&reported).await {
-            Ok(cart) if is_paid(&cart.state) => {
+            Ok(cart) if is_paid(cart.state) => {
                 self.history.acknowledged.push(cart.state);
                 self.history.payment = Some(payment);
             }
@@ -264,7 +265,7 @@ impl CartSession {
     }
 
     async fn refund(&mut self, id: Uuid) {
-        if !self.history.acknowledged.iter().any(is_paid) {
+        if !self.history.acknowledged.iter().copied().any(is_paid) {
             return;
         }
         self.history.requested.insert(CartState::Refunded);

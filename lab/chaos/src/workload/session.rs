@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ::judge::life::is_paid;
 use client::{
     Buyer, Durability, Error, IdempotencyKey, NewOrder, Order, OrderState, Payment, ProblemCode,
     Request, Token,
@@ -282,10 +283,6 @@ impl Session {
             .contradictions
             .push(format!("{call}: {response}"));
     }
-}
-
-fn is_paid(state: OrderState) -> bool {
-    matches!(state, OrderState::Confirmed | OrderState::RefundDue)
 }
 
 fn behavior(rng: &mut StdRng) -> Behavior {

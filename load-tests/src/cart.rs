@@ -5,9 +5,7 @@ pub mod ledger;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use client::{
-    Cart, CartState, IdempotencyKey, NewCart, OrderState, Problem, ProblemCode, Response,
-};
+use client::{Cart, CartState, IdempotencyKey, NewCart, Problem, ProblemCode, Response};
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -179,18 +177,5 @@ impl CartStep {
             Self::Cancel => &["cart_not_cancellable"],
             Self::Refund => &["cart_not_refundable"],
         }
-    }
-}
-
-/// The state of every line of a cart in this state; `None`: each line has its own.
-pub fn lines_state(state: CartState) -> Option<OrderState> {
-    match state {
-        CartState::Placing | CartState::Failed => None,
-        CartState::Held => Some(OrderState::Held),
-        CartState::Confirmed => Some(OrderState::Confirmed),
-        CartState::Cancelled => Some(OrderState::Cancelled),
-        CartState::Expired => Some(OrderState::Expired),
-        CartState::RefundDue => Some(OrderState::RefundDue),
-        CartState::Refunded => Some(OrderState::Refunded),
     }
 }

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use ::judge::limit::above_limit;
 use anyhow::Result;
 use client::{NewOrder, OrderState};
 use hdrhistogram::Histogram;
@@ -344,14 +345,11 @@ impl History {
 
     /// Number of buyers who have more than `limit` units of an item.
     pub fn buyers_over(&self, limit: u32) -> u64 {
-        let mut units = HashMap::<(usize, usize), u64>::new();
-        for order in self.orders.values().filter(|order| order.state.has_units()) {
-            *units.entry((order.buyer, order.item)).or_default() += u64::from(order.quantity);
-        }
-        units
-            .values()
-            .filter(|units| **units > u64::from(limit))
-            .count() as u64
+        let orders = self.orders.values().map(|order| {
+            let units = u64::from(order.quantity);
+            ((order.buyer, order.item), order.state, units)
+        });
+        above_limit(limit, orders).len() as u64
     }
 }
 

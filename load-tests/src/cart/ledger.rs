@@ -8,13 +8,16 @@ use std::{
     time::Duration,
 };
 
+use ::judge::{
+    cart::{LineOrder, line_agrees},
+    limit::above_limit,
+};
 use anyhow::{Context, Result};
-use client::{Cart, CartState, ListedOrder};
+use client::{Cart, CartLine, CartState, ListedOrder};
 use futures::{StreamExt, TryStreamExt, stream};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use super::lines_state;
 use crate::{admin::Admin, history::AcknowledgedCart, return_policy::ReturnPolicy, sale::Sale};
 
 /// Carts that are read concurrently.
@@ -138,19 +141,13 @@ impl LedgerCarts {
         if cart.state == CartState::Placing {
             return Some("it is still being placed".into());
         }
-        let expected = lines_state(cart.state);
-        let differs = |line: &client::CartLine| {
-            let order = self.orders.get(&line.order);
-            match (order, expected) {
-                // A failed cart need not have taken all of its lines.
-                (None, None) => false,
-                (None, Some(_)) => true,
-                (Some(order), None) => order.state.has_units() || order.cart != Some(cart.id),
-                (Some(order), Some(state)) => {
-                    let same = (order.state, order.quantity, &order.item, order.cart);
-                    same != (state, line.quantity, &line.item, Some(cart.id))
-                }
-            }
+        let agrees = |line: &CartLine| {
+            let order = self.orders.get(&line.order).map(|order| LineOrder {
+                state: order.state,
+                is_of_cart: order.cart == Some(cart.id),
+                has_its_terms: order.quantity == line.quantity && order.item == line.item,
+            });
+            line_agrees(cart.state, order)
         };
         let mut buyers = cart.lines.iter().filter_map(|line| {
             let order = self.orders.get(&line.order)?;
@@ -163,8 +160,8 @@ impl LedgerCarts {
             .iter()
             .map(|line| self.payment(line.order))
             .collect();
-        let is_partly_paid = expected.is_some() && payments.len() > 1;
-        let is_wrong = is_shared || is_partly_paid || cart.lines.iter().any(differs);
+        let is_partly_paid = cart.state != CartState::Failed && payments.len() > 1;
+        let is_wrong = is_shared || is_partly_paid || !cart.lines.iter().all(agrees);
         (is_wrong || self.has_more_lines(cart)).then(|| {
             let orders = cart.lines.iter().map(|line| self.orders.get(&line.order));
             let orders: Vec<_> = orders.map(|order| order.map(describe)).collect();
@@ -226,21 +223,19 @@ impl LedgerCarts {
 
     /// Carts that have units, and were not acknowledged to their buyers.
     fn unacknowledged<'a>(&'a self, promised: &'a Promised<'_>) -> impl Iterator<Item = Uuid> + 'a {
-        let has_units = |cart: &&Cart| lines_state(cart.state).is_some_and(|it| it.has_units());
+        let has_units = |cart: &&Cart| cart.state.has_units();
         let units = self.carts.values().filter(has_units).map(|cart| cart.id);
         units.filter(|id| !promised.carts.contains_key(id))
     }
 
     /// Buyers with more units of an item than `limit`.
     fn above(&self, limit: u32) -> impl Iterator<Item = (&str, &str, u64)> {
-        let mut units = BTreeMap::<_, u64>::new();
-        for order in self.orders.values().filter(|order| order.state.has_units()) {
+        let orders = self.orders.values().map(|order| {
             let buyer = order.buyer.as_deref().unwrap_or_default();
-            *units.entry((buyer, &*order.item)).or_default() += u64::from(order.quantity);
-        }
-        let above = units
-            .into_iter()
-            .filter(move |(_, units)| *units > u64::from(limit));
+            let units = u64::from(order.quantity);
+            ((buyer, &*order.item), order.state, units)
+        });
+        let above = above_limit(limit, orders).into_iter();
         above.map(|((buyer, item), units)| (buyer, item, units))
     }
 }

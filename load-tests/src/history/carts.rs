@@ -2,12 +2,13 @@
 
 use std::{collections::hash_map::Entry, sync::Arc, time::Duration};
 
+use ::judge::cart::lines_state;
 use client::{CartState, OrderState};
 
 use super::{AcknowledgedOrder, History, Observation};
 use crate::{
     action::Action,
-    cart::{CartCall, CartRef, CartRefusal, CartStep, LineRef, RefusalReason, lines_state},
+    cart::{CartCall, CartRef, CartRefusal, CartStep, LineRef, RefusalReason},
     outcome::Outcome,
 };
 

@@ -3,7 +3,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use client::{CartState, OrderState};
+use ::judge::{
+    cart::{LineOrder, line_agrees},
+    refusals::unexplained,
+};
+use client::CartState;
 use uuid::Uuid;
 
 use crate::{
@@ -61,23 +65,15 @@ fn parts(cart: &CartRow, orders: &HashMap<Uuid, OrderRow>) -> Option<String> {
     if cart.state == CartState::Placing {
         return Some("it is still being placed".into());
     }
-    let expected = lines_state(cart.state);
-    let is_wrong = |(id, quantity): (&Uuid, u64)| match (orders.get(id), expected) {
-        // A cart that has failed need not have taken all of its lines.
-        (None, None) => false,
-        (None, Some(_)) => true,
-        (Some(order), None) => order.state.has_units() || order.buyer != cart.buyer,
-        (Some(order), Some(state)) => {
-            let (found, wanted) = (
-                (order.state, order.quantity, &order.buyer, &order.payment),
-                (state, quantity, &cart.buyer, &cart.payment),
-            );
-            found != wanted
-        }
-    };
-    let mut lines = cart.lines.iter();
-    let differs = lines.any(|line| is_wrong((&line.order, line.quantity)));
-    (differs || cart.lines.is_empty()).then(|| {
+    let is_whole = cart.lines.iter().all(|line| {
+        let order = orders.get(&line.order).map(|order| LineOrder {
+            state: order.state,
+            is_of_cart: order.buyer == cart.buyer,
+            has_its_terms: order.quantity == line.quantity && order.payment == cart.payment,
+        });
+        line_agrees(cart.state, order)
+    });
+    (!is_whole || cart.lines.is_empty()).then(|| {
         let orders = cart.lines.iter().map(|line| orders.get(&line.order));
         format!("{cart:?}, its orders are {:?}", orders.collect::<Vec<_>>())
     })
@@ -125,35 +121,17 @@ fn judge_refusals<'a>(
     unacknowledged: impl Iterator<Item = (&'a Uuid, &'a CartRow)>,
     verdict: &mut Verdict,
 ) {
-    let mut unknown_outcomes = HashMap::<_, usize>::new();
-    for cart in histories
+    let may_exist = histories
         .iter()
         .filter(|cart| cart.may_exist_unacknowledged())
-    {
-        *unknown_outcomes
-            .entry((&*cart.buyer, cart.units()))
-            .or_default() += 1;
-    }
-    for (id, row) in unacknowledged.filter(|(_, row)| row.state != CartState::Failed) {
-        match unknown_outcomes.get_mut(&(&*row.buyer, row.units())) {
-            Some(left) if *left > 0 => *left -= 1,
-            _ => verdict.findings.push(format!(
-                "cart {id} is in the ledger ({row:?}), although its buyer was refused"
-            )),
-        }
-    }
-}
-
-/// The state of every line of a cart in this state; `None`: each has its own.
-fn lines_state(state: CartState) -> Option<OrderState> {
-    match state {
-        CartState::Placing | CartState::Failed => None,
-        CartState::Held => Some(OrderState::Held),
-        CartState::Confirmed => Some(OrderState::Confirmed),
-        CartState::Cancelled => Some(OrderState::Cancelled),
-        CartState::Expired => Some(OrderState::Expired),
-        CartState::RefundDue => Some(OrderState::RefundDue),
-        CartState::Refunded => Some(OrderState::Refunded),
+        .map(|cart| (&*cart.buyer, cart.units()));
+    let found = unacknowledged
+        .filter(|(_, row)| row.state != CartState::Failed)
+        .map(|(id, row)| ((&*row.buyer, row.units()), (id, row)));
+    for (id, row) in unexplained(may_exist, found) {
+        verdict.findings.push(format!(
+            "cart {id} is in the ledger ({row:?}), although its buyer was refused"
+        ));
     }
 }
 

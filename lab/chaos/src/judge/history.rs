@@ -1,7 +1,8 @@
 //! Compares the histories of the buyers with the order rows of the ledger.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
+use ::judge::{limit::above_limit, refusals::unexplained};
 use client::{Durability, OrderState};
 use uuid::Uuid;
 
@@ -58,23 +59,16 @@ fn judge_refusals<'a>(
     unacknowledged: impl Iterator<Item = (&'a Uuid, &'a OrderRow)>,
     verdict: &mut Verdict,
 ) {
-    let mut unknown_outcomes = HashMap::<(&str, u64), usize>::new();
-    for order in histories
+    let may_exist = histories
         .iter()
         .filter(|order| order.item.id == item.id && order.may_exist_unacknowledged())
-    {
-        *unknown_outcomes
-            .entry((&order.buyer, order.quantity.into()))
-            .or_default() += 1;
-    }
-    for (id, row) in unacknowledged {
-        match unknown_outcomes.get_mut(&(&*row.buyer, row.quantity)) {
-            Some(left) if *left > 0 => *left -= 1,
-            _ => verdict.findings.push(format!(
-                "{}: order {id} is in the ledger ({row:?}), although its buyer was refused",
-                item.id
-            )),
-        }
+        .map(|order| (&*order.buyer, u64::from(order.quantity)));
+    let found = unacknowledged.map(|(id, row)| ((&*row.buyer, row.quantity), (id, row)));
+    for (id, row) in unexplained(may_exist, found) {
+        verdict.findings.push(format!(
+            "{}: order {id} is in the ledger ({row:?}), although its buyer was refused",
+            item.id
+        ));
     }
 }
 
@@ -129,17 +123,10 @@ fn judge_absence(id: Uuid, order: &OrderHistory, redis_may_lose: bool, verdict: 
 }
 
 fn judge_limit(item: &SaleItem, rows: &HashMap<Uuid, OrderRow>, verdict: &mut Verdict) {
-    let mut units = BTreeMap::<&str, u64>::new();
-    for row in rows
+    let orders = rows
         .values()
-        .filter(|row| matches!(row.state, OrderState::Held | OrderState::Confirmed))
-    {
-        *units.entry(&row.buyer).or_default() += row.quantity;
-    }
-    for (buyer, units) in units
-        .iter()
-        .filter(|(_, units)| **units > u64::from(item.limit))
-    {
+        .map(|row| (&*row.buyer, row.state, row.quantity));
+    for (buyer, units) in above_limit(item.limit, orders) {
         verdict.oversold += units - u64::from(item.limit);
         verdict.findings.push(format!(
             "{}: {buyer} has {units} units, the limit is {}",

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ::judge::life::is_paid;
+use ::judge::life::{is_paid, shown};
 use client::{IdempotencyKey, NewOrder, OrderState};
 use futures::future::join_all;
 use goose::goose::{GooseUser, TransactionError};
@@ -162,12 +162,7 @@ impl<'a> Session<'a> {
         first: &PlacedCall,
         own: &OwnOrder,
     ) -> Step<PlacedCall> {
-        let may_have_expired = own.state == OrderState::Held && self.may_have_expired(own.started);
-        let states = if may_have_expired {
-            vec![OrderState::Held, OrderState::Expired]
-        } else {
-            vec![own.state]
-        };
+        let states = shown(own.state, self.may_have_expired(own.started));
         self.send_again(name, first, |outcome| {
             judge::repeat_of(own.order.id, &states, outcome)
         })

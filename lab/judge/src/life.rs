@@ -155,13 +155,20 @@ pub fn is_paid<S: State>(state: S) -> bool {
     state == S::CONFIRMED || state == S::REFUND_DUE
 }
 
+/// The states in which it may be shown, if it was in `state` before.
+pub fn shown<S: State>(state: S, may_have_expired: bool) -> Vec<S> {
+    if state == S::HELD && may_have_expired {
+        vec![S::HELD, S::EXPIRED]
+    } else {
+        vec![state]
+    }
+}
+
 /// What may answer a step.
 pub fn allowed<S: State>(step: Step<'_>, known: Known<'_, S>) -> Allowed<S> {
-    let may_have_expired = known.state == S::HELD && known.may_have_expired;
     match step {
         Step::Show if known.is_stranger => Allowed::refused(Refusal::NotFound),
-        Step::Show if may_have_expired => Allowed::one_of([S::HELD, S::EXPIRED]),
-        Step::Show => Allowed::one_of([known.state]),
+        Step::Show => Allowed::one_of(shown(known.state, known.may_have_expired)),
         Step::Extend => while_held(known, S::HELD, Refusal::NotExtendable),
         Step::Cancel if known.state == S::CANCELLED => Allowed::one_of([S::CANCELLED]),
         Step::Cancel => while_held(known, S::CANCELLED, Refusal::NotCancellable),
@@ -243,13 +250,20 @@ fn after_mere_hold<S: State>(requested: &BTreeSet<S>) -> BTreeSet<S> {
     allowed
 }
 
+/// Whether it takes no units again once the ledger shows its end. A payment that comes late may.
+pub fn gives_back_for_good<S: State>(acknowledged: &[S], requested: &BTreeSet<S>) -> bool {
+    !requested.contains(&S::CONFIRMED) || acknowledged.contains(&S::REFUNDED)
+}
+
 #[cfg(test)]
 mod tests {
     use std::{collections::BTreeSet, fmt::Debug};
 
     use client::{CartState, OrderState};
 
-    use super::{Known, Refusal, State, Step, after_hold, allowed, may_follow};
+    use super::{
+        Known, Refusal, State, Step, after_hold, allowed, gives_back_for_good, may_follow,
+    };
 
     /// A step, the state before, whether it may have expired, and what is allowed.
     type Row<S> = (Step<'static>, S, bool, Vec<S>, Option<Refusal>);
@@ -380,6 +394,15 @@ mod tests {
         assert_eq!(after_hold(&rejected, &nothing), expired);
         let failed = BTreeSet::from([CartState::Failed]);
         assert_eq!(after_hold(&[CartState::Failed], &BTreeSet::new()), failed);
+    }
+
+    #[test]
+    fn units_come_back_for_good_unless_a_payment_may_come_late() {
+        let (held, refunded) = ([CartState::Held], [CartState::Held, CartState::Refunded]);
+        let (nothing, paid) = (BTreeSet::new(), BTreeSet::from([CartState::Confirmed]));
+        assert!(gives_back_for_good(&held, &nothing));
+        assert!(!gives_back_for_good(&held, &paid));
+        assert!(gives_back_for_good(&refunded, &paid));
     }
 
     fn check_after_hold<S: State + Debug>() {

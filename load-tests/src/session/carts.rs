@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ::judge::life::is_paid;
+use ::judge::life::{is_paid, shown};
 use client::{CartState, IdempotencyKey, OrderState};
 use goose::goose::TransactionError;
 use tokio::time::sleep;
@@ -133,19 +133,13 @@ impl Session<'_> {
         }
         let call = first.call.clone();
         let settled = self.sale.send(&self.user.client, &call).await;
-        let states = own.map_or_else(|| vec![CartState::Held], |own| self.states_of(own));
+        let states = own.map_or_else(
+            || vec![CartState::Held],
+            |own| shown(own.state, own.may_have_expired()),
+        );
         let violation = judge::repeat(&first.outcome, &states, &settled.last.outcome);
         let placed = self.finish_cart(name, call, settled, violation).await;
         placed.map(Some)
-    }
-
-    /// The states that the cart may be in now.
-    fn states_of(&self, own: &OwnCart) -> Vec<CartState> {
-        if own.state == CartState::Held && own.may_have_expired() {
-            vec![CartState::Held, CartState::Expired]
-        } else {
-            vec![own.state]
-        }
     }
 
     /// The cart of a request, if it was placed.

@@ -27,8 +27,11 @@ use std::{
     time::Instant,
 };
 
-use ::judge::sold_out::{CACHE_TTL, Claimed};
-use client::{CartState, OrderState};
+use ::judge::{
+    life::gives_back_for_good,
+    sold_out::{CACHE_TTL, Claimed},
+};
+use client::OrderState;
 use uuid::Uuid;
 
 use crate::{
@@ -161,7 +164,8 @@ impl<'a> Evidence<'a> {
             };
             match order.placement {
                 Placement::Acknowledged(id) => {
-                    claims.push(claim(self.end_of(id, order.gives_back_for_good())));
+                    let for_good = gives_back_for_good(&order.acknowledged, &order.requested);
+                    claims.push(claim(self.end_of(id, for_good)));
                 }
                 _ if rejected.contains(&*order.buyer) => claims.push(claim(None)),
                 _ if order.may_exist_unacknowledged() => {
@@ -185,7 +189,8 @@ impl<'a> Evidence<'a> {
         let until = match &cart.placement {
             CartPlacement::Acknowledged { orders, .. } => {
                 let line = orders.get(&self.item.id)?;
-                self.end_of(*line, cart.gives_back_for_good())
+                let for_good = gives_back_for_good(&cart.acknowledged, &cart.requested);
+                self.end_of(*line, for_good)
             }
             _ => {
                 let others = self.unacknowledged(&cart.buyer, true, acknowledged);
@@ -267,22 +272,7 @@ impl Claim {
     }
 }
 
-impl OrderHistory {
-    /// Whether it takes no units again once the ledger shows its end. A payment that comes late
-    /// may.
-    fn gives_back_for_good(&self) -> bool {
-        !self.requested.contains(&OrderState::Confirmed)
-            || self.acknowledged.contains(&OrderState::Refunded)
-    }
-}
-
 impl CartHistory {
-    /// Whether it takes no units again once the ledger shows its end.
-    fn gives_back_for_good(&self) -> bool {
-        !self.requested.contains(&CartState::Confirmed)
-            || self.acknowledged.contains(&CartState::Refunded)
-    }
-
     /// The units of the item that the cart was refused as sold out.
     fn sold_out_units(&self, of: &str) -> Option<u32> {
         let CartPlacement::Refused {

@@ -303,37 +303,6 @@ mod tests {
     }
 
     #[test]
-    fn the_last_acknowledgement_decides_the_allowed_states() {
-        use CartState::{Cancelled, Confirmed, Expired, Held, RefundDue, Refunded};
-        let table: [(&[CartState], &[CartState], &[CartState]); 8] = [
-            (&[Held], &[], &[Expired]),
-            (&[Held], &[Confirmed], &[Expired, Confirmed, RefundDue]),
-            (&[Held], &[Cancelled], &[Expired, Cancelled]),
-            (&[Held, Confirmed], &[Confirmed], &[Confirmed]),
-            (&[Held, Held, RefundDue], &[Confirmed], &[RefundDue]),
-            (
-                &[Held, Confirmed],
-                &[Confirmed, Refunded],
-                &[Confirmed, Refunded],
-            ),
-            (
-                &[Held, Confirmed, Refunded],
-                &[Confirmed, Refunded],
-                &[Refunded],
-            ),
-            (&[Held, Cancelled], &[Cancelled], &[Cancelled]),
-        ];
-        for (states, requested, allowed) in table {
-            let cart = CartHistory {
-                requested: requested.iter().copied().collect(),
-                ..acknowledged(states)
-            };
-            let expected = allowed.iter().copied().collect::<BTreeSet<_>>();
-            assert_eq!(cart.allowed(), expected, "{states:?} {requested:?}");
-        }
-    }
-
-    #[test]
     fn a_paid_cart_has_its_payment() {
         let paid = |payment: &str| CartHistory {
             payment: Some(payment.into()),

@@ -25,10 +25,21 @@ pub async fn shared_cluster() -> &'static RedisCluster {
         .unwrap()
 }
 
-/// The PostgreSQL server that tests share.
+/// The PostgreSQL server that tests share. No test kills it.
 pub(crate) async fn shared_postgres() -> &'static Postgres {
     static POSTGRES: OnceCell<Postgres> = OnceCell::const_new();
-    POSTGRES.get_or_try_init(Postgres::start).await.unwrap()
+    POSTGRES.get_or_try_init(start_postgres).await.unwrap()
+}
+
+async fn start_postgres() -> testbed::Result<Postgres> {
+    Postgres::builder()
+        // The server would vacuum the databases one after the other, each once a minute. A program
+        // leaves hundreds of them, and a worker would start several times a second.
+        .config("autovacuum", "off")
+        // A server that is never killed loses nothing that it has not flushed.
+        .config("fsync", "off")
+        .start()
+        .await
 }
 
 /// A name that no database of the shared server has.

@@ -18,6 +18,7 @@ mod lists;
 mod meta;
 mod orders;
 mod outage;
+mod patterns;
 pub(crate) mod problem;
 mod problems;
 mod protection;
@@ -42,7 +43,6 @@ use axum::{
     routing::{delete, get, patch, post, put},
 };
 use http::StatusCode;
-use utoipa::OpenApi;
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use crate::{
@@ -58,6 +58,7 @@ use crate::{
 pub(crate) use api::Answer;
 pub use api::Api;
 pub use cors::{CorsOrigins, InvalidOrigins, with_cors};
+pub(crate) use patterns::ROUTE_PATTERNS;
 pub use signature::{PaymentKey, PaymentKeys};
 
 /// State of the handlers. Each request copies it several times.
@@ -252,11 +253,6 @@ pub fn operators_router(engine: Arc<Engine>, metrics: Option<Exporter>, api_docs
         engine,
         metrics: metrics.map(Page::new),
     })
-}
-
-/// Patterns of the routes that the API's description has.
-pub(crate) fn route_patterns() -> Vec<String> {
-    meta::Api::openapi().paths.paths.into_keys().collect()
 }
 
 /// The OpenAPI description and its pages.

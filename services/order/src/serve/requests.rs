@@ -12,7 +12,7 @@ use std::{
 use http::StatusCode;
 use metrics::Histogram;
 
-use crate::http::route_patterns;
+use crate::http::ROUTE_PATTERNS;
 
 /// Label of a path that is no route of the API.
 const OTHER: &str = "other";
@@ -30,22 +30,22 @@ pub(super) struct Requests {
 }
 
 struct Route {
-    pattern: String,
+    pattern: &'static str,
     durations: [OnceLock<Histogram>; STATUSES.len()],
 }
 
 impl Requests {
     /// Those of this process. Every listener shares them.
     pub(super) fn shared() -> &'static Self {
-        static REQUESTS: LazyLock<Requests> = LazyLock::new(|| Requests::new(route_patterns()));
+        static REQUESTS: LazyLock<Requests> = LazyLock::new(|| Requests::new(&ROUTE_PATTERNS));
         &REQUESTS
     }
 
-    fn new(patterns: Vec<String>) -> Self {
-        let (mut matcher, mut routes) = (matchit::Router::new(), vec![Route::new(OTHER.into())]);
-        for pattern in patterns {
+    fn new(patterns: &[&'static str]) -> Self {
+        let (mut matcher, mut routes) = (matchit::Router::new(), vec![Route::new(OTHER)]);
+        for &pattern in patterns {
             // A pattern that cannot be matched falls under the others.
-            if matcher.insert(pattern.as_str(), routes.len()).is_ok() {
+            if matcher.insert(pattern, routes.len()).is_ok() {
                 routes.push(Route::new(pattern));
             }
         }
@@ -72,7 +72,7 @@ impl Requests {
 }
 
 impl Route {
-    fn new(pattern: String) -> Self {
+    fn new(pattern: &'static str) -> Self {
         Self {
             pattern,
             durations: [const { OnceLock::new() }; STATUSES.len()],
@@ -82,7 +82,7 @@ impl Route {
     fn histogram(&self, status: StatusCode) -> Histogram {
         metrics::histogram!(
             "http_server_request_duration_seconds",
-            "http_route" => self.pattern.clone(),
+            "http_route" => self.pattern,
             "http_response_status_code" => status.as_str().to_owned()
         )
     }

@@ -1,6 +1,7 @@
 //! Processes of `stockade` that serve, and requests to them.
 
 use std::{
+    fs,
     io::{BufRead, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
@@ -8,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use client::Token;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -16,6 +18,9 @@ use reqwest::{Client, RequestBuilder};
 use serde_json::{Value, json};
 pub use testkit::program::{path as program, run, stderr, stdout, stockade};
 use testkit::{eventually, eventually_some, timeout};
+
+/// As long as `stockade token` makes it.
+const TOKEN_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Serves the operators' pages where buyers are served.
 pub const AT_LISTEN: &str = "--operators-at-listen=on";
@@ -171,10 +176,27 @@ fn read_lines(child: &mut Child) -> mpsc::Receiver<String> {
     receiver
 }
 
+/// What `stockade token` prints. It is made here, because some tests need a token for each of many
+/// orders, and a start of the program takes longer than an order.
 pub fn token(dir: &Path, subject: &[&str]) -> String {
-    let output = run(stockade(dir).arg("token").args(subject));
-    assert!(output.status.success(), "{}", stderr(&output));
-    stdout(&output).trim().to_owned()
+    match subject {
+        ["admin"] => setting(dir, "admin_token"),
+        ["buyer", name] => {
+            let token = Token::mint_buyer(setting(dir, "jwt_secret"), name, TOKEN_LIFETIME);
+            token.as_str().to_owned()
+        }
+        _ => panic!("no token is for {subject:?}"),
+    }
+}
+
+/// A setting of the folder: the user's, or else that of an earlier `up`.
+fn setting(dir: &Path, key: &str) -> String {
+    let value = ["stockade.toml", "run.toml"].iter().find_map(|name| {
+        let text = fs::read_to_string(dir.join(name)).ok()?;
+        let settings: toml::Table = text.parse().expect("a file of settings");
+        Some(settings.get(key)?.as_str()?.to_owned())
+    });
+    value.unwrap_or_else(|| panic!("{} has no {key}", dir.display()))
 }
 
 pub fn audit(dir: &Path, item: &str) -> Value {

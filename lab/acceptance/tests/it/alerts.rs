@@ -304,5 +304,5 @@ async fn a_segment_that_lost_its_outbox_is_an_alert_until_it_is_repaired() {
         !prometheus.firing().await.contains(caused[0])
     })
     .await;
-    env.heals("vase").await;
+    env.heals_at(&service.url, "vase").await;
 }

@@ -1,12 +1,12 @@
 //! `--lock`: the backends that may keep the locks of items.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use testbed::{Postgres, free_port};
 use testkit::eventually_some;
 
 use crate::{
     lock,
-    process::{Serving, create, run, stderr, stdout, stockade, token},
+    process::{Serving, audit_becomes, create, run, stderr, stdout, stockade, token},
     test_env::{TestEnv, becomes, run_redis},
 };
 
@@ -19,9 +19,11 @@ async fn works(env: &TestEnv, options: &[&str]) {
     env.becomes(&service.url, &order, "expired").await;
     env.redis(&["HINCRBY", "stock:{vase:1}", "available", "-2"])
         .await;
-    assert_eq!(env.heals("vase").await["available"], 10, "{options:?}");
+    let healed = env.heals_at(&service.url, "vase").await;
+    assert_eq!(healed["available"], 10, "{options:?}");
     env.redis(&["FLUSHALL"]).await;
-    assert_eq!(env.heals("vase").await["available"], 10, "{options:?}");
+    let healed = env.heals_at(&service.url, "vase").await;
+    assert_eq!(healed["available"], 10, "{options:?}");
     let output = run(stockade(env.dir())
         .args(["reconcile", "vase"])
         .args(options));
@@ -107,7 +109,7 @@ async fn up_takes_another_lock_too() {
             .send()
             .await
             .unwrap();
-        let held: serde_json::Value = held.json().await.unwrap();
+        let held: Value = held.json().await.unwrap();
         becomes(&up.url, &admin, held["id"].as_str().unwrap(), "expired").await;
         let run_file: toml::Table = std::fs::read_to_string(folder.path().join("run.toml"))
             .unwrap()
@@ -119,9 +121,11 @@ async fn up_takes_another_lock_too() {
             &["HINCRBY", &stock, "available", "4"],
         )
         .await;
+        let is_clean = |report: &Value| report["ok"] == json!(true);
+        audit_becomes(&up.url, &admin, &item, is_clean).await;
         let report = eventually_some(&format!("{options:?}: a clean audit"), async || {
             let report = crate::process::audit(folder.path(), &item);
-            (report["ok"] == json!(true)).then_some(report)
+            is_clean(&report).then_some(report)
         })
         .await;
         assert_eq!(report["available"], 10, "{options:?}: {report:#}");

@@ -97,10 +97,11 @@ impl Serving {
             url,
             printed: Vec::new(),
         };
+        let client = polling_client();
         eventually("a service that is ready", async || {
             let status = serving.child.try_wait().expect("it can be waited for");
             assert!(status.is_none(), "it ended: {status:?}");
-            Client::new()
+            client
                 .get(format!("{}/readyz", serving.url))
                 .send()
                 .await
@@ -197,6 +198,35 @@ fn setting(dir: &Path, key: &str) -> String {
         Some(settings.get(key)?.as_str()?.to_owned())
     });
     value.unwrap_or_else(|| panic!("{} has no {key}", dir.display()))
+}
+
+/// A client for polls, each with a connection of its own. To make a client reads every authority of
+/// the system, which takes longer than a poll.
+pub fn polling_client() -> Client {
+    let builder = Client::builder().pool_max_idle_per_host(0);
+    builder.build().expect("a client")
+}
+
+/// Waits until the service reports an audit that `is_awaited`. A start of the program for each poll
+/// would take the processor from what must happen.
+pub async fn audit_becomes(
+    url: &str,
+    admin: &str,
+    item: &str,
+    is_awaited: impl Fn(&Value) -> bool,
+) {
+    let client = polling_client();
+    eventually(&format!("the awaited audit of {item}"), async || {
+        let request = client.get(format!("{url}/v1/items/{item}/audit"));
+        let request = request.bearer_auth(admin).timeout(timeout());
+        let Ok(response) = request.send().await else {
+            return false;
+        };
+        // A problem has none of an audit's fields.
+        let report = response.json::<Value>().await;
+        report.is_ok_and(|report| is_awaited(&report))
+    })
+    .await;
 }
 
 pub fn audit(dir: &Path, item: &str) -> Value {

@@ -176,7 +176,7 @@ async fn a_reconciler_works_by_itself_and_the_next_one_goes_on() {
         env.becomes(&service.url, &order, "expired").await;
         env.redis(&["HINCRBY", "stock:{vase:0}", "available", "2"])
             .await;
-        assert_eq!(env.heals("vase").await["available"], 10);
+        assert_eq!(env.heals_at(&service.url, "vase").await["available"], 10);
         reconciler.kill();
         let order = env
             .hold(&service.url, "vase", &format!("again-{round}"))
@@ -186,7 +186,7 @@ async fn a_reconciler_works_by_itself_and_the_next_one_goes_on() {
         reconciler = Serving::in_the_background(env.dir(), "reconciler");
         env.becomes(&service.url, &order, "expired").await;
     }
-    assert_eq!(env.heals("vase").await["available"], 10);
+    assert_eq!(env.heals_at(&service.url, "vase").await["available"], 10);
     assert_eq!(reconciler.interrupt(), Some(0));
     assert_eq!(recorder.interrupt(), Some(0));
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use testbed::Redis;
 use testkit::{eventually, eventually_some};
 
-use crate::process::{audit, is_settled, order, token};
+use crate::process::{audit, audit_becomes, is_settled, order, polling_client, token};
 
 pub struct TestEnv {
     folder: tempfile::TempDir,
@@ -85,11 +85,20 @@ impl TestEnv {
     pub async fn heals(&self, item: &str) -> Value {
         eventually_some(&format!("a clean audit of {item}"), async || {
             let report = audit(self.dir(), item);
-            let heals = report["ok"] == json!(true) && is_settled(&report);
-            heals.then_some(report)
+            has_healed(&report).then_some(report)
         })
         .await
     }
+
+    /// The same while a service runs at this address, which is asked until it sees that.
+    pub async fn heals_at(&self, url: &str, item: &str) -> Value {
+        audit_becomes(url, &self.admin, item, has_healed).await;
+        self.heals(item).await
+    }
+}
+
+fn has_healed(report: &Value) -> bool {
+    report["ok"] == json!(true) && is_settled(report)
 }
 
 pub async fn run_redis(url: &str, command: &[&str]) {
@@ -102,8 +111,9 @@ pub async fn run_redis(url: &str, command: &[&str]) {
 }
 
 pub async fn becomes(url: &str, admin: &str, order: &str, state: &str) {
+    let client = polling_client();
     eventually(&format!("the state {state} of {order}"), async || {
-        let response = Client::new()
+        let response = client
             .get(format!("{url}/v1/orders/{order}"))
             .bearer_auth(admin)
             .send()

@@ -13,6 +13,7 @@ use testbed::{Daemon, free_port};
 use testkit::eventually;
 
 use super::deploy;
+use crate::process::polling_client;
 
 /// Intervals of a quarter of a second, so that a test sees in seconds what takes minutes.
 const CONFIG: &str = "
@@ -24,6 +25,7 @@ scrape_configs:
 ";
 
 pub struct Prometheus {
+    client: Client,
     _process: Daemon,
     _folder: tempfile::TempDir,
     url: String,
@@ -43,10 +45,11 @@ impl Prometheus {
         let prometheus = Self {
             _process: Daemon::start("prometheus", log, command).await.unwrap(),
             _folder: folder,
+            client: polling_client(),
             url: format!("http://{address}"),
         };
         eventually("an answer of Prometheus", async || {
-            let ready = Client::new().get(format!("{}/-/ready", prometheus.url));
+            let ready = prometheus.client.get(format!("{}/-/ready", prometheus.url));
             ready
                 .send()
                 .await
@@ -59,7 +62,7 @@ impl Prometheus {
     async fn get(&self, path: &str, parameters: &[(&str, &str)]) -> Value {
         let url = format!("{}/api/v1/{path}", self.url);
         let url = Url::parse_with_params(&url, parameters).unwrap();
-        let answer = Client::new().get(url).send().await.unwrap();
+        let answer = self.client.get(url).send().await.unwrap();
         answer.json().await.unwrap()
     }
 

@@ -18,7 +18,9 @@ use testkit::{eventually, eventually_some};
 
 use super::stock::StockServers;
 use crate::{
-    process::{Serving, audit, create, order, program, run, stderr, stdout, stockade, token},
+    process::{
+        Serving, audit, audit_becomes, create, order, program, run, stderr, stdout, stockade, token,
+    },
     test_env::run_redis,
 };
 
@@ -374,12 +376,14 @@ impl Drill {
         self.is_clean("vase").await;
     }
 
-    /// Waits until the audit finds nothing.
+    /// Waits until the audit finds nothing. A service must run.
     pub async fn is_clean(&self, item: &str) -> Value {
+        let is_clean = |report: &Value| report["ok"] == json!(true) && report["in_flight"] == 0;
+        audit_becomes(&self.url, &self.admin, item, is_clean).await;
         let mut report = Value::Null;
         eventually("a clean audit", async || {
             report = audit(self.dir(), item);
-            report["ok"] == json!(true) && report["in_flight"] == 0
+            is_clean(&report)
         })
         .await;
         assert_eq!(

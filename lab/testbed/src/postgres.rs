@@ -68,14 +68,9 @@ impl Server<PostgresKind> {
 
     /// Creates an empty database, which must not exist yet, and returns its URL.
     pub async fn create_database(&self, name: &str) -> Result<String> {
-        self.copy_database("template0", name).await
-    }
-
-    /// Creates a database as a copy of another one, to which nothing may be connected.
-    pub async fn copy_database(&self, template: &str, name: &str) -> Result<String> {
         let mut command = self.instance.kind().client("createdb")?;
         command.args(["-h", "127.0.0.1", "-p", &self.port().to_string()]);
-        command.args(["-U", "postgres", "-w", "-T", template, "--", name]);
+        command.args(["-U", "postgres", "-w", "-T", "template0", "--", name]);
         program::run(command).await?;
         Ok(self.url(name))
     }

@@ -13,9 +13,16 @@ use crate::servers::{new_name, shared_postgres};
 pub(super) async fn copy_postgres() -> Database {
     static TEMPLATE: OnceCell<String> = OnceCell::const_new();
     let template = TEMPLATE.get_or_init(postgres_template).await;
-    let server = shared_postgres().await;
-    let url = server.copy_database(template, &new_name()).await;
-    Database::postgres_at(url.unwrap())
+    let (server, name) = (shared_postgres().await, new_name());
+    // `createdb` would start a program for each test, and say the same.
+    let copy = format!("CREATE DATABASE {name} TEMPLATE {template}");
+    let copy = sqlx::raw_sql(AssertSqlSafe(copy));
+    let mut connection = PgConnection::connect(&server.url("postgres"))
+        .await
+        .unwrap();
+    copy.execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    Database::postgres_at(server.url(&name))
 }
 
 /// The name of a migrated database to which nothing is connected, and nothing can connect.

@@ -30,7 +30,7 @@ clients() { scripts/clients.py --check; }
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 passed=0 failed='' skipped=0
-for check in scripts/check_layers.sh scripts/check_words.sh scripts/check_clocks.sh scripts/check_runner.sh scripts/check_openapi.sh scripts/check_types.sh scripts/check_kubernetes.sh clients dependencies shell_scripts; do
+for check in scripts/check_layers.sh scripts/check_words.sh scripts/check_clocks.sh scripts/check_doctests.sh scripts/check_runner.sh scripts/check_openapi.sh scripts/check_types.sh scripts/check_kubernetes.sh clients dependencies shell_scripts; do
   echo "--- $check"
   if ! "$check" 2>&1 | tee "$log"; then
     failed="$failed $check"

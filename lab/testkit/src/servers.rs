@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use testbed::{Postgres, Redis, RedisCluster};
+use testbed::{AppendFsync, Postgres, Redis, RedisBuilder, RedisCluster};
 use tokio::sync::OnceCell;
 
 const CLUSTER_MASTERS: usize = 3;
@@ -13,16 +13,23 @@ const CLUSTER_MASTERS: usize = 3;
 /// The Redis server that tests share. They must neither break nor empty it.
 pub async fn shared_redis() -> &'static Redis {
     static REDIS: OnceCell<Redis> = OnceCell::const_new();
-    REDIS.get_or_try_init(Redis::start).await.unwrap()
+    let start = || lazy_redis().start();
+    REDIS.get_or_try_init(start).await.unwrap()
 }
 
 /// The Redis Cluster of three masters that tests share. They must neither break nor empty it.
 pub async fn shared_cluster() -> &'static RedisCluster {
     static CLUSTER: OnceCell<RedisCluster> = OnceCell::const_new();
     CLUSTER
-        .get_or_try_init(|| RedisCluster::start(CLUSTER_MASTERS))
+        .get_or_try_init(|| RedisCluster::start_from(lazy_redis(), CLUSTER_MASTERS, 0))
         .await
         .unwrap()
+}
+
+/// A server that is never killed may acknowledge what it has not flushed. Its tests would wait for
+/// the disk at each write.
+fn lazy_redis() -> RedisBuilder {
+    Redis::builder().appendfsync(AppendFsync::EverySecond)
 }
 
 /// The PostgreSQL server that tests share. No test kills it.

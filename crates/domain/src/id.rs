@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
@@ -62,6 +62,13 @@ macro_rules! text_newtype {
                 Self::new(text)
             }
         }
+
+        /// Written from where it is. `into = "String"` would copy the name twice for each answer.
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
     };
 }
 
@@ -95,8 +102,8 @@ macro_rules! addressable {
 ///
 /// It becomes part of Redis keys (inside the hash tag), URLs and channel names. The characters with
 /// a special meaning there (`{ } : /`) are therefore not allowed.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
 pub struct ItemId(std::sync::Arc<str>);
 
 impl ItemId {
@@ -136,8 +143,8 @@ addressable!(ItemId);
 pub struct ItemTag(pub u32);
 
 /// The buyer: the `sub` of the buyer's token, 1 to 128 bytes without control characters.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
 pub struct BuyerId(Box<str>);
 
 impl BuyerId {
@@ -177,8 +184,8 @@ addressable!(BuyerId);
 
 /// Identifies repeats of one order of a buyer: the `Idempotency-Key` header, 1 to 255 visible ASCII
 /// characters.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
+#[serde(try_from = "String")]
 pub struct IdempotencyKey(Box<str>);
 
 impl IdempotencyKey {
@@ -350,8 +357,8 @@ impl std::str::FromStr for OrderId {
 }
 
 /// The payment provider's id of a payment: 1 to 255 visible ASCII characters.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
+#[serde(try_from = "String")]
 pub struct PaymentId(Box<str>);
 
 impl PaymentId {
@@ -368,8 +375,8 @@ text_newtype!(PaymentId);
 
 /// The payment provider's id of a checkout session, in which a buyer can pay: 1 to 255 visible
 /// ASCII characters.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
+#[serde(try_from = "String")]
 pub struct SessionId(Box<str>);
 
 impl SessionId {

@@ -22,6 +22,7 @@ mod rounds;
 mod sessions;
 mod tags;
 mod transitions;
+mod view;
 
 use std::{
     sync::{
@@ -50,12 +51,13 @@ pub use drops::DropRequested;
 pub use hold::{Extended, HoldChange};
 pub use items::{ItemView, SegmentView, StockRequest, StockSet, Stocked};
 pub use life::{Ended, Paid, Payment};
-pub use lists::{ListedOrder, RefundDone, RefundDue, RefundKey, UnmatchedPayment};
+pub use lists::{RefundDone, RefundDue, RefundKey, UnmatchedPayment};
 pub use orders::{Placed, Placement};
 pub use price::{Currency, Price};
 pub use readiness::NotReady;
 pub use refunds::{MoneyReturned, Payable};
 pub use sessions::SessionEnd;
+pub use view::OrderView;
 
 use look_ups::LookUps;
 use misses::Misses;

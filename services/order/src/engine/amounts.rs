@@ -8,7 +8,7 @@
 use domain::{BuyerId, IdempotencyKey, ItemId, Order, OrderId, OrderState, Quantity, Stated};
 use tokio::time::Instant;
 
-use super::{Engine, EngineError, KnownItem, Placed, Price, orders::placed_before};
+use super::{Engine, EngineError, KnownItem, OrderView, Placed, Price, orders::placed_before};
 
 /// Who states an amount. The one who holds the token of a buyer may be no shop, and must not choose
 /// what to pay.
@@ -41,8 +41,7 @@ impl Engine {
         began: Instant,
     ) -> Result<Placed, EngineError> {
         let Placed::Order {
-            id,
-            price,
+            order: OrderView { id, price, .. },
             replayed,
             ..
         } = placed
@@ -153,8 +152,8 @@ impl Engine {
 impl Placed {
     /// The result for an order that has this price.
     pub(super) fn given(mut self, given: Price) -> Self {
-        if let Self::Order { price, .. } = &mut self {
-            *price = given;
+        if let Self::Order { order, .. } = &mut self {
+            order.price = given;
         }
         self
     }
@@ -162,12 +161,9 @@ impl Placed {
     /// The result for an order that shall cost the price of its units.
     pub(crate) fn at_price(self) -> Self {
         match self {
-            Self::Order {
-                stated,
-                price,
-                quantity,
-                ..
-            } if price.total(quantity, &stated) != price.amount(quantity) => Self::OtherAmount,
+            Self::Order { order, .. } if order.amount() != order.price.amount(order.quantity) => {
+                Self::OtherAmount
+            }
             placed => placed,
         }
     }

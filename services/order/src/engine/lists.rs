@@ -10,26 +10,13 @@ use jiff::Timestamp;
 use ledger::{Act, JournalEntry, ListedItem, Page};
 use serde::Deserialize;
 
-use super::{Ended, Engine, EngineError, Price};
-
-/// An order, and what the ledger implies about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListedOrder {
-    /// The order.
-    pub order: Order,
-    /// What it costs, in the currency's smallest unit: quantity times the price of a unit that its
-    /// buyer was told, or the total of the shop. Of money to return for a line of a cart: its share
-    /// of the cart's amount.
-    pub amount: u64,
-    /// ISO 4217.
-    pub currency: String,
-}
+use super::{Ended, Engine, EngineError, OrderView, Price};
 
 /// Money that must be returned to a buyer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RefundDue {
     /// An order that is `refund_due`.
-    Order(ListedOrder),
+    Order(OrderView),
     /// A payment that no order could take, or whose refund has failed.
     Payment(UnmatchedPayment),
 }
@@ -113,12 +100,12 @@ impl Engine {
         state: Option<OrderState>,
         after: Option<OrderId>,
         at_most: usize,
-    ) -> Result<Page<ListedOrder, OrderId>, EngineError> {
+    ) -> Result<Page<OrderView, OrderId>, EngineError> {
         let page = self
             .ledger
             .list_item_orders(item, state, after, at_most)
             .await?;
-        self.with_amounts(page).await
+        self.view_orders(page).await
     }
 
     /// The orders of a buyer, of all items and in all states.
@@ -127,9 +114,9 @@ impl Engine {
         buyer: &BuyerId,
         after: Option<OrderId>,
         at_most: usize,
-    ) -> Result<Page<ListedOrder, OrderId>, EngineError> {
+    ) -> Result<Page<OrderView, OrderId>, EngineError> {
         let page = self.ledger.list_buyer_orders(buyer, after, at_most).await?;
-        self.with_amounts(page).await
+        self.view_orders(page).await
     }
 
     /// Money that must be returned: orders that are `refund_due`, then payments that no order could
@@ -145,7 +132,7 @@ impl Engine {
             None => None,
         };
         let orders = self.ledger.list_refunds_due(after, at_most).await?;
-        let mut orders = self.with_amounts(orders).await?;
+        let mut orders = self.view_orders(orders).await?;
         self.share_amounts(&mut orders.rows).await?;
         let mut rows: Vec<_> = orders.rows.into_iter().map(RefundDue::Order).collect();
         if let Some(next) = orders.next {
@@ -185,13 +172,9 @@ impl Engine {
     ) -> Result<RefundDone, EngineError> {
         Ok(match self.refund_due_order(id, actor).await? {
             Ended::Order(order) => {
-                let price = self.price_of(&order.item).await;
-                let price = price.map_err(EngineError::after_change)?;
-                RefundDone::Done(RefundDue::Order(ListedOrder {
-                    amount: price.of_order(&order),
-                    currency: price.currency.to_string(),
-                    order,
-                }))
+                let order = self.view_order(order).await;
+                let order = order.map_err(EngineError::after_change)?;
+                RefundDone::Done(RefundDue::Order(order))
             }
             Ended::InCart(cart) => RefundDone::InCart(cart),
             // The money of a paid order is not due.
@@ -255,18 +238,13 @@ impl Engine {
         })
     }
 
-    async fn with_amounts(
+    async fn view_orders(
         &self,
         page: Page<Order, OrderId>,
-    ) -> Result<Page<ListedOrder, OrderId>, EngineError> {
+    ) -> Result<Page<OrderView, OrderId>, EngineError> {
         let mut rows = Vec::with_capacity(page.rows.len());
         for order in page.rows {
-            let price = self.price_of(&order.item).await?;
-            rows.push(ListedOrder {
-                amount: price.of_order(&order),
-                currency: price.currency.to_string(),
-                order,
-            });
+            rows.push(self.view_order(order).await?);
         }
         Ok(Page {
             rows,
@@ -275,7 +253,7 @@ impl Engine {
     }
 
     /// The first price of a unit of the item. An unknown item has none.
-    pub(crate) async fn price_of(&self, item: &ItemId) -> Result<Price, EngineError> {
+    pub(super) async fn price_of(&self, item: &ItemId) -> Result<Price, EngineError> {
         let known = self.known(item).await?;
         Ok(known.map_or_else(Price::default, |known| Price::of(&known.item)))
     }

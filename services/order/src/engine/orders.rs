@@ -3,14 +3,14 @@
 use std::{pin::pin, time::Duration};
 
 use domain::{
-    BuyerId, Durability, IdempotencyKey, Item, ItemId, Order, OrderId, OrderState, PaymentId,
-    Quantity, Stated, TakenOrder,
+    BuyerId, Durability, IdempotencyKey, Item, ItemId, Order, OrderId, OrderState, Quantity,
+    Stated, TakenOrder,
 };
 use jiff::Timestamp;
 use stock::{Acknowledge, Found, Outcome, Reservation, StockError, Unrecorded};
 use tokio::time::Instant;
 
-use super::{Engine, EngineError, KnownItem, Price};
+use super::{Engine, EngineError, KnownItem, OrderView, Price};
 use crate::timer::{OwnTimer, Timer};
 
 /// An order to be placed.
@@ -60,24 +60,8 @@ pub enum Placed {
     BuyerLimitReached,
     /// The order is placed.
     Order {
-        /// The order's id.
-        id: OrderId,
-        /// Number of units that the order asks for.
-        quantity: Quantity,
-        /// The order's state: `held`, unless it was placed before and has changed since.
-        state: OrderState,
-        /// When its units were taken first, if that is known.
-        created_at: Option<Timestamp>,
-        /// When the hold expires.
-        expires_at: Timestamp,
-        /// The price of a unit.
-        price: Price,
-        /// What the shop states of it.
-        stated: Stated,
-        /// The payment that has paid it, or whose money must be returned.
-        payment: Option<PaymentId>,
-        /// Rises with every transition.
-        version: u64,
+        /// The order: `held`, unless it was placed before and has changed since.
+        order: OrderView,
         /// Whether an earlier request placed it.
         replayed: bool,
         /// Whether the ledger has it.
@@ -146,8 +130,11 @@ impl Engine {
             acknowledge,
             within,
         };
-        let ordered = pin!(known.stock.order_without_timer(&reservation));
-        let outcome = match timer.within(within, ordered).await {
+        let outcome = {
+            let ordered = pin!(known.stock.order_without_timer(&reservation));
+            timer.within(within, ordered).await
+        };
+        let outcome = match outcome {
             Some(Ok(outcome)) => outcome,
             None | Some(Err(StockError::OutcomeUnknown(_))) => {
                 known.stock.request_look();
@@ -167,7 +154,7 @@ impl Engine {
         if matches!(outcome, Outcome::Held { .. }) {
             self.misses.end(id.as_uuid());
         }
-        match next_step(acknowledge, outcome, id, placement.quantity, &known.item) {
+        match next_step(outcome, reservation, placement.item, &known.item) {
             NextStep::Answer(placed) => Ok(placed),
             // Boxed: this is rare, and would enlarge the future of every order.
             NextStep::ReadLedger(read) => {
@@ -422,13 +409,9 @@ enum LedgerRead {
     WhenRecorded { replayed: bool },
 }
 
-fn next_step(
-    acknowledge: Acknowledge,
-    outcome: Outcome,
-    id: OrderId,
-    quantity: Quantity,
-    item: &Item,
-) -> NextStep {
+/// `id` is that of the item. A copy of it from `item`, which all orders of a crowd share, would
+/// count on one cache line of all processors.
+fn next_step(outcome: Outcome, reservation: Reservation, id: ItemId, item: &Item) -> NextStep {
     match outcome {
         Outcome::KeyReused { quantity } => NextStep::Answer(Placed::KeyReused { quantity }),
         Outcome::NotOpen {
@@ -439,14 +422,12 @@ fn next_step(
             is_final: false,
         }),
         Outcome::Shed => NextStep::Answer(Placed::Shed),
-        Outcome::MaybeLost { refused } => {
-            match next_step(acknowledge, *refused, id, quantity, item) {
-                NextStep::Answer(otherwise) => {
-                    NextStep::ReadLedger(LedgerRead::IfElsewhere { otherwise })
-                }
-                read => read,
+        Outcome::MaybeLost { refused } => match next_step(*refused, reservation, id, item) {
+            NextStep::Answer(otherwise) => {
+                NextStep::ReadLedger(LedgerRead::IfElsewhere { otherwise })
             }
-        }
+            read => read,
+        },
         Outcome::Rejected => NextStep::Answer(Placed::SoldOut),
         Outcome::SoldOut => NextStep::ReadLedger(LedgerRead::IfLost {
             otherwise: Placed::SoldOut,
@@ -460,21 +441,25 @@ fn next_step(
             replayed,
             recorded,
         } => {
-            let price = Price::of(item).given(price);
             let held = Placed::Order {
-                id,
-                quantity,
-                state: OrderState::Held,
-                created_at: created_at(expires_at, item),
-                expires_at,
-                price,
-                stated: Stated::default(),
-                payment: None,
-                version: FIRST_VERSION,
+                order: OrderView {
+                    id: reservation.order,
+                    item: id,
+                    buyer: reservation.buyer,
+                    quantity: reservation.quantity,
+                    price: Price::of(item).given(price),
+                    stated: Stated::default(),
+                    state: OrderState::Held,
+                    created_at: created_at(expires_at, item),
+                    expires_at,
+                    payment: None,
+                    cart: None,
+                    version: FIRST_VERSION,
+                },
                 replayed,
                 recorded,
             };
-            match acknowledge {
+            match reservation.acknowledge {
                 Acknowledge::Recorded if !recorded => {
                     NextStep::ReadLedger(LedgerRead::WhenRecorded { replayed })
                 }
@@ -490,30 +475,10 @@ fn next_step(
 
 /// The result for an order from the ledger.
 pub(super) fn placed_before(order: Order, price: Price, replayed: bool) -> Placed {
-    let price = price.given(order.price);
-    let Order {
-        id,
-        quantity,
-        stated,
-        state,
-        created_at,
-        expires_at,
-        payment,
-        version,
-        ..
-    } = order;
-    match state {
+    match order.state {
         OrderState::Rejected => Placed::SoldOut,
-        state => Placed::Order {
-            id,
-            quantity,
-            state,
-            created_at,
-            expires_at,
-            price,
-            stated,
-            payment,
-            version,
+        _ => Placed::Order {
+            order: OrderView::of(order, price),
             replayed,
             recorded: true,
         },

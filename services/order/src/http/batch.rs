@@ -61,23 +61,23 @@ pub(crate) struct NewLine {
 
 /// The results, in the order of the request.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Results<'a> {
-    results: Vec<LineResult<'a>>,
+pub(crate) struct Results {
+    results: Vec<LineResult>,
 }
 
 /// The result of an order: its status tells which of the two it is.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
-pub(crate) enum LineResult<'a> {
+pub(crate) enum LineResult {
     /// The order is placed: 201, or 202 if the ledger may not have it yet.
-    Placed(PlacedLine<'a>),
+    Placed(PlacedLine),
     /// The order is refused, or its outcome is unknown.
     Refused(RefusedLine),
 }
 
 /// An order that is placed.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct PlacedLine<'a> {
+pub(crate) struct PlacedLine {
     /// 201 or 202.
     #[schema(example = 201)]
     status: u16,
@@ -85,7 +85,7 @@ pub(crate) struct PlacedLine<'a> {
     replayed: bool,
     /// The order.
     #[serde(flatten)]
-    order: OrderBody<'a>,
+    order: OrderBody,
 }
 
 /// The problem that a single order would be answered with.
@@ -135,8 +135,8 @@ impl NewLine {
     }
 }
 
-impl<'a> From<Result<PlacedOrder<'a>, Refusal>> for LineResult<'a> {
-    fn from(result: Result<PlacedOrder<'a>, Refusal>) -> Self {
+impl From<Result<PlacedOrder, Refusal>> for LineResult {
+    fn from(result: Result<PlacedOrder, Refusal>) -> Self {
         let problem = match result {
             Ok(placed) => {
                 return Self::Placed(PlacedLine {
@@ -189,12 +189,12 @@ pub(crate) async fn place(
     .into_response())
 }
 
-async fn place_line<'a>(
+async fn place_line(
     app: &App,
-    item: &'a ItemId,
+    item: &ItemId,
     line: &RawValue,
     respond_async: bool,
-) -> Result<PlacedOrder<'a>, Refusal> {
+) -> Result<PlacedOrder, Refusal> {
     let line: NewLine = body::parse(line.get().as_bytes())?;
     place_order(app, item, line.into_request(respond_async)?, &OwnTimer).await
 }

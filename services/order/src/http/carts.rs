@@ -22,7 +22,7 @@ use super::{
     currency,
     items::YEAR_SECONDS,
     life::{AMOUNT_MAX, hold_change, order_id},
-    orders::{self, OrderBody, OrderHeaders, REPLAYED},
+    orders::{OrderBody, OrderHeaders, REPLAYED, view_shown},
     problem::FieldError,
     words::{AmountCheckWord, CartAmountWord, CartStateWord, UNCHECKED},
 };
@@ -525,12 +525,7 @@ pub(crate) async fn refund_line(
     let (cart, line) = (cart_id(&cart)?, order_id(&line)?);
     let returned = app.engine.return_cart_line(cart, line, &admin.name).await?;
     match returned {
-        LineReturned::Line(listed) => {
-            let listed = *listed;
-            let mut shared = listed.order;
-            shared.stated.amount = Some(listed.amount);
-            orders::shown(&app, &shared, true).await
-        }
+        LineReturned::Line(order) => Ok(view_shown(*order, true)),
         LineReturned::NotFound => Err(Problem::cart_not_found()),
         LineReturned::NoLine => Err(Problem::order_not_found()),
         LineReturned::Refused(state) => Err(Problem::cart_not_refundable(state)),

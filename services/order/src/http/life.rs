@@ -93,7 +93,7 @@ pub(crate) async fn pay(
         .await
         .map_err(|error| Problem::of_payment(&error))?
     {
-        Paid::Order(order) => shown(&app, &order, true).await,
+        Paid::Order(order) => shown(&app, order, true).await,
         Paid::NotFound => Err(Problem::order_not_found()),
         Paid::NotPayable(state) => Err(Problem::not_payable(state)),
         Paid::Already => Err(Problem::already_paid()),
@@ -155,7 +155,7 @@ pub(crate) async fn extend(
     let change = hold_change(hold.seconds, hold.session.as_deref())?;
     let extended = app.engine.extend(order_id(&order)?, who.caller(), &change);
     match extended.await? {
-        Extended::Order(order) => shown(&app, &order, who.buyer.is_none()).await,
+        Extended::Order(order) => shown(&app, order, who.buyer.is_none()).await,
         Extended::InCart(cart) => Err(Problem::order_in_cart(cart)),
         Extended::NotFound => Err(Problem::order_not_found()),
         Extended::Refused(state) => Err(Problem::not_extendable(state)),
@@ -176,7 +176,7 @@ pub(crate) async fn cancel(
     Name(order): Name,
 ) -> Result<Response, Problem> {
     match app.engine.cancel(order_id(&order)?, who.caller()).await? {
-        Ended::Order(order) => shown(&app, &order, who.buyer.is_none()).await,
+        Ended::Order(order) => shown(&app, order, who.buyer.is_none()).await,
         Ended::NotFound => Err(Problem::order_not_found()),
         Ended::InCart(cart) => Err(Problem::order_in_cart(cart)),
         Ended::Refused(state) => Err(Problem::not_cancellable(state)),
@@ -197,7 +197,7 @@ pub(crate) async fn refund(
     Name(order): Name,
 ) -> Result<Response, Problem> {
     match app.engine.refund(order_id(&order)?, &admin.name).await? {
-        Ended::Order(order) => shown(&app, &order, true).await,
+        Ended::Order(order) => shown(&app, order, true).await,
         Ended::NotFound => Err(Problem::order_not_found()),
         Ended::InCart(cart) => Err(Problem::order_in_cart(cart)),
         Ended::Refused(state) => Err(Problem::not_refundable(state)),

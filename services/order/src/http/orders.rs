@@ -1,6 +1,6 @@
 //! Handlers that place and show orders.
 
-use std::{borrow::Cow, convert::Infallible, time::Instant};
+use std::{convert::Infallible, time::Instant};
 
 use axum::{
     body::Body,
@@ -9,7 +9,8 @@ use axum::{
 };
 use bytes::Bytes;
 use domain::{
-    BuyerId, CartId, IdempotencyKey, Invalid, ItemId, Order, OrderId, OrderState, Quantity, Stated,
+    BuyerId, CartId, IdempotencyKey, Invalid, ItemId, Order, OrderId, OrderState, PaymentId,
+    Quantity, Stated,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
 use jiff::Timestamp;
@@ -28,7 +29,7 @@ use super::{
     words::OrderStateWord,
 };
 use crate::{
-    engine::{Currency, EngineError, Placed, Placement, Price, StatedBy},
+    engine::{Currency, EngineError, OrderView, Placed, Placement, StatedBy},
     timer::{OwnTimer, Timer},
 };
 
@@ -51,20 +52,20 @@ pub(crate) struct NewOrder {
 
 /// An order.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct OrderBody<'a> {
+pub(crate) struct OrderBody {
     /// The order's id.
     #[schema(value_type = String, example = "9ee2ddee-53dc-8690-8a2b-6181b5fbc615")]
     id: OrderId,
     /// The item that was ordered.
     #[schema(value_type = String, example = "maotai")]
-    item: &'a ItemId,
+    item: ItemId,
     /// Number of units that the order asks for.
     #[schema(value_type = u32, example = 1)]
     quantity: Quantity,
     /// The buyer. Only for admins.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "ann")]
-    buyer: Option<&'a BuyerId>,
+    buyer: Option<BuyerId>,
     /// The order's state.
     #[schema(value_type = OrderStateWord, example = "held")]
     state: OrderState,
@@ -77,7 +78,7 @@ pub(crate) struct OrderBody<'a> {
     currency: Currency,
     /// The provider's id of the payment, or null.
     #[schema(value_type = Option<String>, required = true)]
-    payment: Option<Cow<'a, str>>,
+    payment: Option<PaymentId>,
     /// When its units were taken first.
     #[schema(value_type = Option<String>, format = DateTime, required = true)]
     created_at: Option<Timestamp>,
@@ -98,20 +99,19 @@ impl NewOrder {
     }
 }
 
-impl<'a> OrderBody<'a> {
+impl OrderBody {
     /// The order for an admin, or for its buyer.
-    pub(crate) fn of(order: &'a Order, price: Price, for_admin: bool) -> Self {
-        let payment = order.payment.as_ref();
+    fn of(order: OrderView, for_admin: bool) -> Self {
         Self {
+            amount: order.amount(),
             id: order.id,
-            item: &order.item,
+            item: order.item,
             quantity: order.quantity,
-            buyer: for_admin.then_some(&order.buyer),
+            buyer: for_admin.then_some(order.buyer),
             state: order.state,
-            price: price.given(order.price).unit,
-            amount: price.of_order(order),
-            currency: price.currency,
-            payment: payment.map(|payment| payment.as_str().into()),
+            price: order.price.unit,
+            currency: order.price.currency,
+            payment: order.payment,
             created_at: order.created_at,
             expires_at: order.expires_at,
             cart: order.cart,
@@ -121,9 +121,13 @@ impl<'a> OrderBody<'a> {
 }
 
 /// Shows an order for an admin, or for its buyer.
-pub(crate) async fn shown(app: &App, order: &Order, for_admin: bool) -> Result<Response, Problem> {
-    let price = app.engine.price_of(&order.item).await?;
-    Ok(json(StatusCode::OK, &OrderBody::of(order, price, for_admin)).map(Body::from))
+pub(crate) async fn shown(app: &App, order: Order, for_admin: bool) -> Result<Response, Problem> {
+    Ok(view_shown(app.engine.view_order(order).await?, for_admin))
+}
+
+/// Shows the view of an order for an admin, or for its buyer.
+pub(crate) fn view_shown(order: OrderView, for_admin: bool) -> Response {
+    json(StatusCode::OK, &OrderBody::of(order, for_admin)).map(Body::from)
 }
 
 /// Places an order.
@@ -232,10 +236,10 @@ pub(super) struct OrderRequest {
 }
 
 /// An order that was placed, now or before.
-pub(super) struct PlacedOrder<'a> {
+pub(super) struct PlacedOrder {
     pub status: StatusCode,
     pub replayed: bool,
-    pub order: OrderBody<'a>,
+    pub order: OrderBody,
 }
 
 /// Why an order was not placed, or that it is unknown.
@@ -254,12 +258,12 @@ impl From<Problem> for Refusal {
 }
 
 /// Places one order, whether it came alone or in a batch.
-pub(super) async fn place_order<'a>(
+pub(super) async fn place_order(
     app: &App,
-    item: &'a ItemId,
+    item: &ItemId,
     request: OrderRequest,
     timer: &impl Timer,
-) -> Result<PlacedOrder<'a>, Refusal> {
+) -> Result<PlacedOrder, Refusal> {
     let started = Instant::now();
     let placement = Placement {
         item: item.clone(),
@@ -279,21 +283,13 @@ pub(super) async fn place_order<'a>(
     };
     app.orders.count(&placed, started);
     app.outage.note(&placed);
-    answer(item, placed.map_err(|error| Problem::of_order(&error))?)
+    answer(placed.map_err(|error| Problem::of_order(&error))?)
 }
 
-fn answer(item: &ItemId, placed: Placed) -> Result<PlacedOrder<'_>, Refusal> {
+fn answer(placed: Placed) -> Result<PlacedOrder, Refusal> {
     match placed {
         Placed::Order {
-            id,
-            quantity,
-            state,
-            created_at,
-            expires_at,
-            price,
-            stated,
-            payment,
-            version,
+            order,
             replayed,
             recorded,
         } => Ok(PlacedOrder {
@@ -303,21 +299,7 @@ fn answer(item: &ItemId, placed: Placed) -> Result<PlacedOrder<'_>, Refusal> {
                 StatusCode::ACCEPTED
             },
             replayed,
-            order: OrderBody {
-                id,
-                item,
-                quantity,
-                buyer: None,
-                state,
-                price: price.unit,
-                amount: price.total(quantity, &stated),
-                currency: price.currency,
-                payment: payment.map(|payment| payment.as_str().to_owned().into()),
-                created_at,
-                expires_at,
-                cart: None,
-                version,
-            },
+            order: OrderBody::of(order, false),
         }),
         Placed::SoldOut => Err(Refusal::SoldOut),
         Placed::Shed => Err(Refusal::Shed),
@@ -388,11 +370,7 @@ fn respond_async(headers: &HeaderMap) -> bool {
         .any(|preference| preference.eq_ignore_ascii_case("respond-async"))
 }
 
-fn placed_order(
-    status: StatusCode,
-    replayed: bool,
-    order: &OrderBody<'_>,
-) -> http::Response<Bytes> {
+fn placed_order(status: StatusCode, replayed: bool, order: &OrderBody) -> http::Response<Bytes> {
     let mut response = json(status, order);
     let headers = response.headers_mut();
     // The path has 11 characters and the id 36.
@@ -487,5 +465,5 @@ pub(crate) async fn show(
         .find_order(id, who.buyer.as_ref())
         .await?
         .ok_or_else(Problem::order_not_found)?;
-    shown(&app, &order, who.buyer.is_none()).await
+    shown(&app, order, who.buyer.is_none()).await
 }

@@ -12,7 +12,7 @@ use ledger::{JournalEntry, Transfer};
 use maud::{Markup, html};
 use order::{
     Scope,
-    engine::{EngineError, ListedOrder},
+    engine::{EngineError, OrderView},
 };
 use serde::Deserialize;
 
@@ -363,17 +363,17 @@ fn transfers(transfers: &[Transfer]) -> Markup {
     }
 }
 
-fn holds(holds: &[ListedOrder]) -> Markup {
+fn holds(holds: &[OrderView]) -> Markup {
     html! {
         @if holds.is_empty() { p.muted { "None" } }
         @else {
             table {
                 thead { tr { th { "Order" } th { "Buyer" } th.number { "Units" } th { "Expires at" } } }
                 tbody { @for hold in holds { tr {
-                    td { code { (hold.order.id) } }
-                    td { (hold.order.buyer) }
-                    td.number { (hold.order.quantity) }
-                    td { (time(hold.order.expires_at)) }
+                    td { code { (hold.id) } }
+                    td { (hold.buyer) }
+                    td.number { (hold.quantity) }
+                    td { (time(hold.expires_at)) }
                 } } }
             }
             @if holds.len() == ROWS { p.muted { "The first " (ROWS) ". The API lists all." } }
@@ -381,17 +381,17 @@ fn holds(holds: &[ListedOrder]) -> Markup {
     }
 }
 
-fn refunds(refunds: &[ListedOrder]) -> Markup {
+fn refunds(refunds: &[OrderView]) -> Markup {
     html! {
         @if refunds.is_empty() { p.muted { "None" } }
         @else {
             table {
                 thead { tr { th { "Order" } th { "Buyer" } th { "Payment" } th.number { "Amount" } } }
                 tbody { @for due in refunds { tr {
-                    td { code { (due.order.id) } }
-                    td { (due.order.buyer) }
-                    td { @if let Some(payment) = &due.order.payment { code { (payment) } } }
-                    td.number { (price(due.amount, &due.currency)) }
+                    td { code { (due.id) } }
+                    td { (due.buyer) }
+                    td { @if let Some(payment) = &due.payment { code { (payment) } } }
+                    td.number { (price(due.amount(), due.price.currency.as_str())) }
                 } } }
             }
         }

@@ -178,18 +178,18 @@ fn refunds(refunds: &[RefundDue]) -> Markup {
 fn refund_row(refund: &RefundDue) -> Markup {
     let (item, order, payment, amount, currency) = match refund {
         RefundDue::Order(due) => (
-            &due.order.item,
-            due.order.id,
-            due.order.payment.as_ref().map(|id| id.as_str().to_owned()),
-            Some(due.amount),
-            &due.currency,
+            &due.item,
+            due.id,
+            due.payment.as_ref().map(|id| id.as_str().to_owned()),
+            Some(due.amount()),
+            due.price.currency.as_str(),
         ),
         RefundDue::Payment(due) => (
             &due.item,
             due.order,
             Some(due.payment.clone()),
             due.amount,
-            &due.currency,
+            due.currency.as_str(),
         ),
     };
     html! {

@@ -8,7 +8,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use ledger::{JournalEntry, ListedItem, RequestCounts, Transfer};
 use moka::future::Cache;
-use order::engine::{Engine, EngineError, ListedOrder, RefundDue};
+use order::engine::{Engine, EngineError, OrderView, RefundDue};
 use reconciler::Plan;
 
 use super::{rates::Rates, system::System};
@@ -69,8 +69,8 @@ impl ItemState {
 
 /// Lists of an item.
 pub(super) struct Details {
-    pub holds: Vec<ListedOrder>,
-    pub refunds: Vec<ListedOrder>,
+    pub holds: Vec<OrderView>,
+    pub refunds: Vec<OrderView>,
     pub journal: Vec<JournalEntry>,
     /// Those that are not done, with the oldest first.
     pub transfers: Vec<Transfer>,
@@ -283,11 +283,7 @@ impl Reads {
         self.system.get_with((), read).await
     }
 
-    async fn orders(
-        &self,
-        id: &ItemId,
-        state: OrderState,
-    ) -> Result<Vec<ListedOrder>, EngineError> {
+    async fn orders(&self, id: &ItemId, state: OrderState) -> Result<Vec<OrderView>, EngineError> {
         let page = self.engine.list_item_orders(id, Some(state), None, ROWS);
         Ok(page.await?.rows)
     }

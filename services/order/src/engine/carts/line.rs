@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use domain::{CartId, CartState, OrderId, OrderState};
 
-use super::super::{Engine, EngineError, ListedOrder};
+use super::super::{Engine, EngineError, OrderView};
 
 /// Result of returning a line of a cart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LineReturned {
     /// The line is `refunded`, by this or an earlier request. Its amount is its share of what the
     /// cart costs.
-    Line(Box<ListedOrder>),
+    Line(Box<OrderView>),
     /// There is no such cart.
     NotFound,
     /// The cart has no such line, or its order went with a drop of the item.
@@ -75,13 +75,8 @@ impl Engine {
         Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
     }
 
-    async fn with_share(&self, order: domain::Order) -> Result<ListedOrder, EngineError> {
-        let price = self.price_of(&order.item).await?;
-        let mut rows = [ListedOrder {
-            amount: price.of_order(&order),
-            currency: price.currency.to_string(),
-            order,
-        }];
+    async fn with_share(&self, order: domain::Order) -> Result<OrderView, EngineError> {
+        let mut rows = [self.view_order(order).await?];
         self.share_amounts(&mut rows).await?;
         let [row] = rows;
         Ok(row)

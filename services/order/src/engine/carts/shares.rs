@@ -7,15 +7,15 @@ use std::collections::{BTreeSet, HashMap};
 
 use domain::{Cart, CartId, OrderId};
 
-use super::super::{Engine, EngineError, lists::ListedOrder};
+use super::super::{Engine, EngineError, OrderView};
 
 impl Engine {
     /// Replaces the amount of each line of a cart by its share of what the cart costs.
     pub(in crate::engine) async fn share_amounts(
         &self,
-        rows: &mut [ListedOrder],
+        rows: &mut [OrderView],
     ) -> Result<(), EngineError> {
-        let carts: BTreeSet<CartId> = rows.iter().filter_map(|row| row.order.cart).collect();
+        let carts: BTreeSet<CartId> = rows.iter().filter_map(|row| row.cart).collect();
         if carts.is_empty() {
             return Ok(());
         }
@@ -25,8 +25,8 @@ impl Engine {
             shares.extend(self.shares_of(&cart).await?);
         }
         for row in rows {
-            if let Some(share) = shares.get(&row.order.id) {
-                row.amount = *share;
+            if let Some(share) = shares.get(&row.id) {
+                row.stated.amount = Some(*share);
             }
         }
         Ok(())

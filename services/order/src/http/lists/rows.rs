@@ -1,13 +1,15 @@
 //! The rows of the lists, the same in JSON and CSV.
 
-use domain::{BuyerId, CartId, Durability, ItemId, ItemState, OrderId, OrderState, Quantity};
+use domain::{
+    BuyerId, CartId, Durability, ItemId, ItemState, OrderId, OrderState, PaymentId, Quantity,
+};
 use jiff::Timestamp;
 use ledger::{Act, JournalEntry, ListedItem};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::{
-    engine::{ListedOrder, RefundDue, RefundKey, UnmatchedPayment},
+    engine::{Currency, OrderView, RefundDue, RefundKey, UnmatchedPayment},
     http::words::{DurabilityWord, ItemStateWord, OrderStateWord},
 };
 
@@ -126,11 +128,11 @@ pub(crate) struct OrderRow {
     /// What it costs, in the currency's smallest unit: the price of all units, or the shop's total.
     amount: u64,
     /// ISO 4217.
-    #[schema(example = "USD")]
-    currency: String,
+    #[schema(value_type = String, example = "USD")]
+    currency: Currency,
     /// The provider's id of the payment, if there was one.
-    #[schema(required = true)]
-    payment: Option<String>,
+    #[schema(value_type = Option<String>, required = true)]
+    payment: Option<PaymentId>,
     /// When its units were taken first.
     #[schema(value_type = Option<String>, format = DateTime, required = true)]
     created_at: Option<Timestamp>,
@@ -174,26 +176,25 @@ impl OrderRow {
     ];
 
     /// The row for the order's buyer.
-    pub(super) fn for_buyer(listed: ListedOrder) -> Self {
+    pub(super) fn for_buyer(order: OrderView) -> Self {
         Self {
             buyer: None,
-            ..Self::from(listed)
+            ..Self::from(order)
         }
     }
 }
 
-impl From<ListedOrder> for OrderRow {
-    fn from(listed: ListedOrder) -> Self {
-        let order = listed.order;
+impl From<OrderView> for OrderRow {
+    fn from(order: OrderView) -> Self {
         Self {
+            amount: order.amount(),
             id: order.id,
             item: order.item,
             buyer: Some(order.buyer),
             state: order.state,
             quantity: order.quantity,
-            amount: listed.amount,
-            currency: listed.currency,
-            payment: order.payment.map(|payment| payment.to_string()),
+            currency: order.price.currency,
+            payment: order.payment,
             created_at: order.created_at,
             expires_at: order.expires_at,
             version: order.version,
@@ -283,8 +284,7 @@ impl RefundRow {
         }
     }
 
-    fn of_order(listed: ListedOrder) -> Self {
-        let order = listed.order;
+    fn of_order(order: OrderView) -> Self {
         let payment = order
             .payment
             .as_ref()
@@ -293,14 +293,14 @@ impl RefundRow {
         Self {
             id: order.id.to_string(),
             reason: RefundReason::RefundDue,
+            amount: Some(order.amount()),
             order: order.id,
             item: order.item,
             buyer: Some(order.buyer),
             state: order.state,
             quantity: Some(order.quantity),
             payment: order.payment.map(|payment| payment.to_string()),
-            amount: Some(listed.amount),
-            currency: listed.currency,
+            currency: order.price.currency.to_string(),
             reported_at: None,
             idempotency_key,
             cart: order.cart,
@@ -351,7 +351,7 @@ fn refund_key(order: OrderId, payment: &str, failed: Option<&str>) -> String {
 impl From<RefundDue> for RefundRow {
     fn from(due: RefundDue) -> Self {
         match due {
-            RefundDue::Order(listed) => Self::of_order(listed),
+            RefundDue::Order(order) => Self::of_order(order),
             RefundDue::Payment(unmatched) => Self::of_payment(unmatched),
         }
     }

@@ -41,7 +41,7 @@ use quick_cache::{
 use stock::{ItemStock, Stock, StockError};
 use tokio::time::Instant;
 
-pub(crate) use amounts::StatedBy;
+pub use amounts::StatedBy;
 pub use archive::ArchiveRequested;
 pub use caller::Caller;
 pub use carts::{

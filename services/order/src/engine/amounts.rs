@@ -13,7 +13,7 @@ use super::{Engine, EngineError, KnownItem, OrderView, Placed, Price, orders::pl
 /// Who states an amount. The one who holds the token of a buyer may be no shop, and must not choose
 /// what to pay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StatedBy {
+pub enum StatedBy {
     /// An admin, who may state anything.
     Admin,
     /// A buyer, who states what the units cost now, or more.
@@ -33,12 +33,12 @@ impl StatedBy {
 }
 
 impl Engine {
-    /// The result for an order of which the shop states this, of a request that began then.
-    pub(crate) async fn as_stated(
+    /// The result for an order of which the shop states this, if that is noted by then.
+    pub(super) async fn as_stated(
         &self,
         placed: Placed,
         (stated, by): (&Stated, StatedBy),
-        began: Instant,
+        until: Instant,
     ) -> Result<Placed, EngineError> {
         let Placed::Order {
             order: OrderView { id, price, .. },
@@ -48,7 +48,6 @@ impl Engine {
         else {
             return Ok(placed);
         };
-        let until = began + self.settings.order_timeout;
         let may_set = |price, amount| by.may_set(amount, price, replayed);
         let noted = self.note_stated((id, price), stated, may_set, until);
         let noted = self.with_deadline(until, noted);
@@ -159,7 +158,7 @@ impl Placed {
     }
 
     /// The result for an order that shall cost the price of its units.
-    pub(crate) fn at_price(self) -> Self {
+    pub(super) fn at_price(self) -> Self {
         match self {
             Self::Order { order, .. } if order.amount() != order.price.amount(order.quantity) => {
                 Self::OtherAmount

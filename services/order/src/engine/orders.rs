@@ -1,6 +1,6 @@
 //! Placing an order, and finding one.
 
-use std::{pin::pin, time::Duration};
+use std::{mem, pin::pin, time::Duration};
 
 use domain::{
     BuyerId, Durability, IdempotencyKey, Item, ItemId, Order, OrderId, OrderState, Quantity,
@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use stock::{Acknowledge, Found, Outcome, Reservation, StockError, Unrecorded};
 use tokio::time::Instant;
 
-use super::{Engine, EngineError, KnownItem, OrderView, Price};
+use super::{Engine, EngineError, KnownItem, OrderView, Price, StatedBy};
 use crate::timer::{OwnTimer, Timer};
 
 /// An order to be placed.
@@ -24,6 +24,11 @@ pub struct Placement {
     pub key: IdempotencyKey,
     /// Number of units that the order asks for.
     pub quantity: Quantity,
+    /// What the shop states of it. An order of which nothing is stated costs the price of its
+    /// units.
+    pub stated: Stated,
+    /// Who states it.
+    pub stated_by: StatedBy,
     /// Whether to answer before the ledger has the order.
     pub respond_async: bool,
 }
@@ -91,10 +96,26 @@ impl Engine {
     /// The same, with the caller's timer for the step that nearly every order consists of.
     pub(crate) async fn place_within(
         &self,
-        placement: Placement,
+        mut placement: Placement,
         timer: &impl Timer,
     ) -> Result<Placed, EngineError> {
         let until = Instant::now() + self.settings.order_timeout;
+        let (stated, by) = (mem::take(&mut placement.stated), placement.stated_by);
+        let placed = self.reserve(placement, until, timer).await?;
+        if stated == Stated::default() {
+            return Ok(placed.at_price());
+        }
+        // Boxed: of few orders anything is stated, and it would enlarge the future of each.
+        Box::pin(self.as_stated(placed, (&stated, by), until)).await
+    }
+
+    /// Takes the units of the order, whatever it costs.
+    async fn reserve(
+        &self,
+        placement: Placement,
+        until: Instant,
+        timer: &impl Timer,
+    ) -> Result<Placed, EngineError> {
         let known = match self.items.get(&placement.item) {
             Some(known) => known,
             None => match self

@@ -4,6 +4,8 @@
 //! request instead of hundreds. Each line is an order of its own: it has its own key and its own
 //! result, and the lines run concurrently through the function that places a single order.
 
+use std::time::Instant;
+
 use axum::{
     extract::{FromRequest, Request, State},
     response::{IntoResponse, Response},
@@ -21,10 +23,13 @@ use super::{
     body::{self, Whole},
     items::item_id,
     life::AMOUNT_MAX,
-    orders::{OrderBody, OrderHeaders, OrderRequest, PlacedOrder, Refusal, place_order},
+    orders::{OrderBody, OrderHeaders, PlacedOrder, Refusal, answer},
     problem::FieldError,
 };
-use crate::{engine::StatedBy, timer::OwnTimer};
+use crate::{
+    engine::{Placement, StatedBy},
+    timer::OwnTimer,
+};
 
 /// Orders of one request. More than one batch of the stock would have to wait for itself.
 const ORDERS_MAX: usize = 512;
@@ -117,11 +122,12 @@ impl FromRequest<App> for BatchBody {
 }
 
 impl NewLine {
-    fn into_request(self, respond_async: bool) -> Result<OrderRequest, Problem> {
+    fn into_placement(self, item: ItemId, respond_async: bool) -> Result<Placement, Problem> {
         let expected = |field: &str, invalid: domain::Invalid| {
             Problem::invalid(field, format_args!("expected {}", invalid.expected))
         };
-        Ok(OrderRequest {
+        Ok(Placement {
+            item,
             buyer: BuyerId::addressable(&self.buyer)
                 .map_err(|invalid| expected("buyer", invalid))?,
             key: IdempotencyKey::new(&self.key).map_err(|invalid| expected("key", invalid))?,
@@ -196,5 +202,8 @@ async fn place_line(
     respond_async: bool,
 ) -> Result<PlacedOrder, Refusal> {
     let line: NewLine = body::parse(line.get().as_bytes())?;
-    place_order(app, item, line.into_request(respond_async)?, &OwnTimer).await
+    let placement = line.into_placement(item.clone(), respond_async)?;
+    let started = Instant::now();
+    let placed = app.engine.place_within(placement, &OwnTimer).await;
+    answer(app, placed, started)
 }

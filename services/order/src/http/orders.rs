@@ -167,7 +167,8 @@ pub(super) async fn place_body(
     let order: NewOrder = body::parse(body)?;
     let key = headers.key?;
     let item = ItemId::new(item).map_err(|_| Problem::item_not_found())?;
-    let mut request = OrderRequest {
+    let mut placement = Placement {
+        item,
         buyer,
         key,
         quantity: order.quantity()?,
@@ -177,12 +178,14 @@ pub(super) async fn place_body(
         stated_by: StatedBy::BuyerUnchecked,
         respond_async: headers.respond_async,
     };
-    if let Some(amount) = request.stated.amount {
-        request.stated_by = Box::pin(stated_by(app, &item, &request, amount)).await?;
+    if let Some(amount) = placement.stated.amount {
+        placement.stated_by = Box::pin(stated_by(app, &placement, amount)).await?;
     }
     // An order of which something is stated is answered when the ledger has it.
-    let is_async = request.respond_async && request.stated == Stated::default();
-    match place_order(app, &item, request, timer).await {
+    let is_async = placement.respond_async && placement.stated == Stated::default();
+    let started = Instant::now();
+    let placed = app.engine.place_within(placement, timer).await;
+    match answer(app, placed, started) {
         Ok(placed) => {
             let mut response = placed_order(placed.status, placed.replayed, &placed.order);
             if is_async {
@@ -199,18 +202,14 @@ pub(super) async fn place_body(
 
 /// A buyer states no less than the price. A repeat of an order gets its answer, whatever the price
 /// is now, and does not make the order cheaper.
-async fn stated_by(
-    app: &App,
-    item: &ItemId,
-    request: &OrderRequest,
-    amount: u64,
-) -> Result<StatedBy, Problem> {
-    let OrderRequest {
+async fn stated_by(app: &App, placement: &Placement, amount: u64) -> Result<StatedBy, Problem> {
+    let Placement {
+        item,
         buyer,
         key,
         quantity,
         ..
-    } = request;
+    } = placement;
     if app.engine.refuses_new_orders(item).await? {
         return Ok(StatedBy::BuyerUnchecked);
     }
@@ -223,16 +222,6 @@ async fn stated_by(
         true => Ok(StatedBy::BuyerUnchecked),
         false => Err(Problem::below_price(price)),
     }
-}
-
-/// An order of a valid request.
-pub(super) struct OrderRequest {
-    pub buyer: BuyerId,
-    pub key: IdempotencyKey,
-    pub quantity: Quantity,
-    pub stated: Stated,
-    pub stated_by: StatedBy,
-    pub respond_async: bool,
 }
 
 /// An order that was placed, now or before.
@@ -257,37 +246,15 @@ impl From<Problem> for Refusal {
     }
 }
 
-/// Places one order, whether it came alone or in a batch.
-pub(super) async fn place_order(
+/// The answer to one order, whether it came alone or in a batch. Counts it.
+pub(super) fn answer(
     app: &App,
-    item: &ItemId,
-    request: OrderRequest,
-    timer: &impl Timer,
+    placed: Result<Placed, EngineError>,
+    started: Instant,
 ) -> Result<PlacedOrder, Refusal> {
-    let started = Instant::now();
-    let placement = Placement {
-        item: item.clone(),
-        buyer: request.buyer,
-        key: request.key,
-        quantity: request.quantity,
-        respond_async: request.respond_async,
-    };
-    let placed = app.engine.place_within(placement, timer).await;
-    let (stated, by) = (request.stated, request.stated_by);
-    let placed = match placed {
-        // Boxed: of few orders anything is stated, and this would enlarge the future of every order.
-        Ok(placed) if stated != Stated::default() => {
-            Box::pin(app.engine.as_stated(placed, (&stated, by), started.into())).await
-        }
-        placed => placed.map(Placed::at_price),
-    };
     app.orders.count(&placed, started);
     app.outage.note(&placed);
-    answer(placed.map_err(|error| Problem::of_order(&error))?)
-}
-
-fn answer(placed: Placed) -> Result<PlacedOrder, Refusal> {
-    match placed {
+    match placed.map_err(|error| Problem::of_order(&error))? {
         Placed::Order {
             order,
             replayed,

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use domain::{IdempotencyKey, PaymentId, Quantity};
+use domain::{IdempotencyKey, PaymentId, Quantity, Stated};
 use futures::{StreamExt, stream};
-use order::engine::{Paid, Payment, Placement};
+use order::engine::{Paid, Payment, Placement, StatedBy};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use testkit::eventually;
@@ -599,6 +599,8 @@ async fn place_many(env: &TestEnv, item: &str, orders: usize) {
         buyer: format!("buyer-{n}").parse().unwrap(),
         key: IdempotencyKey::new("k").unwrap(),
         quantity: Quantity::new(1).unwrap(),
+        stated: Stated::default(),
+        stated_by: StatedBy::Admin,
         respond_async: false,
     });
     stream::iter(placements)

@@ -43,7 +43,7 @@ pub(crate) async fn items(
     let list = List::new(
         &app.engine,
         name,
-        ItemRow::COLUMNS,
+        ItemRow::COLUMNS.to_vec(),
         |engine, after, at_most| async move {
             let page = engine.list_items(after.as_ref(), at_most).await?;
             Ok(page.map(ItemRow::from))
@@ -78,7 +78,7 @@ pub(crate) async fn item_orders(
     let list = List::new(
         &app.engine,
         name,
-        OrderRow::COLUMNS,
+        OrderRow::COLUMNS.to_vec(),
         move |engine, after, at_most| {
             let id = id.clone();
             async move {
@@ -109,7 +109,7 @@ pub(crate) async fn own_orders(
     let list = List::new(
         &app.engine,
         name,
-        OrderRow::BUYER_COLUMNS,
+        OrderRow::buyer_columns(),
         move |engine, after, at_most| {
             let buyer = buyer.clone();
             async move {
@@ -138,13 +138,18 @@ pub(crate) async fn own_carts(
     let name = format!("carts of {buyer}");
     let query = parameters.read::<CartId>(&app.cursors, &name, false)?;
     query.format.without_csv("a cart has lines")?;
-    let list = List::new(&app.engine, name, &[], move |engine, after, at_most| {
-        let buyer = buyer.clone();
-        async move {
-            let page = engine.list_buyer_carts(&buyer, after, at_most).await?;
-            Ok(page.map(CartRow))
-        }
-    });
+    let list = List::new(
+        &app.engine,
+        name,
+        Vec::new(),
+        move |engine, after, at_most| {
+            let buyer = buyer.clone();
+            async move {
+                let page = engine.list_buyer_carts(&buyer, after, at_most).await?;
+                Ok(page.map(CartRow))
+            }
+        },
+    );
     list.answer(&app.cursors, query).await
 }
 
@@ -167,7 +172,7 @@ pub(crate) async fn refunds_due(
     let list = List::new(
         &app.engine,
         name,
-        RefundRow::COLUMNS,
+        RefundRow::COLUMNS.to_vec(),
         |engine, after, at_most| async move {
             let page = engine.list_refunds_due(after, at_most).await?;
             Ok(page.map(RefundRow::from))
@@ -225,7 +230,7 @@ pub(crate) async fn journal(
     let list = List::new(
         &app.engine,
         name,
-        JournalRow::COLUMNS,
+        Vec::new(),
         move |engine, before: Option<JournalKey>, at_most| {
             let id = id.clone();
             async move {
@@ -263,7 +268,7 @@ pub(crate) async fn service_journal(
     let list = List::new(
         &app.engine,
         name,
-        ActRow::COLUMNS,
+        Vec::new(),
         |engine, before: Option<JournalKey>, at_most| async move {
             let page = engine.list_acts(before.map(|key| key.0), at_most).await?;
             Ok(Page {

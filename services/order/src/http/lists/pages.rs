@@ -48,7 +48,7 @@ type Read<R, K> =
 /// A list: its name, which cursors are bound to, its columns in CSV, and how to read it.
 pub(super) struct List<R, K> {
     name: String,
-    columns: &'static [&'static str],
+    columns: Vec<&'static str>,
     read: Arc<Read<R, K>>,
 }
 
@@ -61,7 +61,7 @@ where
     pub(super) fn new<F>(
         engine: &Arc<Engine>,
         name: impl Into<String>,
-        columns: &'static [&'static str],
+        columns: Vec<&'static str>,
         read: impl Fn(Arc<Engine>, Option<K>, usize) -> F + Send + Sync + 'static,
     ) -> Self
     where
@@ -96,7 +96,7 @@ where
         let (media_type, head) = match format {
             Format::Csv => (
                 "text/csv; charset=utf-8; header=present",
-                csv_line(self.columns),
+                csv_line(&self.columns),
             ),
             Format::Json | Format::Jsonl => ("application/jsonl", Ok(Bytes::new())),
         };

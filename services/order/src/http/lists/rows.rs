@@ -13,71 +13,67 @@ use crate::{
     http::words::{DurabilityWord, ItemStateWord, OrderStateWord},
 };
 
-/// An item in a list. Its counts are those of the ledger, which may lag behind Redis.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ItemRow {
-    /// The item's id.
-    #[schema(value_type = String)]
-    id: ItemId,
-    /// The title that buyers see.
-    title: String,
-    /// The item's state.
-    #[schema(value_type = ItemStateWord, example = "open")]
-    state: ItemState,
-    /// Units that exist.
-    stock: u64,
-    /// Units that no recorded order has.
-    available: u64,
-    /// Units of orders that wait for payment.
-    held: u64,
-    /// Units of paid orders.
-    confirmed: u64,
-    /// Units of orders that have ended, on their way back.
-    returning: u64,
-    /// The price of one unit in the currency's smallest unit, for orders to come.
-    price: u64,
-    /// ISO 4217.
-    currency: String,
-    /// Units that one buyer may hold; null means no limit.
-    #[schema(value_type = Option<u32>, required = true)]
-    limit_per_buyer: Option<Quantity>,
-    /// The first moment at which it sells.
-    #[schema(value_type = Option<String>, format = DateTime, required = true)]
-    opens_at: Option<Timestamp>,
-    /// The first moment at which it does not sell any more.
-    #[schema(value_type = Option<String>, format = DateTime, required = true)]
-    closes_at: Option<Timestamp>,
-    /// Seconds for which an order holds its units.
-    hold_seconds: u32,
-    /// When an order is acknowledged: `recorded`, `accepted` or `replicated`.
-    #[schema(value_type = DurabilityWord)]
-    durability: Durability,
-    /// Number of segments.
-    segment_count: u16,
-    /// Rises with every change of the item. `If-Match` takes it.
-    version: u64,
+/// A row and its columns in CSV, which are its fields.
+macro_rules! row {
+    ($(#[$($about:tt)*])* pub(crate) struct $row:ident {
+        $($(#[$($about_field:tt)*])* $field:ident: $type:ty,)*
+    }) => {
+        $(#[$($about)*])*
+        pub(crate) struct $row {
+            $($(#[$($about_field)*])* $field: $type,)*
+        }
+
+        impl $row {
+            pub(super) const COLUMNS: &[&str] = &[$(stringify!($field)),*];
+        }
+    };
 }
 
-impl ItemRow {
-    pub(super) const COLUMNS: &[&str] = &[
-        "id",
-        "title",
-        "state",
-        "stock",
-        "available",
-        "held",
-        "confirmed",
-        "returning",
-        "price",
-        "currency",
-        "limit_per_buyer",
-        "opens_at",
-        "closes_at",
-        "hold_seconds",
-        "durability",
-        "segment_count",
-        "version",
-    ];
+row! {
+    /// An item in a list. Its counts are those of the ledger, which may lag behind Redis.
+    #[derive(Debug, Serialize, ToSchema)]
+    pub(crate) struct ItemRow {
+        /// The item's id.
+        #[schema(value_type = String)]
+        id: ItemId,
+        /// The title that buyers see.
+        title: String,
+        /// The item's state.
+        #[schema(value_type = ItemStateWord, example = "open")]
+        state: ItemState,
+        /// Units that exist.
+        stock: u64,
+        /// Units that no recorded order has.
+        available: u64,
+        /// Units of orders that wait for payment.
+        held: u64,
+        /// Units of paid orders.
+        confirmed: u64,
+        /// Units of orders that have ended, on their way back.
+        returning: u64,
+        /// The price of one unit in the currency's smallest unit, for orders to come.
+        price: u64,
+        /// ISO 4217.
+        currency: String,
+        /// Units that one buyer may hold; null means no limit.
+        #[schema(value_type = Option<u32>, required = true)]
+        limit_per_buyer: Option<Quantity>,
+        /// The first moment at which it sells.
+        #[schema(value_type = Option<String>, format = DateTime, required = true)]
+        opens_at: Option<Timestamp>,
+        /// The first moment at which it does not sell any more.
+        #[schema(value_type = Option<String>, format = DateTime, required = true)]
+        closes_at: Option<Timestamp>,
+        /// Seconds for which an order holds its units.
+        hold_seconds: u32,
+        /// When an order is acknowledged: `recorded`, `accepted` or `replicated`.
+        #[schema(value_type = DurabilityWord)]
+        durability: Durability,
+        /// Number of segments.
+        segment_count: u16,
+        /// Rises with every change of the item. `If-Match` takes it.
+        version: u64,
+    }
 }
 
 impl From<ListedItem> for ItemRow {
@@ -106,74 +102,54 @@ impl From<ListedItem> for ItemRow {
     }
 }
 
-/// An order in a list.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct OrderRow {
-    /// The order's id.
-    #[schema(value_type = String, example = "9ee2ddee-53dc-8690-8a2b-6181b5fbc615")]
-    id: OrderId,
-    /// The item that was ordered.
-    #[schema(value_type = String, example = "maotai")]
-    item: ItemId,
-    /// The buyer. Only for admins.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    buyer: Option<BuyerId>,
-    /// The order's state.
-    #[schema(value_type = OrderStateWord, example = "held")]
-    state: OrderState,
-    /// Number of units.
-    #[schema(value_type = u32, example = 1)]
-    quantity: Quantity,
-    /// What it costs, in the currency's smallest unit: the price of all units, or the shop's total.
-    amount: u64,
-    /// ISO 4217.
-    #[schema(value_type = String, example = "USD")]
-    currency: Currency,
-    /// The provider's id of the payment, if there was one.
-    #[schema(value_type = Option<String>, required = true)]
-    payment: Option<PaymentId>,
-    /// When its units were taken first.
-    #[schema(value_type = Option<String>, format = DateTime, required = true)]
-    created_at: Option<Timestamp>,
-    /// When the hold expires or has expired.
-    #[schema(value_type = String, format = DateTime)]
-    expires_at: Timestamp,
-    /// Rises with every transition.
-    version: u64,
-    /// The cart that it is a line of, which alone changes it; null if there is none.
-    #[schema(value_type = Option<String>, required = true)]
-    cart: Option<CartId>,
+row! {
+    /// An order in a list.
+    #[derive(Debug, Serialize, ToSchema)]
+    pub(crate) struct OrderRow {
+        /// The order's id.
+        #[schema(value_type = String, example = "9ee2ddee-53dc-8690-8a2b-6181b5fbc615")]
+        id: OrderId,
+        /// The item that was ordered.
+        #[schema(value_type = String, example = "maotai")]
+        item: ItemId,
+        /// The buyer. Only for admins.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schema(value_type = Option<String>)]
+        buyer: Option<BuyerId>,
+        /// The order's state.
+        #[schema(value_type = OrderStateWord, example = "held")]
+        state: OrderState,
+        /// Number of units.
+        #[schema(value_type = u32, example = 1)]
+        quantity: Quantity,
+        /// What it costs, in the currency's smallest unit: the price of all units, or the shop's total.
+        amount: u64,
+        /// ISO 4217.
+        #[schema(value_type = String, example = "USD")]
+        currency: Currency,
+        /// The provider's id of the payment, if there was one.
+        #[schema(value_type = Option<String>, required = true)]
+        payment: Option<PaymentId>,
+        /// When its units were taken first.
+        #[schema(value_type = Option<String>, format = DateTime, required = true)]
+        created_at: Option<Timestamp>,
+        /// When the hold expires or has expired.
+        #[schema(value_type = String, format = DateTime)]
+        expires_at: Timestamp,
+        /// Rises with every transition.
+        version: u64,
+        /// The cart that it is a line of, which alone changes it; null if there is none.
+        #[schema(value_type = Option<String>, required = true)]
+        cart: Option<CartId>,
+    }
 }
 
 impl OrderRow {
-    pub(super) const COLUMNS: &[&str] = &[
-        "id",
-        "item",
-        "buyer",
-        "state",
-        "quantity",
-        "amount",
-        "currency",
-        "payment",
-        "created_at",
-        "expires_at",
-        "version",
-        "cart",
-    ];
-    pub(super) const BUYER_COLUMNS: &[&str] = &[
-        "id",
-        "item",
-        "state",
-        "quantity",
-        "amount",
-        "currency",
-        "payment",
-        "created_at",
-        "expires_at",
-        "version",
-        "cart",
-    ];
+    /// The columns of rows for the order's buyer.
+    pub(super) fn buyer_columns() -> Vec<&'static str> {
+        let columns = Self::COLUMNS.iter().copied();
+        columns.filter(|column| *column != "buyer").collect()
+    }
 
     /// The row for the order's buyer.
     pub(super) fn for_buyer(order: OrderView) -> Self {
@@ -215,67 +191,53 @@ pub(crate) enum RefundReason {
     RefundFailed,
 }
 
-/// Money that must be returned.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct RefundRow {
-    /// Names the row: the order's id, or `journal-` and the number of the journal entry.
-    #[schema(example = "journal-17")]
-    id: String,
-    /// Why it must be returned.
-    reason: RefundReason,
-    /// The order that was paid.
-    #[schema(value_type = String)]
-    order: OrderId,
-    /// The item of the order.
-    #[schema(value_type = String)]
-    item: ItemId,
-    /// The buyer; null for an unmatched payment and a failed refund.
-    #[schema(value_type = Option<String>, required = true)]
-    buyer: Option<BuyerId>,
-    /// The order's state. For an unmatched payment and a failed refund: when that was reported.
-    #[schema(value_type = OrderStateWord)]
-    state: OrderState,
-    /// Number of units; null for an unmatched payment and a failed refund.
-    #[schema(value_type = Option<u32>, required = true)]
-    quantity: Option<Quantity>,
-    /// The provider's id of the payment.
-    #[schema(required = true)]
-    payment: Option<String>,
-    /// The amount that is due, in the currency's smallest unit; null if the report had none. Of a line of a
-    /// cart that is `refund_due`: its share of the cart's `amount`.
-    #[schema(required = true)]
-    amount: Option<u64>,
-    /// ISO 4217.
-    currency: String,
-    /// When an unmatched payment or a failed refund was reported first; null for an order.
-    #[schema(value_type = Option<String>, format = DateTime, required = true)]
-    reported_at: Option<Timestamp>,
-    /// An idempotency key for the provider's refund, always the same for this row: with it, a repeat
-    /// of the refund returns the money once. A refund that has failed has another one than before.
-    #[schema(example = "stockade-refund-1f0c5b0e3a7d4c21a9c4e8b7d6f50312")]
-    idempotency_key: String,
-    /// The cart that the order is a line of, or that was paid; null if there is none.
-    #[schema(value_type = Option<String>, required = true)]
-    cart: Option<CartId>,
+row! {
+    /// Money that must be returned.
+    #[derive(Debug, Serialize, ToSchema)]
+    pub(crate) struct RefundRow {
+        /// Names the row: the order's id, or `journal-` and the number of the journal entry.
+        #[schema(example = "journal-17")]
+        id: String,
+        /// Why it must be returned.
+        reason: RefundReason,
+        /// The order that was paid.
+        #[schema(value_type = String)]
+        order: OrderId,
+        /// The item of the order.
+        #[schema(value_type = String)]
+        item: ItemId,
+        /// The buyer; null for an unmatched payment and a failed refund.
+        #[schema(value_type = Option<String>, required = true)]
+        buyer: Option<BuyerId>,
+        /// The order's state. For an unmatched payment and a failed refund: when that was reported.
+        #[schema(value_type = OrderStateWord)]
+        state: OrderState,
+        /// Number of units; null for an unmatched payment and a failed refund.
+        #[schema(value_type = Option<u32>, required = true)]
+        quantity: Option<Quantity>,
+        /// The provider's id of the payment.
+        #[schema(required = true)]
+        payment: Option<String>,
+        /// The amount that is due, in the currency's smallest unit; null if the report had none. Of a line of a
+        /// cart that is `refund_due`: its share of the cart's `amount`.
+        #[schema(required = true)]
+        amount: Option<u64>,
+        /// ISO 4217.
+        currency: String,
+        /// When an unmatched payment or a failed refund was reported first; null for an order.
+        #[schema(value_type = Option<String>, format = DateTime, required = true)]
+        reported_at: Option<Timestamp>,
+        /// An idempotency key for the provider's refund, always the same for this row: with it, a repeat
+        /// of the refund returns the money once. A refund that has failed has another one than before.
+        #[schema(example = "stockade-refund-1f0c5b0e3a7d4c21a9c4e8b7d6f50312")]
+        idempotency_key: String,
+        /// The cart that the order is a line of, or that was paid; null if there is none.
+        #[schema(value_type = Option<String>, required = true)]
+        cart: Option<CartId>,
+    }
 }
 
 impl RefundRow {
-    pub(super) const COLUMNS: &[&str] = &[
-        "id",
-        "reason",
-        "order",
-        "item",
-        "buyer",
-        "state",
-        "quantity",
-        "payment",
-        "amount",
-        "currency",
-        "reported_at",
-        "idempotency_key",
-        "cart",
-    ];
-
     /// The row that an id names.
     pub(super) fn key(id: &str) -> Option<RefundKey> {
         match id.strip_prefix("journal-") {
@@ -380,11 +342,6 @@ pub(crate) struct JournalRow {
     after: serde_json::Value,
 }
 
-impl JournalRow {
-    pub(super) const COLUMNS: &[&str] =
-        &["id", "at", "actor", "action", "token", "before", "after"];
-}
-
 impl From<JournalEntry> for JournalRow {
     fn from(entry: JournalEntry) -> Self {
         let JournalEntry { id, at, entry } = entry;
@@ -421,11 +378,6 @@ pub(crate) struct ActRow {
     /// The values after.
     #[schema(value_type = Object)]
     after: serde_json::Value,
-}
-
-impl ActRow {
-    pub(super) const COLUMNS: &[&str] =
-        &["id", "at", "actor", "action", "subject", "before", "after"];
 }
 
 impl From<Act> for ActRow {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use domain::{Cart, CartId, Order, OrderId, OrderState, PaymentId};
 use jiff::Timestamp;
-use ledger::{NotedRefund, PaymentReturn, RefundReport, RefundState, ReturnedPayment};
+use ledger::{NotedRefund, Payer, PaymentReturn, RefundReport, RefundState, ReturnedPayment};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -29,6 +29,15 @@ impl Payable {
         match self {
             Self::Order(order) => order.first().as_uuid(),
             Self::Cart(cart) => cart.as_uuid(),
+        }
+    }
+}
+
+impl From<&Payer> for Payable {
+    fn from(payer: &Payer) -> Self {
+        match payer.cart.filter(|_| payer.is_cart) {
+            Some(cart) => Self::Cart(cart),
+            None => Self::Order(payer.order),
         }
     }
 }
@@ -192,10 +201,7 @@ impl Engine {
         let ReturnedPayment::Of(payer) = noted else {
             return Ok(MoneyReturned::Unknown);
         };
-        let of = match payer.cart.filter(|_| payer.is_cart) {
-            Some(cart) => Payable::Cart(cart),
-            None => Payable::Order(payer.order),
-        };
+        let of = Payable::from(&payer);
         if !payer.is_paid {
             return Ok(MoneyReturned::Unmatched(of));
         }

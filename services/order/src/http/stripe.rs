@@ -15,7 +15,7 @@ use axum::{
     extract::{Request, State},
     response::{IntoResponse, Response},
 };
-use domain::{CartId, OrderId, PaymentId, SessionId};
+use domain::{Cart, CartId, Order, OrderId, PaymentId, SessionId};
 use http::StatusCode;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{App, Problem, body};
-use crate::engine::{CartEnded, CartPaid, Ended, Paid, Payment, SessionEnd};
+use crate::engine::{CartEnded, CartPaid, Ended, Paid, Payable, Payment, SessionEnd};
 use refunds::Refund;
 
 /// The fields of the metadata that name the order, or the cart.
@@ -83,17 +83,10 @@ pub(crate) struct StripeResult {
 /// What an event asks for.
 #[derive(Debug, PartialEq)]
 enum Step {
-    Pay(Target, Payment),
-    EndSession(Target, SessionId),
+    Pay(Payable, Payment),
+    EndSession(Payable, SessionId),
     Refund(Refund),
     Ignore(&'static str),
-}
-
-/// What an event is about.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Target {
-    Order(OrderId),
-    Cart(CartId),
 }
 
 /// Applies an event of Stripe: payments, Checkout sessions that end unpaid, and refunds. The same event
@@ -117,12 +110,12 @@ pub(crate) async fn receive(State(app): State<App>, request: Request) -> Result<
 
 async fn apply(app: &App, step: Step) -> Result<StripeResult, Problem> {
     match step {
-        Step::Pay(Target::Order(order), payment) => pay(app, order, &payment).await,
-        Step::Pay(Target::Cart(cart), payment) => pay_cart(app, cart, &payment).await,
-        Step::EndSession(Target::Order(order), session) => {
+        Step::Pay(Payable::Order(order), payment) => pay(app, order, &payment).await,
+        Step::Pay(Payable::Cart(cart), payment) => pay_cart(app, cart, &payment).await,
+        Step::EndSession(Payable::Order(order), session) => {
             session_end(app.engine.end_session(order, &session).await?, ended)
         }
-        Step::EndSession(Target::Cart(cart), session) => session_end(
+        Step::EndSession(Payable::Cart(cart), session) => session_end(
             app.engine.end_cart_session(cart, &session).await?,
             cart_ended,
         ),
@@ -144,10 +137,7 @@ async fn pay(app: &App, order: OrderId, payment: &Payment) -> Result<StripeResul
         Paid::OtherAmount { .. } | Paid::NoAmount { .. } => "amount_mismatch",
         Paid::OtherCurrency { .. } => "currency_mismatch",
     };
-    Ok(StripeResult {
-        order: Some(order),
-        ..StripeResult::of(result)
-    })
+    Ok(StripeResult::about(Payable::Order(order), result))
 }
 
 async fn pay_cart(app: &App, cart: CartId, payment: &Payment) -> Result<StripeResult, Problem> {
@@ -162,18 +152,12 @@ async fn pay_cart(app: &App, cart: CartId, payment: &Payment) -> Result<StripeRe
         CartPaid::OtherAmount { .. } | CartPaid::NoAmount { .. } => "amount_mismatch",
         CartPaid::OtherCurrency { .. } => "currency_mismatch",
     };
-    Ok(StripeResult {
-        cart: Some(cart),
-        ..StripeResult::of(result)
-    })
+    Ok(StripeResult::about(Payable::Cart(cart), result))
 }
 
 fn ended(ended: Ended) -> Result<StripeResult, Problem> {
     match ended {
-        Ended::Order(order) => Ok(StripeResult {
-            order: Some(order.id),
-            ..StripeResult::of(order.state.as_str())
-        }),
+        Ended::Order(order) => Ok(StripeResult::of_order(&order)),
         Ended::NotFound => Err(Problem::order_not_found()),
         Ended::InCart(_) => Ok(StripeResult::ignored(
             "the order is a line of a cart: name the cart in stockade_cart",
@@ -186,10 +170,7 @@ fn ended(ended: Ended) -> Result<StripeResult, Problem> {
 
 fn cart_ended(ended: CartEnded) -> Result<StripeResult, Problem> {
     match ended {
-        CartEnded::Cart(cart) => Ok(StripeResult {
-            cart: Some(cart.id),
-            ..StripeResult::of(cart.state.as_str())
-        }),
+        CartEnded::Cart(cart) => Ok(StripeResult::of_cart(&cart)),
         CartEnded::NotFound => Err(Problem::cart_not_found()),
         CartEnded::Refused(_) => Ok(StripeResult::ignored(
             "the cart is in another state, or another payment has paid it",
@@ -225,19 +206,33 @@ fn unusable(kind: &str, reason: &'static str) -> StripeResult {
 }
 
 impl StripeResult {
-    fn of(result: &str) -> Self {
+    fn about(of: Payable, result: &str) -> Self {
+        let (order, cart) = match of {
+            Payable::Order(order) => (Some(order), None),
+            Payable::Cart(cart) => (None, Some(cart)),
+        };
         Self {
             result: result.into(),
-            order: None,
-            cart: None,
+            order,
+            cart,
             detail: None,
         }
     }
 
+    fn of_order(order: &Order) -> Self {
+        Self::about(Payable::Order(order.id), order.state.as_str())
+    }
+
+    fn of_cart(cart: &Cart) -> Self {
+        Self::about(Payable::Cart(cart.id), cart.state.as_str())
+    }
+
     fn ignored(reason: &'static str) -> Self {
         Self {
+            result: "ignored".into(),
+            order: None,
+            cart: None,
             detail: Some(reason),
-            ..Self::of("ignored")
         }
     }
 }
@@ -306,7 +301,7 @@ impl StripeEvent {
 }
 
 /// What a Checkout session that the buyer has completed asks for.
-fn completed_session(target: Target, object: &Value) -> Result<Step, &'static str> {
+fn completed_session(target: Payable, object: &Value) -> Result<Step, &'static str> {
     let step = match object["payment_status"].as_str() {
         Some("paid") => Step::Pay(target, payment(object, "amount_total")?),
         // A free item, or a discount of everything. There is no PaymentIntent, and no event
@@ -323,19 +318,19 @@ fn completed_session(target: Target, object: &Value) -> Result<Step, &'static st
 }
 
 /// The order or the cart that the metadata names.
-fn target(metadata: &Value) -> Result<Option<Target>, &'static str> {
+fn target(metadata: &Value) -> Result<Option<Payable>, &'static str> {
     match (metadata.get(ORDER), metadata.get(CART)) {
         (None, None) => Ok(None),
         (Some(order), None) => {
             let order = order.as_str().and_then(|order| order.parse().ok());
-            let order = order.map(OrderId::first).map(Target::Order);
+            let order = order.map(OrderId::first).map(Payable::Order);
             order
                 .map(Some)
                 .ok_or("stockade_order in the metadata is not the id of an order")
         }
         (None, Some(cart)) => {
             let cart = cart.as_str().and_then(|cart| cart.parse().ok());
-            cart.map(Target::Cart)
+            cart.map(Payable::Cart)
                 .map(Some)
                 .ok_or("stockade_cart in the metadata is not the id of a cart")
         }

@@ -13,12 +13,12 @@ use jiff::Timestamp;
 use ledger::{NotedRefund, RefundReport, RefundState};
 use serde_json::Value;
 
-use super::{App, Problem, StripeEvent, StripeResult, Target, payment_id, target, unusable};
+use super::{App, Problem, StripeEvent, StripeResult, payment_id, target, unusable};
 use crate::engine::{MoneyReturned, Payable};
 
 /// What the metadata names, or why they cannot be used. They count only for a payment of which nothing
 /// is known, so this is no reason to ignore the event.
-type Named = Result<Option<Target>, &'static str>;
+type Named = Result<Option<Payable>, &'static str>;
 
 /// What an event about a refund asks for.
 #[derive(Debug, PartialEq)]
@@ -78,7 +78,7 @@ fn reported(object: &Value, at: Option<Timestamp>) -> Refund {
     Refund::Reported(Box::new(RefundReport {
         id: id.into(),
         payment,
-        payer: named.map(|named| payable(named).as_uuid()),
+        payer: named.map(|named| named.as_uuid()),
         state,
         amount,
         currency,
@@ -96,13 +96,6 @@ fn seconds(seconds: i64) -> Option<Timestamp> {
     Timestamp::from_second(seconds).ok()
 }
 
-fn payable(target: Target) -> Payable {
-    match target {
-        Target::Order(order) => Payable::Order(order),
-        Target::Cart(cart) => Payable::Cart(cart),
-    }
-}
-
 /// Applies it.
 pub(super) async fn apply(app: &App, refund: Refund) -> Result<StripeResult, Problem> {
     match refund {
@@ -118,21 +111,15 @@ async fn returned(
     named: Named,
     at: Option<Timestamp>,
 ) -> Result<StripeResult, Problem> {
-    let payer = named.ok().flatten().map(payable);
+    let payer = named.ok().flatten();
     let returned = app.engine.money_returned(payment, payer, at);
     Ok(match returned.await? {
-        MoneyReturned::Order(order) => StripeResult {
-            order: Some(order.id),
-            ..StripeResult::of(order.state.as_str())
-        },
-        MoneyReturned::Cart(cart) => StripeResult {
-            cart: Some(cart.id),
-            ..StripeResult::of(cart.state.as_str())
-        },
-        MoneyReturned::Unmatched(of) => about(of, "payment_refunded"),
+        MoneyReturned::Order(order) => StripeResult::of_order(&order),
+        MoneyReturned::Cart(cart) => StripeResult::of_cart(&cart),
+        MoneyReturned::Unmatched(of) => StripeResult::about(of, "payment_refunded"),
         MoneyReturned::Unknown => match named {
-            Ok(Some(Target::Order(_))) => return Err(Problem::order_not_found()),
-            Ok(Some(Target::Cart(_))) => return Err(Problem::cart_not_found()),
+            Ok(Some(Payable::Order(_))) => return Err(Problem::order_not_found()),
+            Ok(Some(Payable::Cart(_))) => return Err(Problem::cart_not_found()),
             Ok(None) => StripeResult::ignored(UNKNOWN),
             Err(reason) => unusable(RETURNED, reason),
         },
@@ -146,21 +133,6 @@ async fn note(app: &App, report: &RefundReport) -> Result<StripeResult, Problem>
     let NotedRefund::Of { payer, is_due } = app.engine.refund_reported(report).await? else {
         return Ok(StripeResult::ignored(UNKNOWN));
     };
-    let of = match payer.cart.filter(|_| payer.is_cart) {
-        Some(cart) => Payable::Cart(cart),
-        None => Payable::Order(payer.order),
-    };
-    Ok(about(of, if is_due { "refund_failed" } else { "noted" }))
-}
-
-fn about(of: Payable, result: &str) -> StripeResult {
-    let (order, cart) = match of {
-        Payable::Order(order) => (Some(order), None),
-        Payable::Cart(cart) => (None, Some(cart)),
-    };
-    StripeResult {
-        order,
-        cart,
-        ..StripeResult::of(result)
-    }
+    let result = if is_due { "refund_failed" } else { "noted" };
+    Ok(StripeResult::about(Payable::from(&payer), result))
 }

@@ -22,6 +22,7 @@ mod rounds;
 mod sessions;
 mod tags;
 mod transitions;
+mod unmatched;
 mod view;
 
 use std::{
@@ -51,12 +52,13 @@ pub use drops::DropRequested;
 pub use hold::{Extended, HoldChange};
 pub use items::{ItemView, SegmentView, StockRequest, StockSet, Stocked};
 pub use life::{Ended, Paid, Payment};
-pub use lists::{RefundDone, RefundDue, RefundKey, UnmatchedPayment};
+pub use lists::{RefundDone, RefundDue, RefundKey};
 pub use orders::{Placed, Placement};
 pub use price::{Currency, Price};
 pub use readiness::NotReady;
 pub use refunds::{MoneyReturned, Payable};
 pub use sessions::SessionEnd;
+pub use unmatched::UnmatchedPayment;
 pub use view::OrderView;
 
 use look_ups::LookUps;

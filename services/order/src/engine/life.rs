@@ -7,12 +7,11 @@
 use std::sync::Arc;
 
 use domain::{CartId, Order, OrderId, OrderState, PaymentId};
-use ledger::{NewJournalEntry, Transition};
-use serde_json::json;
+use ledger::Transition;
 use stock::{Acknowledge, Release};
 use tokio::time::Instant;
 
-use super::{Caller, Engine, EngineError, Price, reacquire::Reacquired};
+use super::{Caller, Engine, EngineError, Payable, Price, reacquire::Reacquired};
 
 /// A payment that the provider reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,8 +125,8 @@ impl Engine {
             return Ok(Some(Paid::NotFound));
         };
         if let Some(cart) = order.cart {
-            self.note_unless_own(&order, payment).await?;
-            return Ok(Some(Paid::InCart(cart)));
+            let refused = self.refuse(&order, payment, Paid::InCart(cart));
+            return refused.await.map(Some);
         }
         if let Some(refused) = self.other_amount(&order, payment).await? {
             return Ok(Some(refused));
@@ -144,10 +143,11 @@ impl Engine {
                 Some(Paid::Order(order.clone()))
             }
             OrderState::Confirmed | OrderState::RefundDue => {
-                Some(self.paid_twice(&order, payment).await?)
+                Some(self.refuse(&order, payment, Paid::Already).await?)
             }
             OrderState::Cancelled | OrderState::Refunded | OrderState::Rejected => {
-                Some(self.paid_unpayable(&order, payment).await?)
+                let refused = Paid::NotPayable(order.state);
+                Some(self.refuse(&order, payment, refused).await?)
             }
         };
         if paid.is_some() {
@@ -173,14 +173,14 @@ impl Engine {
             .as_ref()
             .is_some_and(|paid| paid != currency)
         {
-            self.note_unless_own(order, payment).await?;
             let expected = currency.clone();
-            return Ok(Some(Paid::OtherCurrency { expected }));
+            let refused = self.refuse(order, payment, Paid::OtherCurrency { expected });
+            return refused.await.map(Some);
         }
         let expected = Price::of(&known.item).of_order(order);
         match payment.amount {
             Some(amount) if amount != expected => self
-                .paid_other_amount(order, payment, expected)
+                .refuse(order, payment, Paid::OtherAmount { expected })
                 .await
                 .map(Some),
             None if expected > 0 => Ok(Some(Paid::NoAmount { expected })),
@@ -195,7 +195,8 @@ impl Engine {
         }
         let paid = self.ledger.paid_order(&payment.id).await?;
         if paid.is_some_and(|paid| paid != order.id) {
-            return self.paid_other_order(order, payment).await.map(Some);
+            let refused = self.refuse(order, payment, Paid::OtherOrder);
+            return refused.await.map(Some);
         }
         Ok(None)
     }
@@ -227,75 +228,20 @@ impl Engine {
         }
     }
 
-    async fn paid_twice(&self, order: &Order, payment: &Payment) -> Result<Paid, EngineError> {
-        self.note_unmatched_payment(order, payment).await?;
-        Ok(Paid::Already)
-    }
-
-    async fn paid_other_order(
+    /// Answers a payment that the order cannot take. The journal has it, unless it is the order's
+    /// own, reported again with another amount.
+    async fn refuse(
         &self,
         order: &Order,
         payment: &Payment,
+        refused: Paid,
     ) -> Result<Paid, EngineError> {
-        self.note_unmatched_payment(order, payment).await?;
-        Ok(Paid::OtherOrder)
-    }
-
-    async fn paid_unpayable(&self, order: &Order, payment: &Payment) -> Result<Paid, EngineError> {
-        self.note_unmatched_payment(order, payment).await?;
-        Ok(Paid::NotPayable(order.state))
-    }
-
-    /// Answers a payment with a wrong amount. It is journaled unless it is the order's own payment,
-    /// reported again with another amount.
-    async fn paid_other_amount(
-        &self,
-        order: &Order,
-        payment: &Payment,
-        expected: u64,
-    ) -> Result<Paid, EngineError> {
-        self.note_unless_own(order, payment).await?;
-        Ok(Paid::OtherAmount { expected })
-    }
-
-    async fn note_unless_own(&self, order: &Order, payment: &Payment) -> Result<(), EngineError> {
-        if order.payment.as_ref() == Some(&payment.id) {
-            return Ok(());
+        if order.payment.as_ref() != Some(&payment.id) {
+            let of = Payable::Order(order.id);
+            self.note_unmatched(of, &order.item, order.into(), payment)
+                .await?;
         }
-        self.note_unmatched_payment(order, payment).await
-    }
-
-    /// Journals a payment that no order can take, because an operator has to return the money,
-    /// unless that was done. Repeated reports of the payment write one entry.
-    async fn note_unmatched_payment(
-        &self,
-        order: &Order,
-        payment: &Payment,
-    ) -> Result<(), EngineError> {
-        if payment.is_of_nothing() {
-            tracing::warn!(order = %order.id, state = %order.state, payment = %payment.id, "a payment of nothing: the order cannot take it");
-            return Ok(());
-        }
-        if self.ledger.is_returned(&payment.id).await? {
-            return Ok(());
-        }
-        let entry = NewJournalEntry {
-            item: order.item.clone(),
-            actor: "payment".into(),
-            action: "unmatched_payment".into(),
-            token: None,
-            before: paid_order(order),
-            after: unmatched(payment),
-        };
-        if self
-            .ledger
-            .note_once(&entry, &unmatched_name(order.id, &payment.id))
-            .await
-            .map_err(EngineError::of_change)?
-        {
-            tracing::warn!(order = %order.id, state = %order.state, payment = %payment.id, "unmatched payment: the order cannot take it");
-        }
-        Ok(())
+        Ok(refused)
     }
 
     /// Cancels a held order and releases its units.
@@ -408,27 +354,4 @@ impl Engine {
     ) -> Result<Option<Order>, EngineError> {
         self.recorded_order_of(id, None, until).await
     }
-}
-
-/// The order of an unmatched payment in the journal, and its cart if it has one.
-fn paid_order(order: &Order) -> serde_json::Value {
-    let mut entry = json!({ "order": order.id, "state": order.state });
-    if let Some(cart) = order.cart {
-        entry["cart"] = json!(cart);
-    }
-    entry
-}
-
-/// The name under which the journal has a payment that the order or cart could not take.
-pub(super) fn unmatched_name(payable: impl std::fmt::Display, payment: &PaymentId) -> String {
-    format!("unmatched_payment {payable} {payment}")
-}
-
-/// A payment in the journal. The currency is that of the item, if the report named none.
-pub(super) fn unmatched(payment: &Payment) -> serde_json::Value {
-    let mut entry = json!({ "payment": payment.id, "amount": payment.amount });
-    if let Some(currency) = &payment.currency {
-        entry["currency"] = json!(currency);
-    }
-    entry
 }

@@ -6,11 +6,9 @@
 use std::sync::Arc;
 
 use domain::{BuyerId, CartId, ItemId, Order, OrderId, OrderState};
-use jiff::Timestamp;
 use ledger::{Act, JournalEntry, ListedItem, Page};
-use serde::Deserialize;
 
-use super::{Ended, Engine, EngineError, OrderView, Price};
+use super::{Ended, Engine, EngineError, OrderView, Price, UnmatchedPayment};
 
 /// Money that must be returned to a buyer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,31 +19,6 @@ pub enum RefundDue {
     Payment(UnmatchedPayment),
 }
 
-/// A payment that no order could take, or whose refund has failed, as it was reported.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnmatchedPayment {
-    /// Number of the journal entry.
-    pub entry: u64,
-    /// When it was reported first.
-    pub reported_at: Timestamp,
-    /// The item of the order.
-    pub item: ItemId,
-    /// The order that it was reported for.
-    pub order: OrderId,
-    /// The cart that it was reported for, or whose line the order is.
-    pub cart: Option<CartId>,
-    /// The state of that order at the time.
-    pub state: OrderState,
-    /// The provider's id of the payment.
-    pub payment: String,
-    /// The amount, if it was reported. Of a failed refund: what is due.
-    pub amount: Option<u64>,
-    /// The currency that was reported, or that of the item, ISO 4217.
-    pub currency: String,
-    /// The provider's id of the refund that has failed. `None`: no order could take the payment.
-    pub failed_refund: Option<String>,
-}
-
 /// A place in the list of money that must be returned: orders first, then payments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefundKey {
@@ -53,23 +26,6 @@ pub enum RefundKey {
     Order(OrderId),
     /// Behind all orders and this journal entry.
     Payment(u64),
-}
-
-/// The parts of a journal entry that describe an unmatched payment.
-#[derive(Deserialize)]
-struct PaidOrder {
-    order: OrderId,
-    cart: Option<CartId>,
-    state: OrderState,
-}
-
-#[derive(Deserialize)]
-struct Reported {
-    payment: String,
-    amount: Option<u64>,
-    currency: Option<String>,
-    refund: Option<String>,
-    due: Option<u64>,
 }
 
 /// Result of noting that money was returned.
@@ -191,7 +147,7 @@ impl Engine {
             .await?
             .currency
             .to_string();
-        let Some(payment) = unmatched_payment(reported, currency) else {
+        let Some(payment) = UnmatchedPayment::of(reported, currency) else {
             return Ok(RefundDone::NotFound);
         };
         let noted = self.ledger.note_refund_done(entry, actor).await;
@@ -230,7 +186,7 @@ impl Engine {
         for entry in page.rows {
             let price = self.price_of(&entry.entry.item).await?;
             let currency = price.currency.to_string();
-            rows.extend(unmatched_payment(entry, currency).map(RefundDue::Payment));
+            rows.extend(UnmatchedPayment::of(entry, currency).map(RefundDue::Payment));
         }
         Ok(Page {
             rows,
@@ -257,26 +213,4 @@ impl Engine {
         let known = self.known(item).await?;
         Ok(known.map_or_else(Price::default, |known| Price::of(&known.item)))
     }
-}
-
-/// `None`: the entry was written by a release with other fields. The journal still shows it.
-fn unmatched_payment(entry: JournalEntry, currency: String) -> Option<UnmatchedPayment> {
-    let JournalEntry { id, at, entry } = entry;
-    if !matches!(&*entry.action, "unmatched_payment" | "refund_failed") {
-        return None;
-    }
-    let paid: PaidOrder = serde_json::from_value(entry.before).ok()?;
-    let reported: Reported = serde_json::from_value(entry.after).ok()?;
-    Some(UnmatchedPayment {
-        entry: id,
-        reported_at: at,
-        item: entry.item,
-        order: paid.order,
-        cart: paid.cart,
-        state: paid.state,
-        payment: reported.payment,
-        amount: reported.due.or(reported.amount),
-        currency: reported.currency.unwrap_or(currency),
-        failed_refund: reported.refund,
-    })
 }

@@ -2,17 +2,13 @@
 
 use std::sync::Arc;
 
-use domain::{BuyerId, Cart, CartId, CartState, OrderState};
-use ledger::{CartStep, LedgerError, NewJournalEntry, Page};
-use serde_json::json;
+use domain::{BuyerId, Cart, CartId, CartState, OrderState, PaymentId};
+use ledger::{CartStep, LedgerError, Page};
 use tokio::time::Instant;
 
 use super::super::{
-    Caller, Engine, EngineError,
-    life::{Payment, unmatched, unmatched_name},
-    orders::POLL_PAUSE_MAX,
+    Caller, Engine, EngineError, Payable, Payment, orders::POLL_PAUSE_MAX, unmatched::PaidOrder,
 };
-use domain::PaymentId;
 
 /// Result of a payment of a cart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -204,28 +200,13 @@ impl Engine {
         let Some(line) = cart.lines.first().filter(|_| !is_own(cart, payment)) else {
             return Ok(());
         };
-        if payment.is_of_nothing() {
-            tracing::warn!(cart = %cart.id, state = %cart.state, payment = %payment.id, "a payment of nothing: the cart cannot take it");
-            return Ok(());
-        }
-        if self.ledger.is_returned(&payment.id).await? {
-            return Ok(());
-        }
-        let state = cart.state.lines().unwrap_or(OrderState::Cancelled);
-        let entry = NewJournalEntry {
-            item: line.item.clone(),
-            actor: "payment".into(),
-            action: "unmatched_payment".into(),
-            token: None,
-            before: json!({ "cart": cart.id, "order": line.order, "state": state }),
-            after: unmatched(payment),
+        let paid = PaidOrder {
+            order: line.order,
+            state: cart.state.lines().unwrap_or(OrderState::Cancelled),
+            cart: Some(cart.id),
         };
-        let once = unmatched_name(cart.id, &payment.id);
-        let noted = self.ledger.note_once(&entry, &once).await;
-        if noted.map_err(EngineError::of_change)? {
-            tracing::warn!(cart = %cart.id, state = %cart.state, payment = %payment.id, "unmatched payment: the cart cannot take it");
-        }
-        Ok(())
+        let of = Payable::Cart(cart.id);
+        self.note_unmatched(of, &line.item, paid, payment).await
     }
 
     /// Cancels all lines of a held cart and releases their units.

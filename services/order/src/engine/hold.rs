@@ -49,28 +49,14 @@ impl Engine {
         caller: &Caller,
         change: &HoldChange,
     ) -> Result<Extended, EngineError> {
-        self.with_timeout(self.extend_or_wait(id, caller, change))
-            .await
-    }
-
-    async fn extend_or_wait(
-        &self,
-        id: OrderId,
-        caller: &Caller,
-        change: &HoldChange,
-    ) -> Result<Extended, EngineError> {
-        let mut rounds = self.rounds();
-        while let Some(until) = rounds.begin() {
-            let order = rounds.end(self.recorded_order_of(id, caller.buyer(), until).await)?;
-            let order = order.filter(|order| caller.may_change(&order.buyer));
-            let Some(order) = order else {
-                return Ok(Extended::NotFound);
-            };
-            if let Some(extended) = rounds.end(self.try_extend(order, caller, change).await)? {
-                return Ok(extended);
+        let extend_once = |until| async move {
+            let order = self.recorded_order_of(id, caller.buyer(), until).await?;
+            match order.filter(|order| caller.may_change(&order.buyer)) {
+                Some(order) => self.try_extend(order, caller, change).await,
+                None => Ok(Some(Extended::NotFound)),
             }
-        }
-        Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
+        };
+        self.in_rounds(extend_once).await
     }
 
     /// `None`: a concurrent transition was faster.

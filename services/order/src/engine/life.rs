@@ -87,7 +87,7 @@ impl Engine {
     pub async fn pay(&self, id: OrderId, payment: &Payment) -> Result<Paid, EngineError> {
         // Boxed: it holds the futures of all its steps, and payments are rare beside orders.
         let paid = self
-            .with_timeout(Box::pin(self.pay_or_wait(id, payment)))
+            .in_rounds(|until| Box::pin(self.pay_once(id, payment, until)))
             .await?;
         match paid {
             Paid::NotPayable(_)
@@ -102,16 +102,6 @@ impl Engine {
             }
             paid => Ok(paid),
         }
-    }
-
-    async fn pay_or_wait(&self, id: OrderId, payment: &Payment) -> Result<Paid, EngineError> {
-        let mut rounds = self.rounds();
-        while let Some(until) = rounds.begin() {
-            if let Some(paid) = rounds.end(self.pay_once(id, payment, until).await)? {
-                return Ok(paid);
-            }
-        }
-        Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
     }
 
     /// `None`: the order has changed meanwhile, and must be read again.
@@ -248,8 +238,7 @@ impl Engine {
     pub async fn cancel(&self, id: OrderId, caller: &Caller) -> Result<Ended, EngineError> {
         let target =
             |order: &Order| (order.state == OrderState::Held).then_some(OrderState::Cancelled);
-        self.with_timeout(self.end(id, caller, OrderState::Cancelled, target))
-            .await
+        self.end(id, caller, OrderState::Cancelled, target).await
     }
 
     pub(super) async fn end(
@@ -259,28 +248,27 @@ impl Engine {
         done: OrderState,
         target: impl Fn(&Order) -> Option<OrderState>,
     ) -> Result<Ended, EngineError> {
-        let mut rounds = self.rounds();
-        while let Some(until) = rounds.begin() {
-            let order = rounds.end(self.recorded_order_of(id, caller.buyer(), until).await)?;
+        let target = &target;
+        let end_once = |until| async move {
+            let order = self.recorded_order_of(id, caller.buyer(), until).await?;
             let order = order.filter(|order| caller.may_change(&order.buyer));
             let Some(order) = order else {
-                return Ok(Ended::NotFound);
+                return Ok(Some(Ended::NotFound));
             };
             if let Some(cart) = order.cart {
-                return Ok(Ended::InCart(cart));
+                return Ok(Some(Ended::InCart(cart)));
             }
             if order.state == done {
-                return Ok(Ended::Order(order));
+                return Ok(Some(Ended::Order(order)));
             }
             let Some(to) = target(&order) else {
-                return Ok(Ended::Refused(order.state));
+                return Ok(Some(Ended::Refused(order.state)));
             };
             let admin = caller.admin().cloned();
-            if let Some(ended) = rounds.end(self.step_by(&order, to, None, admin).await)? {
-                return Ok(Ended::Order(ended));
-            }
-        }
-        Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
+            let ended = self.step_by(&order, to, None, admin).await?;
+            Ok(ended.map(Ended::Order))
+        };
+        self.in_rounds(end_once).await
     }
 
     /// Makes one transition in the ledger, and then returns the units if the new state has none.

@@ -77,8 +77,7 @@ impl Engine {
     /// Records that `admin` has returned the money, and releases the units of the order if it has
     /// any.
     pub async fn refund(&self, id: OrderId, admin: &Arc<str>) -> Result<Ended, EngineError> {
-        self.with_timeout(self.return_order(id, admin, Returned::Order))
-            .await
+        self.return_order(id, admin, Returned::Order).await
     }
 
     /// The step to `refunded` also spends the payment, and settles the refunds of it that are known
@@ -90,40 +89,38 @@ impl Engine {
         admin: &Arc<str>,
         of: Returned,
     ) -> Result<Ended, EngineError> {
-        let mut rounds = self.rounds();
-        while let Some(until) = rounds.begin() {
-            let Some(order) = rounds.end(self.recorded_order(id, until).await)? else {
-                return Ok(Ended::NotFound);
+        let return_once = |until| async move {
+            let Some(order) = self.recorded_order(id, until).await? else {
+                return Ok(Some(Ended::NotFound));
             };
             if let Some(cart) = order.cart {
-                return Ok(Ended::InCart(cart));
+                return Ok(Some(Ended::InCart(cart)));
             }
             let is_done = match of {
                 Returned::Order => order.state == OrderState::Refunded,
                 // Not one that has left the list otherwise.
                 Returned::Row if order.state == OrderState::Refunded => {
-                    let done = self.ledger.is_order_done(&order).await;
-                    rounds.end(done.map_err(EngineError::from))?
+                    self.ledger.is_order_done(&order).await?
                 }
                 Returned::Row => false,
             };
             if is_done {
-                return Ok(Ended::Order(order));
+                return Ok(Some(Ended::Order(order)));
             }
             if !of.applies(&order) {
-                return Ok(Ended::Refused(order.state));
+                return Ok(Some(Ended::Refused(order.state)));
             }
             let returned = match of {
                 Returned::Order => self.ledger.return_order(&order, admin).await,
                 Returned::Row => self.ledger.note_order_done(&order, admin).await,
             };
-            let returned = rounds.end(returned.map_err(EngineError::of_change))?;
-            if let Some(returned) = returned {
+            let returned = returned.map_err(EngineError::of_change)?;
+            if returned.is_some() {
                 self.stepped(&order, OrderState::Refunded).await;
-                return Ok(Ended::Order(returned));
             }
-        }
-        Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
+            Ok(returned.map(Ended::Order))
+        };
+        self.in_rounds(return_once).await
     }
 
     /// [`Engine::is_returned`] once the answer is known: the report may be in the journal by then.
@@ -162,8 +159,8 @@ impl Engine {
             let applies = is_paid_for(order) && order.payment.as_ref() == Some(payment);
             applies.then_some(OrderState::Refunded)
         };
-        let ended = self.end(id, &Caller::Provider, OrderState::Refunded, target);
-        self.with_timeout(ended).await
+        self.end(id, &Caller::Provider, OrderState::Refunded, target)
+            .await
     }
 
     /// The same for an admin, if the order is `refund_due`: its payment found no units.
@@ -172,8 +169,7 @@ impl Engine {
         id: OrderId,
         admin: &Arc<str>,
     ) -> Result<Ended, EngineError> {
-        self.with_timeout(self.return_order(id, admin, Returned::Row))
-            .await
+        self.return_order(id, admin, Returned::Row).await
     }
 
     /// Applies the report that all money of a payment was returned, at `at` by the provider's

@@ -9,20 +9,20 @@ use tokio::time::Instant;
 use super::{Engine, EngineError};
 
 /// The rounds of one request, until its time is over.
-pub(super) struct Rounds {
+struct Rounds {
     until: Instant,
     begun: u32,
 }
 
 impl Rounds {
     /// Begins a round. `None`: the time is over.
-    pub(super) fn begin(&mut self) -> Option<Instant> {
+    fn begin(&mut self) -> Option<Instant> {
         self.begun += 1;
         (Instant::now() < self.until).then_some(self.until)
     }
 
-    /// The result of a round, or of a part of it.
-    pub(super) fn end<T>(&self, result: Result<T, EngineError>) -> Result<T, EngineError> {
+    /// The result of a round.
+    fn end<T>(&self, result: Result<T, EngineError>) -> Result<T, EngineError> {
         match self.begun {
             0 | 1 => result,
             _ => result.map_err(EngineError::after_change),
@@ -31,11 +31,26 @@ impl Rounds {
 }
 
 impl Engine {
-    pub(super) fn rounds(&self) -> Rounds {
-        Rounds {
-            until: Instant::now() + self.settings.order_timeout,
-            begun: 0,
-        }
+    /// Repeats a round until it has a result, or fails, or the time of the request is over. A round
+    /// is told when that is. It returns `None` if something else was faster.
+    pub(super) async fn in_rounds<T, F>(
+        &self,
+        round: impl Fn(Instant) -> F,
+    ) -> Result<T, EngineError>
+    where
+        F: Future<Output = Result<Option<T>, EngineError>>,
+    {
+        let until = Instant::now() + self.settings.order_timeout;
+        let mut rounds = Rounds { until, begun: 0 };
+        let repeated = async {
+            while let Some(until) = rounds.begin() {
+                if let Some(result) = rounds.end(round(until).await)? {
+                    return Ok(result);
+                }
+            }
+            Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
+        };
+        self.with_deadline(until, repeated).await
     }
 }
 

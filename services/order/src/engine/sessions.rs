@@ -36,23 +36,8 @@ impl Engine {
         id: OrderId,
         session: &SessionId,
     ) -> Result<SessionEnd<Ended>, EngineError> {
-        self.with_timeout(self.end_session_or_wait(id, session))
+        self.in_rounds(|until| self.end_session_once(id, session, until))
             .await
-    }
-
-    async fn end_session_or_wait(
-        &self,
-        id: OrderId,
-        session: &SessionId,
-    ) -> Result<SessionEnd<Ended>, EngineError> {
-        let mut rounds = self.rounds();
-        while let Some(until) = rounds.begin() {
-            let ended = self.end_session_once(id, session, until).await;
-            if let Some(ended) = rounds.end(ended)? {
-                return Ok(ended);
-            }
-        }
-        Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
     }
 
     /// `None`: the order has changed meanwhile, and must be read again.
@@ -88,23 +73,8 @@ impl Engine {
         id: CartId,
         session: &SessionId,
     ) -> Result<SessionEnd<CartEnded>, EngineError> {
-        self.with_timeout(self.end_cart_session_or_wait(id, session))
+        self.in_rounds(|_| self.end_cart_session_once(id, session))
             .await
-    }
-
-    async fn end_cart_session_or_wait(
-        &self,
-        id: CartId,
-        session: &SessionId,
-    ) -> Result<SessionEnd<CartEnded>, EngineError> {
-        let mut rounds = self.rounds();
-        while rounds.begin().is_some() {
-            let ended = self.end_cart_session_once(id, session).await;
-            if let Some(ended) = rounds.end(ended)? {
-                return Ok(ended);
-            }
-        }
-        Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
     }
 
     /// `None`: the cart has changed meanwhile, and must be read again.

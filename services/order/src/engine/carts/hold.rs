@@ -35,48 +35,41 @@ impl Engine {
         caller: &Caller,
         change: &HoldChange,
     ) -> Result<CartExtended, EngineError> {
-        self.with_timeout(self.extend_cart_or_wait(id, caller, change))
+        self.in_rounds(|_| self.extend_cart_once(id, caller, change))
             .await
     }
 
-    async fn extend_cart_or_wait(
+    /// `None`: a concurrent change was faster.
+    async fn extend_cart_once(
         &self,
         id: CartId,
         caller: &Caller,
         change: &HoldChange,
-    ) -> Result<CartExtended, EngineError> {
-        let mut rounds = self.rounds();
+    ) -> Result<Option<CartExtended>, EngineError> {
+        let Some(cart) = self.cart_to_change(id, caller).await? else {
+            return Ok(Some(CartExtended::NotFound));
+        };
+        if let Some(seconds) = change.seconds {
+            let shortest = self.shortest_cap(&cart).await?;
+            if let Some((max_seconds, item)) = shortest.filter(|(max, _)| seconds > *max) {
+                return Ok(Some(CartExtended::TooLong { item, max_seconds }));
+            }
+        }
+        if cart.state != CartState::Held {
+            return Ok(Some(CartExtended::Refused(cart.state)));
+        }
+        let session = self.session_to_name(cart.id.as_uuid(), change).await?;
         let hold = change
             .seconds
             .map(|seconds| Duration::from_secs(seconds.into()));
-        while rounds.begin().is_some() {
-            let Some(cart) = rounds.end(self.cart_to_change(id, caller).await)? else {
-                return Ok(CartExtended::NotFound);
-            };
-            if let Some(seconds) = change.seconds {
-                let shortest = rounds.end(self.shortest_cap(&cart).await)?;
-                if let Some((max_seconds, item)) = shortest.filter(|(max, _)| seconds > *max) {
-                    return Ok(CartExtended::TooLong { item, max_seconds });
-                }
-            }
-            if cart.state != CartState::Held {
-                return Ok(CartExtended::Refused(cart.state));
-            }
-            let session = self.session_to_name(cart.id.as_uuid(), change).await;
-            let session = rounds.end(session)?;
-            if session.is_none() && hold.is_none() {
-                return Ok(CartExtended::Cart(cart));
-            }
-            let admin = caller.admin().map(AsRef::as_ref);
-            let extended = self.ledger.extend_cart_by(&cart, hold, session, admin);
-            let extended = extended.await;
-            let extended = extended.map_err(EngineError::of_change);
-            // `None`: a concurrent change was faster.
-            if let Some(extended) = rounds.end(extended)? {
-                return Ok(CartExtended::Cart(extended));
-            }
+        if session.is_none() && hold.is_none() {
+            return Ok(Some(CartExtended::Cart(cart)));
         }
-        Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
+        let admin = caller.admin().map(AsRef::as_ref);
+        let extended = self.ledger.extend_cart_by(&cart, hold, session, admin);
+        let extended = extended.await;
+        let extended = extended.map_err(EngineError::of_change)?;
+        Ok(extended.map(CartExtended::Cart))
     }
 
     /// The longest hold that all items of the cart allow, and the item that allows no longer one.

@@ -89,7 +89,7 @@ impl Engine {
     pub async fn pay_cart(&self, id: CartId, payment: &Payment) -> Result<CartPaid, EngineError> {
         // Boxed: it holds the futures of all its steps, and payments are rare beside orders.
         let paid = self
-            .with_timeout(Box::pin(self.pay_cart_or_wait(id, payment)))
+            .in_rounds(|until| Box::pin(self.pay_cart_once(id, payment, until)))
             .await?;
         match paid {
             CartPaid::NotPayable(_)
@@ -103,20 +103,6 @@ impl Engine {
             }
             paid => Ok(paid),
         }
-    }
-
-    async fn pay_cart_or_wait(
-        &self,
-        id: CartId,
-        payment: &Payment,
-    ) -> Result<CartPaid, EngineError> {
-        let mut rounds = self.rounds();
-        while let Some(until) = rounds.begin() {
-            if let Some(paid) = rounds.end(self.pay_cart_once(id, payment, until).await)? {
-                return Ok(paid);
-            }
-        }
-        Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
     }
 
     /// `None`: the cart has changed meanwhile, and must be read again.
@@ -211,7 +197,7 @@ impl Engine {
 
     /// Cancels all lines of a held cart and releases their units.
     pub async fn cancel_cart(&self, id: CartId, caller: &Caller) -> Result<CartEnded, EngineError> {
-        self.with_timeout(self.end_cart(id, caller, CartState::Cancelled, |_| true))
+        self.end_cart(id, caller, CartState::Cancelled, |_| true)
             .await
     }
 
@@ -223,7 +209,7 @@ impl Engine {
         admin: &Arc<str>,
     ) -> Result<CartEnded, EngineError> {
         let caller = Caller::Admin(Arc::clone(admin));
-        self.with_timeout(self.end_cart(id, &caller, CartState::Refunded, |_| true))
+        self.end_cart(id, &caller, CartState::Refunded, |_| true)
             .await
     }
 
@@ -234,7 +220,7 @@ impl Engine {
         payment: &PaymentId,
     ) -> Result<CartEnded, EngineError> {
         let applies = |cart: &Cart| cart.payment.as_ref() == Some(payment);
-        self.with_timeout(self.end_cart(id, &Caller::Provider, CartState::Refunded, applies))
+        self.end_cart(id, &Caller::Provider, CartState::Refunded, applies)
             .await
     }
 
@@ -259,28 +245,26 @@ impl Engine {
         to: CartState,
         applies: impl Fn(&Cart) -> bool,
     ) -> Result<CartEnded, EngineError> {
-        let admin = caller.admin();
-        let mut rounds = self.rounds();
-        while rounds.begin().is_some() {
-            let Some(cart) = rounds.end(self.cart_to_change(id, caller).await)? else {
-                return Ok(CartEnded::NotFound);
+        let (admin, applies) = (caller.admin(), &applies);
+        let end_once = |_| async move {
+            let Some(cart) = self.cart_to_change(id, caller).await? else {
+                return Ok(Some(CartEnded::NotFound));
             };
             if cart.state == to {
-                return Ok(CartEnded::Cart(cart));
+                return Ok(Some(CartEnded::Cart(cart)));
             }
             if !cart.state.may_become(to) || !applies(&cart) {
-                return Ok(CartEnded::Refused(cart.state));
+                return Ok(Some(CartEnded::Refused(cart.state)));
             }
             let step = CartStep {
                 actor: admin.cloned(),
                 returns_money: to == CartState::Refunded && admin.is_some(),
                 ..CartStep::to(&cart, to)
             };
-            if let Some(stepped) = rounds.end(self.step_cart(&step).await)? {
-                return Ok(CartEnded::Cart(stepped.cart));
-            }
-        }
-        Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
+            let stepped = self.step_cart(&step).await?;
+            Ok(stepped.map(|stepped| CartEnded::Cart(stepped.cart)))
+        };
+        self.in_rounds(end_once).await
     }
 }
 

@@ -29,50 +29,45 @@ impl Engine {
         line: OrderId,
         admin: &Arc<str>,
     ) -> Result<LineReturned, EngineError> {
-        self.with_timeout(self.return_cart_line_or_wait(id, line, admin))
+        self.in_rounds(|_| self.return_cart_line_once(id, line, admin))
             .await
     }
 
-    async fn return_cart_line_or_wait(
+    /// `None`: a concurrent change was faster.
+    async fn return_cart_line_once(
         &self,
         id: CartId,
         line: OrderId,
         admin: &Arc<str>,
-    ) -> Result<LineReturned, EngineError> {
-        let mut rounds = self.rounds();
-        while rounds.begin().is_some() {
-            let cart = self.ledger.cart(id).await;
-            let Some(cart) = rounds.end(cart.map_err(EngineError::from))? else {
-                return Ok(LineReturned::NotFound);
-            };
-            if !cart.lines.iter().any(|of| of.order == line) {
-                return Ok(LineReturned::NoLine);
-            }
-            let order = self.ledger.order(line).await;
-            let Some(order) = rounds.end(order.map_err(EngineError::from))? else {
-                return Ok(LineReturned::NoLine);
-            };
-            if order.state == OrderState::Refunded {
-                let shared = rounds.end(self.with_share(order).await)?;
-                return Ok(LineReturned::Line(Box::new(shared)));
-            }
-            if cart.state != CartState::Confirmed {
-                return Ok(LineReturned::Refused(cart.state));
-            }
-            let returned = self.ledger.return_cart_line(&cart, line, admin).await;
-            // `None`: a concurrent change was faster.
-            if let Some(returned) = rounds.end(returned.map_err(EngineError::of_change))? {
-                if returned.cart.state != cart.state {
-                    let to = returned.cart.state.as_str();
-                    metrics::counter!("stockade_carts_total", "to" => to).increment(1);
-                }
-                self.stepped(&order, OrderState::Refunded).await;
-                let shared = self.with_share(returned.line).await;
-                let shared = shared.map_err(EngineError::after_change)?;
-                return Ok(LineReturned::Line(Box::new(shared)));
-            }
+    ) -> Result<Option<LineReturned>, EngineError> {
+        let Some(cart) = self.ledger.cart(id).await? else {
+            return Ok(Some(LineReturned::NotFound));
+        };
+        if !cart.lines.iter().any(|of| of.order == line) {
+            return Ok(Some(LineReturned::NoLine));
         }
-        Err(EngineError::OutcomeUnknown(self.settings.order_timeout))
+        let Some(order) = self.ledger.order(line).await? else {
+            return Ok(Some(LineReturned::NoLine));
+        };
+        if order.state == OrderState::Refunded {
+            let shared = self.with_share(order).await?;
+            return Ok(Some(LineReturned::Line(Box::new(shared))));
+        }
+        if cart.state != CartState::Confirmed {
+            return Ok(Some(LineReturned::Refused(cart.state)));
+        }
+        let returned = self.ledger.return_cart_line(&cart, line, admin).await;
+        let Some(returned) = returned.map_err(EngineError::of_change)? else {
+            return Ok(None);
+        };
+        if returned.cart.state != cart.state {
+            let to = returned.cart.state.as_str();
+            metrics::counter!("stockade_carts_total", "to" => to).increment(1);
+        }
+        self.stepped(&order, OrderState::Refunded).await;
+        let shared = self.with_share(returned.line).await;
+        let shared = shared.map_err(EngineError::after_change)?;
+        Ok(Some(LineReturned::Line(Box::new(shared))))
     }
 
     async fn with_share(&self, order: domain::Order) -> Result<OrderView, EngineError> {

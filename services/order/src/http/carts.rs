@@ -19,17 +19,15 @@ use super::{
     App, Problem,
     access::{AdminWith, BuyerOrAdmin, Name, Names, OrdersPlace, Read, RefundsWrite},
     body::{self, Json, Raw, Whole},
-    currency,
     items::YEAR_SECONDS,
-    life::{AMOUNT_MAX, hold_change, order_id},
+    life::{AMOUNT_MAX, hold_change, order_id, payment},
     orders::{OrderBody, OrderHeaders, REPLAYED, view_shown},
     problem::FieldError,
     words::{AmountCheckWord, CartAmountWord, CartStateWord, UNCHECKED},
 };
 use crate::{
     engine::{
-        Caller, CartEnded, CartExtended, CartPaid, CartPlaced, CartPlacement, LineReturned,
-        Payment, Total,
+        Caller, CartEnded, CartExtended, CartPaid, CartPlaced, CartPlacement, LineReturned, Total,
     },
     rate::PeerBucket,
 };
@@ -282,6 +280,10 @@ pub(crate) async fn place(
         .map(|(item, _)| item.clone())
         .collect();
     let placed = app.engine.place_cart(placement).await;
+    let refused = |line: usize, field: &str, expected: String| {
+        let error = FieldError::of_part("lines", places[line], field, expected);
+        Err(invalid(error))
+    };
     match placed.map_err(|error| Problem::of_order(&error))? {
         CartPlaced::Cart { cart, replayed } => Ok(placed_cart(&cart, replayed)),
         CartPlaced::Refused(refusal) => Err(Problem::cart_refused(&refusal)),
@@ -291,12 +293,7 @@ pub(crate) async fn place(
         }
         CartPlaced::TooDear { line } => {
             let expected = format!("expected lines that cost {AMOUNT_MAX} at most together");
-            Err(invalid(FieldError::of_part(
-                "lines",
-                places[line],
-                "quantity",
-                expected,
-            )))
+            refused(line, "quantity", expected)
         }
         CartPlaced::TooCheap { price } => {
             let expected = format!(
@@ -307,21 +304,11 @@ pub(crate) async fn place(
         CartPlaced::ItemNotFound { line } => Err(unknown_item(places[line], items[line].as_str())),
         CartPlaced::OtherCurrency { line, expected } => {
             let expected = format!("expected an item priced in {expected}, as the first line's");
-            Err(invalid(FieldError::of_part(
-                "lines",
-                places[line],
-                "item",
-                expected,
-            )))
+            refused(line, "item", expected)
         }
         CartPlaced::TooManyUnits { line, max } => {
             let expected = format!("expected {max} at most, the item's max_per_order");
-            Err(invalid(FieldError::of_part(
-                "lines",
-                places[line],
-                "quantity",
-                expected,
-            )))
+            refused(line, "quantity", expected)
         }
     }
 }
@@ -401,11 +388,7 @@ pub(crate) async fn pay(
     if reported.cart.parse() != Ok(cart) {
         return Err(Problem::other_cart());
     }
-    let payment = Payment {
-        id: PaymentId::new(&reported.payment)?,
-        amount: reported.amount.map(|amount| amount.0),
-        currency: reported.currency.map(currency::checked).transpose()?,
-    };
+    let payment = payment(&reported.payment, reported.amount, reported.currency)?;
     let paid = app.engine.pay_cart(cart, &payment).await;
     match paid.map_err(|error| Problem::of_payment(&error))? {
         CartPaid::Cart(cart) => Ok(shown(&cart)),

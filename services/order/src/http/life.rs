@@ -46,12 +46,21 @@ impl NewPayment {
     }
 
     fn into_payment(self) -> Result<Payment, Problem> {
-        Ok(Payment {
-            id: PaymentId::new(&self.payment)?,
-            amount: self.amount.map(|amount| amount.0),
-            currency: self.currency.map(currency::checked).transpose()?,
-        })
+        payment(&self.payment, self.amount, self.currency)
     }
+}
+
+/// The payment that a report of an order or a cart describes.
+pub(super) fn payment(
+    id: &str,
+    amount: Option<Whole<0, AMOUNT_MAX>>,
+    currency: Option<String>,
+) -> Result<Payment, Problem> {
+    Ok(Payment {
+        id: PaymentId::new(id)?,
+        amount: amount.map(|amount| amount.0),
+        currency: currency.map(currency::checked).transpose()?,
+    })
 }
 
 pub(super) fn order_id(text: &str) -> Result<OrderId, Problem> {

@@ -10,7 +10,7 @@ use axum::{
     extract::{FromRequest, Request, State},
     response::{IntoResponse, Response},
 };
-use domain::{BuyerId, IdempotencyKey, ItemId, Quantity, Stated};
+use domain::{BuyerId, IdempotencyKey, ItemId, Stated};
 use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -20,7 +20,7 @@ use utoipa::ToSchema;
 use super::{
     App, Problem,
     access::{AdminWith, Name, OrdersPlace},
-    body::{self, Whole},
+    body::{self, OrderUnits, Whole},
     items::item_id,
     life::AMOUNT_MAX,
     orders::{OrderBody, OrderHeaders, PlacedOrder, Refusal, answer},
@@ -54,7 +54,7 @@ pub(crate) struct NewLine {
     buyer: String,
     /// Number of units that the order asks for.
     #[schema(value_type = u32, minimum = 1, maximum = 1_000_000, example = 1)]
-    quantity: Whole<1, { Quantity::MAX as u64 }>,
+    quantity: OrderUnits,
     /// The total of the shop, which may be less than quantity times price. Default: that.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_000_u64)]
     amount: Option<Whole<0, AMOUNT_MAX>>,
@@ -131,7 +131,7 @@ impl NewLine {
             buyer: BuyerId::addressable(&self.buyer)
                 .map_err(|invalid| expected("buyer", invalid))?,
             key: IdempotencyKey::new(&self.key).map_err(|invalid| expected("key", invalid))?,
-            quantity: Quantity::new(u32::try_from(self.quantity.0).unwrap_or(u32::MAX))?,
+            quantity: self.quantity.quantity()?,
             stated: Stated {
                 amount: self.amount.map(|amount| amount.0),
             },

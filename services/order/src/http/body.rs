@@ -7,6 +7,7 @@ use std::{
 
 use axum::extract::{FromRequest, Request};
 use bytes::{Bytes, BytesMut};
+use domain::{Invalid, Quantity};
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, Error, Visitor},
@@ -118,6 +119,16 @@ fn quoted(message: &str) -> Option<&str> {
         .iter()
         .any(|start| message.starts_with(start));
     known.then(|| message.split('`').nth(1)).flatten()
+}
+
+/// Units that a request asks for, or up to which one may ask.
+pub(crate) type OrderUnits = Whole<1, { Quantity::MAX as u64 }>;
+
+impl OrderUnits {
+    /// The number of units.
+    pub(crate) fn quantity(self) -> Result<Quantity, Invalid> {
+        Quantity::new(u32::try_from(self.0).unwrap_or(u32::MAX))
+    }
 }
 
 /// A whole number from `MIN` to `MAX`.

@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 use super::{
     App, Problem,
     access::{AdminWith, BuyerOrAdmin, Name, Names, OrdersPlace, Read, RefundsWrite},
-    body::{self, Json, Raw, Whole},
+    body::{self, Json, OrderUnits, Raw, Whole},
     items::YEAR_SECONDS,
     life::{AMOUNT_MAX, hold_change, order_id, payment},
     orders::{OrderBody, OrderHeaders, REPLAYED, view_shown},
@@ -84,7 +84,7 @@ pub(crate) struct NewCartLine {
     item: String,
     /// Number of units.
     #[schema(value_type = u32, minimum = 1, maximum = 1_000_000, example = 1)]
-    quantity: Whole<1, { Quantity::MAX as u64 }>,
+    quantity: OrderUnits,
 }
 
 /// A cart.

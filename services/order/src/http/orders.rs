@@ -21,7 +21,7 @@ use utoipa::ToSchema;
 use super::{
     App, Problem,
     access::{Buyer, BuyerOrAdmin, Name, Read},
-    body::{self, Raw, Whole},
+    body::{self, OrderUnits, Raw, Whole},
     life::AMOUNT_MAX,
     problem,
     single::single,
@@ -43,7 +43,7 @@ const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-appli
 pub(crate) struct NewOrder {
     /// Number of units that the order asks for.
     #[schema(value_type = u32, minimum = 1, maximum = 1_000_000, example = 1)]
-    quantity: Whole<1, { Quantity::MAX as u64 }>,
+    quantity: OrderUnits,
     /// The total of the shop in the currency's smallest unit, with shipping, tax and other goods: only a
     /// payment of this amount pays the order. Default: quantity times price. A buyer states no less.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_000_u64)]
@@ -91,12 +91,6 @@ pub(crate) struct OrderBody {
     cart: Option<CartId>,
     /// Rises with every transition.
     version: u64,
-}
-
-impl NewOrder {
-    fn quantity(&self) -> Result<Quantity, Invalid> {
-        Quantity::try_from(u32::try_from(self.quantity.0).unwrap_or(u32::MAX))
-    }
 }
 
 impl OrderBody {
@@ -171,7 +165,7 @@ pub(super) async fn place_body(
         item,
         buyer,
         key,
-        quantity: order.quantity()?,
+        quantity: order.quantity.quantity()?,
         stated: Stated {
             amount: order.amount.map(|amount| amount.0),
         },

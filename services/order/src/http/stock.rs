@@ -1,7 +1,7 @@
 //! Handlers that change an item while it sells: stock, limit, window, waves.
 
 use axum::{extract::State, response::Response};
-use domain::{GivenTime, Item, ItemId, Quantity, Wave, Window};
+use domain::{GivenTime, Item, ItemId, Wave, Window};
 use http::{HeaderMap, StatusCode};
 use ledger::ItemChange;
 use serde::{Deserialize, Deserializer};
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use super::{
     App, Problem,
     access::{AdminWith, ItemsWrite, Name, StockWrite},
-    body::{Json, Whole},
+    body::{Json, OrderUnits, Whole},
     items::{
         ItemBody, NewWave, PRICE_MAX, changed, check_window, if_match, item_id, item_shown,
         required_if_match, waves, whole_ms,
@@ -50,7 +50,7 @@ pub(crate) struct ItemPatch {
     /// Units that one buyer may hold.
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 1_000_000)]
     #[serde(default, deserialize_with = "named")]
-    limit_per_buyer: Option<Option<Whole<1, { Quantity::MAX as u64 }>>>,
+    limit_per_buyer: Option<Option<OrderUnits>>,
     /// The first moment at which it sells.
     #[schema(value_type = Option<String>, format = DateTime)]
     #[serde(default, deserialize_with = "named")]
@@ -89,11 +89,9 @@ impl ItemPatch {
         if self.price.as_ref().is_some_and(Option::is_none) {
             return Err(Problem::invalid("price", "expected a price; 0 is free"));
         }
-        let limit = self.limit_per_buyer.map(|limit| {
-            limit
-                .map(|limit| Quantity::new(u32::try_from(limit.0).unwrap_or(u32::MAX)))
-                .transpose()
-        });
+        let limit = self
+            .limit_per_buyer
+            .map(|limit| limit.map(|limit| limit.quantity()).transpose());
         Ok(ItemChange {
             state: None,
             limit_per_buyer: limit.transpose()?,

@@ -1,11 +1,17 @@
 //! A new item, as an admin describes it.
 
-use domain::{Durability, GivenTime, Item, ItemId, ItemState, Quantity, Wave, Window};
+use domain::{Durability, GivenTime, Item, ItemId, ItemState, Wave, Window};
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
-use super::super::{Problem, body::Whole, currency, problem::FieldError, words::DurabilityWord};
+use super::super::{
+    Problem,
+    body::{OrderUnits, Whole},
+    currency,
+    problem::FieldError,
+    words::DurabilityWord,
+};
 
 /// Fifteen minutes: long enough to pay, short enough that abandoned units are sold again during the
 /// sale.
@@ -43,7 +49,7 @@ pub(crate) struct NewItem {
     currency: Option<String>,
     /// Units that one buyer may hold. Default: no limit.
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 1_000_000)]
-    limit_per_buyer: Option<Whole<1, { Quantity::MAX as u64 }>>,
+    limit_per_buyer: Option<OrderUnits>,
     /// Number of segments. Default: one for each Redis master, fewer for a small stock.
     #[schema(value_type = Option<u16>, minimum = 1, maximum = 256)]
     segments: Option<Whole<1, { Item::MAX_SEGMENTS as u64 }>>,
@@ -62,7 +68,7 @@ pub(crate) struct NewItem {
     max_hold_seconds: Option<Whole<1, YEAR_SECONDS>>,
     /// Units that one order may ask for. Default: no limit.
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 1_000_000)]
-    max_per_order: Option<Whole<1, { Quantity::MAX as u64 }>>,
+    max_per_order: Option<OrderUnits>,
     /// Units that are added later, each at its time. Default: none.
     #[schema(max_items = 100)]
     waves: Option<Vec<NewWave>>,
@@ -143,8 +149,7 @@ impl NewItem {
             )?,
             max_per_order: self
                 .max_per_order
-                .map(|max| narrow(max.0))
-                .map(Quantity::new)
+                .map(|units| units.quantity())
                 .transpose()?,
             waves: waves(&self.waves.unwrap_or_default(), stock)?,
             new_price: None,
@@ -153,8 +158,7 @@ impl NewItem {
             currency: currency::checked(self.currency.unwrap_or_else(|| "USD".into()))?,
             limit_per_buyer: self
                 .limit_per_buyer
-                .map(|limit| narrow(limit.0))
-                .map(Quantity::new)
+                .map(|units| units.quantity())
                 .transpose()?,
             segments: self.segments.map_or_else(
                 || default_segments(stock, masters),

@@ -13,6 +13,7 @@ mod items;
 mod life;
 mod listing;
 mod migrating;
+mod place;
 mod probe;
 mod processes;
 mod reach;
@@ -21,17 +22,19 @@ mod recording;
 mod refunds;
 mod repair;
 mod session;
-mod since;
 mod sinks;
 mod stock;
 mod totals;
 mod webhooks;
 
+#[path = "store/since.rs"]
+mod since;
+
 use std::{str::FromStr, time::Duration};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use sqlx::{PgPool, Postgres, postgres::PgConnectOptions};
+use sqlx::{PgConnection, PgPool, Postgres, pool::PoolConnection, postgres::PgConnectOptions};
 
 use self::{
     probe::Probe,
@@ -83,6 +86,12 @@ macro_rules! transfer_columns {
     };
 }
 use {cart_columns, item_columns, order_columns, segment_columns, transfer_columns};
+
+/// The statements of `sql/postgres/`, a module for each file.
+#[allow(dead_code, reason = "some are only for tests")]
+mod sql {
+    include!(concat!(env!("OUT_DIR"), "/sql_postgres.rs"));
+}
 
 /// How long a step of an order waits for a connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -188,7 +197,38 @@ async fn warn_without_fsync(pool: &PgPool) -> Result<(), LedgerError> {
     Ok(())
 }
 
+// The files of `store/` are the same for both databases. They know theirs by these names, each of
+// which stands in `sqlite.rs`, too.
+type Store = PostgresLedger;
+type Pool = PgPool;
+type Connection = PgConnection;
 type Transaction = sqlx::Transaction<'static, Postgres>;
+
+/// A transaction that changes rows.
+async fn begin(store: &Store) -> Result<Transaction, LedgerError> {
+    connections::begin(&store.pool).await
+}
+
+/// A connection for one statement that changes rows.
+async fn lend(store: &Store) -> Result<PoolConnection<Postgres>, LedgerError> {
+    connections::lend(&store.pool).await
+}
+
+/// The pool for reads of a step.
+fn reads(store: &Store) -> &Pool {
+    &store.pool
+}
+
+/// A transaction whose statements all read one snapshot.
+async fn snapshot(pool: &Pool) -> Result<Transaction, LedgerError> {
+    let begun = pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+    Ok(begun.await?)
+}
+
+/// A list as one value of a statement: an array. That of SQLite is a text, which may fail.
+fn list<T>(values: impl IntoIterator<Item = T>) -> Result<Vec<T>, LedgerError> {
+    Ok(values.into_iter().collect())
+}
 
 #[async_trait]
 impl Transact for Transaction {

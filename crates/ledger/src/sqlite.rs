@@ -4,6 +4,11 @@
 //! queue. Between processes it is `BEGIN IMMEDIATE`, which waits for the write lock before it
 //! reads. A claim is therefore the write lock itself.
 
+#![allow(
+    clippy::duplicate_mod,
+    reason = "the files of `store/` are compiled for each database"
+)]
+
 mod acts;
 mod archive;
 mod carts;
@@ -13,17 +18,20 @@ mod inspection;
 mod items;
 mod life;
 mod listing;
+mod place;
 mod probe;
 mod processes;
 mod reading;
 mod recording;
 mod refunds;
 mod repair;
-mod since;
 mod sinks;
 mod stock;
 mod totals;
 mod webhooks;
+
+#[path = "store/since.rs"]
+mod since;
 
 use std::{path::Path, str::FromStr, time::Duration};
 
@@ -31,7 +39,8 @@ use async_trait::async_trait;
 use domain::OrderId;
 use jiff::Timestamp;
 use sqlx::{
-    Connection, Sqlite, SqlitePool,
+    Connection as _, Sqlite, SqliteConnection, SqlitePool,
+    pool::PoolConnection,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
@@ -88,6 +97,12 @@ macro_rules! transfer_columns {
     };
 }
 use {cart_columns, item_columns, order_columns, segment_columns, transfer_columns};
+
+/// The statements of `sql/sqlite/`, a module for each file.
+#[allow(dead_code, reason = "some are only for tests")]
+mod sql {
+    include!(concat!(env!("OUT_DIR"), "/sql_sqlite.rs"));
+}
 
 /// Connections for lists, opened when they are needed.
 const LIST_CONNECTIONS: u32 = 2;
@@ -192,7 +207,37 @@ fn is_busy(error: &sqlx::Error) -> bool {
     code.is_some_and(|code| code & 0xff == SQLITE_BUSY)
 }
 
+// The files of `store/` are the same for both databases. They know theirs by these names, each of
+// which stands in `postgres.rs`, too.
+type Store = SqliteLedger;
+type Pool = SqlitePool;
+type Connection = SqliteConnection;
 type Transaction = sqlx::Transaction<'static, Sqlite>;
+
+/// A transaction that changes rows.
+async fn begin(store: &Store) -> Result<Transaction, LedgerError> {
+    store.write().await
+}
+
+/// A connection for one statement that changes rows.
+async fn lend(store: &Store) -> Result<PoolConnection<Sqlite>, LedgerError> {
+    store.writer.acquire().await.map_err(nothing_sent)
+}
+
+/// The pool for reads of a step.
+fn reads(store: &Store) -> &Pool {
+    &store.readers
+}
+
+/// A transaction whose statements all read one snapshot, which its first read takes.
+async fn snapshot(pool: &Pool) -> Result<Transaction, LedgerError> {
+    Ok(pool.begin().await?)
+}
+
+/// A list as one value of a statement: JSON, which `json_each` takes apart.
+fn list<T: serde::Serialize>(values: impl IntoIterator<Item = T>) -> Result<String, LedgerError> {
+    json(&values.into_iter().collect::<Vec<_>>())
+}
 
 #[async_trait]
 impl Transact for Transaction {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use domain::{ItemId, OrderId};
 use sqlx::{PgConnection, PgPool};
 
-use super::{item_columns, segment_columns, since};
+use super::{item_columns, place, segment_columns, since};
 use crate::{
     ItemRows, ItemTotals, LedgerError, Pace, Sums, WalkProgress,
     columns::{ItemColumns, SegmentColumns},
@@ -60,7 +60,7 @@ pub(super) async fn walk(
     let Some((item, segments)) = rows(&mut snapshot, id).await? else {
         return Ok(None);
     };
-    let place = since::place(&mut snapshot, id).await?;
+    let place = place::place(&mut snapshot, id).await?;
     let returning = returning(&mut snapshot, id).await?;
     let in_transit = sqlx::query_scalar::<_, i64>(in_transit!());
     let in_transit = in_transit
@@ -96,7 +96,7 @@ pub(super) async fn walk_changes(
     let Some(sums) = changes.and_then(|changes| since.after(&changes)) else {
         return Ok(None);
     };
-    let place = since::place(&mut snapshot, id).await?;
+    let place = place::place(&mut snapshot, id).await?;
     let returning = returning(&mut snapshot, id).await?;
     let (in_transit, rejected, refund_due) = counts(&mut snapshot, id).await?;
     Read {

@@ -1,0 +1,52 @@
+//! The place of a snapshot among the events, on PostgreSQL. It numbers events before they are
+//! committed, so a place is the oldest open transaction, and the events behind it that are seen.
+
+use domain::{ItemId, OrderId};
+use sqlx::PgConnection;
+
+use super::sql::since::{LOOK_UP, PLACE};
+use crate::{
+    LedgerError,
+    convert::{column, signed, unsigned},
+    since::{ChangedColumns, Place, SEEN_MAX, kinds},
+};
+
+/// The place of the snapshot among the events. `None`: there are too many behind the oldest open
+/// transaction.
+pub(super) async fn place(
+    snapshot: &mut PgConnection,
+    id: &ItemId,
+) -> Result<Option<Place>, LedgerError> {
+    let (oldest_open, seen) = sqlx::query_as::<_, (i64, Vec<i64>)>(PLACE)
+        .bind(id.as_str())
+        .bind(kinds())
+        .bind(signed(SEEN_MAX as u64) + 1)
+        .fetch_one(snapshot)
+        .await?;
+    if seen.len() > SEEN_MAX {
+        return Ok(None);
+    }
+    let seen = seen.into_iter().map(|number| unsigned("seq", number));
+    Ok(Some(Place {
+        position: unsigned("xid", oldest_open)?,
+        seen: seen.collect::<Result<_, _>>()?,
+    }))
+}
+
+/// The position as a statement takes it: `xid8` is read from a text.
+pub(super) fn position(place: &Place) -> String {
+    place.position.to_string()
+}
+
+/// What the orders have now, by what they had before.
+pub(super) async fn look_up(
+    snapshot: &mut PgConnection,
+    id: &ItemId,
+    orders: &[(OrderId, &'static str)],
+) -> Result<Vec<ChangedColumns>, LedgerError> {
+    let units = sqlx::query_as::<_, ChangedColumns>(LOOK_UP)
+        .bind(column(orders, |(order, _)| order.as_uuid()))
+        .bind(column(orders, |(_, before)| *before))
+        .bind(id.as_str());
+    Ok(units.fetch_all(snapshot).await?)
+}

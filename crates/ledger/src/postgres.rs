@@ -14,21 +14,27 @@ mod life;
 mod listing;
 mod migrating;
 mod place;
+#[cfg(test)]
+mod plans;
+#[cfg(test)]
+mod pools;
 mod probe;
 mod processes;
 mod reach;
-mod reading;
 mod recording;
 mod refunds;
 mod repair;
 mod session;
 mod sinks;
 mod stock;
-mod totals;
 mod webhooks;
 
+#[path = "store/reading.rs"]
+mod reading;
 #[path = "store/since.rs"]
 mod since;
+#[path = "store/totals.rs"]
+mod totals;
 
 use std::{str::FromStr, time::Duration};
 

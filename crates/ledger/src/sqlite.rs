@@ -21,17 +21,19 @@ mod listing;
 mod place;
 mod probe;
 mod processes;
-mod reading;
 mod recording;
 mod refunds;
 mod repair;
 mod sinks;
 mod stock;
-mod totals;
 mod webhooks;
 
+#[path = "store/reading.rs"]
+mod reading;
 #[path = "store/since.rs"]
 mod since;
+#[path = "store/totals.rs"]
+mod totals;
 
 use std::{path::Path, str::FromStr, time::Duration};
 
@@ -308,7 +310,7 @@ mod tests {
     use domain::{ItemId, OrderId};
     use sqlx::AssertSqlSafe;
 
-    use super::{AUDIT_CONNECTIONS, LIST_CONNECTIONS, SqliteLedger, archive, listing, totals};
+    use super::{AUDIT_CONNECTIONS, LIST_CONNECTIONS, SqliteLedger, archive, listing, sql};
     use crate::{Listing, OrderLife, PoolSettings, Reading, transaction::Transact};
 
     /// How SQLite executes the statement.
@@ -356,7 +358,7 @@ mod tests {
             .await
             .unwrap();
         crate::Ledger::migrate(&ledger).await.unwrap();
-        let plan = plan(&ledger, totals::COUNTS).await;
+        let plan = plan(&ledger, sql::totals::COUNTS).await;
         for index in ["orders_rejected", "orders_refund_due"] {
             assert!(
                 plan.contains(&format!("INDEX {index} (id>? AND id<?)")),

@@ -1,11 +1,13 @@
-//! Sums of an item, on SQLite.
+//! Sums of an item.
 
 use std::time::Instant;
 
 use domain::{ItemId, OrderId};
-use sqlx::{SqliteConnection, SqlitePool};
 
-use super::{item_columns, place, segment_columns, since};
+use super::{
+    Connection, Pool, place, since, snapshot,
+    sql::totals::{COUNTS, IN_TRANSIT, ITEM, RETURNING, SEGMENTS, SUMS, UNACCOUNTED},
+};
 use crate::{
     ItemRows, ItemTotals, LedgerError, Pace, Sums, WalkProgress,
     columns::{ItemColumns, SegmentColumns},
@@ -14,28 +16,8 @@ use crate::{
     totals::{PieceSums, Read, ReadRows, as_pieces, orders_of},
 };
 
-/// `out` implies not `done`. The second condition lets the planner use the index of open transfers.
-macro_rules! in_transit {
-    () => {
-        "SELECT coalesce(sum(moved), 0) FROM transfers WHERE item = ?1 AND state <> 'done' AND state = 'out'"
-    };
-}
-
-/// Each part reads a small index.
-pub(super) const COUNTS: &str = concat!(
-    "SELECT (",
-    in_transit!(),
-    "), \
-     (SELECT count(*) FROM orders INDEXED BY orders_rejected WHERE state = 'rejected' AND id BETWEEN ?2 AND ?3 AND item = ?1), \
-     (SELECT count(*) FROM orders INDEXED BY orders_refund_due WHERE state = 'refund_due' AND id BETWEEN ?2 AND ?3 AND item = ?1)",
-);
-
-pub(super) async fn item_rows(
-    pool: &SqlitePool,
-    id: &ItemId,
-) -> Result<Option<ItemRows>, LedgerError> {
-    // A read transaction is a snapshot from its first read on.
-    let mut snapshot = pool.begin().await?;
+pub(super) async fn item_rows(pool: &Pool, id: &ItemId) -> Result<Option<ItemRows>, LedgerError> {
+    let mut snapshot = snapshot(pool).await?;
     let Some((item, segments)) = rows(&mut snapshot, id).await? else {
         return Ok(None);
     };
@@ -52,18 +34,17 @@ pub(super) async fn item_rows(
 }
 
 pub(super) async fn walk(
-    pool: &SqlitePool,
+    pool: &Pool,
     id: &ItemId,
     pace: &dyn Pace,
 ) -> Result<Option<ItemTotals>, LedgerError> {
-    // A read transaction is a snapshot from its first read on.
-    let mut snapshot = pool.begin().await?;
+    let mut snapshot = snapshot(pool).await?;
     let Some((item, segments)) = rows(&mut snapshot, id).await? else {
         return Ok(None);
     };
     let place = place::place(&mut snapshot, id).await?;
     let returning = returning(&mut snapshot, id).await?;
-    let in_transit = sqlx::query_scalar::<_, i64>(in_transit!());
+    let in_transit = sqlx::query_scalar::<_, i64>(IN_TRANSIT);
     let in_transit = in_transit
         .bind(id.as_str())
         .fetch_one(&mut *snapshot)
@@ -83,12 +64,11 @@ pub(super) async fn walk(
 }
 
 pub(super) async fn walk_changes(
-    pool: &SqlitePool,
+    pool: &Pool,
     id: &ItemId,
     since: &Sums,
 ) -> Result<Option<ItemTotals>, LedgerError> {
-    // A read transaction is a snapshot from its first read on.
-    let mut snapshot = pool.begin().await?;
+    let mut snapshot = snapshot(pool).await?;
     let Some((item, segments)) = rows(&mut snapshot, id).await? else {
         return Ok(None);
     };
@@ -113,10 +93,7 @@ pub(super) async fn walk_changes(
 }
 
 /// Units in transit, and the numbers of orders that were rejected and whose refund is due.
-async fn counts(
-    snapshot: &mut SqliteConnection,
-    id: &ItemId,
-) -> Result<(i64, i64, i64), LedgerError> {
+async fn counts(snapshot: &mut Connection, id: &ItemId) -> Result<(i64, i64, i64), LedgerError> {
     let [first, last] = id_range(id.tag()).map(|id| id.as_uuid());
     let counts = sqlx::query_as::<_, (i64, i64, i64)>(COUNTS);
     let counts = counts.bind(id.as_str()).bind(first).bind(last);
@@ -124,44 +101,30 @@ async fn counts(
 }
 
 /// By segment: units of pending returns.
-async fn returning(
-    snapshot: &mut SqliteConnection,
-    id: &ItemId,
-) -> Result<Vec<(i64, i64)>, LedgerError> {
-    let returning = sqlx::query_as::<_, (i64, i64)>(
-        "SELECT segment, sum(quantity) FROM returns WHERE item = ?1 GROUP BY segment",
-    );
+async fn returning(snapshot: &mut Connection, id: &ItemId) -> Result<Vec<(i64, i64)>, LedgerError> {
+    let returning = sqlx::query_as::<_, (i64, i64)>(RETURNING);
     Ok(returning.bind(id.as_str()).fetch_all(snapshot).await?)
 }
 
 async fn rows(
-    snapshot: &mut SqliteConnection,
+    snapshot: &mut Connection,
     id: &ItemId,
 ) -> Result<Option<(ItemColumns, Vec<SegmentColumns>)>, LedgerError> {
-    let item = sqlx::query_as::<_, ItemColumns>(concat!(
-        "SELECT ",
-        item_columns!(),
-        " FROM items WHERE id = ?1"
-    ));
-    let item = item
+    let item = sqlx::query_as::<_, ItemColumns>(ITEM)
         .bind(id.as_str())
         .fetch_optional(&mut *snapshot)
         .await?;
     let Some(item) = item else {
         return Ok(None);
     };
-    let segments = sqlx::query_as::<_, SegmentColumns>(concat!(
-        "SELECT ",
-        segment_columns!(),
-        " FROM segments WHERE item = ?1 ORDER BY segment"
-    ));
+    let segments = sqlx::query_as::<_, SegmentColumns>(SEGMENTS);
     let segments = segments.bind(id.as_str()).fetch_all(snapshot).await?;
     Ok(Some((item, segments)))
 }
 
 /// Reads the orders piece by piece.
 async fn orders(
-    snapshot: &mut SqliteConnection,
+    snapshot: &mut Connection,
     id: &ItemId,
     pace: &dyn Pace,
 ) -> Result<PieceSums, LedgerError> {
@@ -183,25 +146,18 @@ async fn orders(
 }
 
 async fn sums_of(
-    snapshot: &mut SqliteConnection,
+    snapshot: &mut Connection,
     id: &ItemId,
     range: [OrderId; 2],
 ) -> Result<PieceSums, LedgerError> {
-    let sums = sqlx::query_as::<_, (i64, String, i64, i64)>(
-        "SELECT segment, state, count(*), sum(quantity) FROM orders \
-         WHERE id BETWEEN ?2 AND ?3 AND item = ?1 GROUP BY segment, state",
-    );
+    let sums = sqlx::query_as::<_, (i64, String, i64, i64)>(SUMS);
     let [first, last] = range.map(|id| id.as_uuid());
     let sums = sums.bind(id.as_str()).bind(first).bind(last);
     Ok(sums.fetch_all(snapshot).await?)
 }
 
 /// A single statement reads a single snapshot.
-pub(super) async fn unaccounted(pool: &SqlitePool, id: &ItemId) -> Result<i64, LedgerError> {
-    let unaccounted = sqlx::query_scalar::<_, i64>(
-        "SELECT coalesce((SELECT stock FROM items WHERE id = ?1), 0) \
-         - (SELECT coalesce(sum(allocated), 0) FROM segments WHERE item = ?1) \
-         - (SELECT coalesce(sum(moved), 0) FROM transfers WHERE item = ?1 AND state <> 'done' AND state = 'out')",
-    );
+pub(super) async fn unaccounted(pool: &Pool, id: &ItemId) -> Result<i64, LedgerError> {
+    let unaccounted = sqlx::query_scalar::<_, i64>(UNACCOUNTED);
     Ok(unaccounted.bind(id.as_str()).fetch_one(pool).await?)
 }

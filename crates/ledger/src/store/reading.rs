@@ -1,35 +1,34 @@
-//! Queries of items, segments and sums, on SQLite.
+//! Queries of items, segments and sums.
 
 use async_trait::async_trait;
 use domain::{Item, ItemId, ItemTag};
 
-use super::{SqliteLedger, item_columns, items, segment_columns, totals};
+use super::{
+    Store, items, reads,
+    sql::{
+        reading::ITEMS_TAGGED,
+        totals::{ITEM, SEGMENTS},
+    },
+    totals,
+};
 use crate::{
     ItemRows, ItemTotals, JournalEntry, LedgerError, Pace, Reading, SegmentRow, Sums,
     columns::{ItemColumns, SegmentColumns},
 };
 
 #[async_trait]
-impl Reading for SqliteLedger {
+impl Reading for Store {
     async fn item(&self, id: &ItemId) -> Result<Option<Item>, LedgerError> {
-        let row = sqlx::query_as::<_, ItemColumns>(concat!(
-            "SELECT ",
-            item_columns!(),
-            " FROM items WHERE id = ?"
-        ));
+        let row = sqlx::query_as::<_, ItemColumns>(ITEM);
         row.bind(id.as_str())
-            .fetch_optional(&self.readers)
+            .fetch_optional(reads(self))
             .await?
             .map(Item::try_from)
             .transpose()
     }
 
     async fn items_tagged(&self, tag: ItemTag) -> Result<Vec<Item>, LedgerError> {
-        let rows = sqlx::query_as::<_, ItemColumns>(concat!(
-            "SELECT ",
-            item_columns!(),
-            " FROM items WHERE tag = ? ORDER BY id"
-        ));
+        let rows = sqlx::query_as::<_, ItemColumns>(ITEMS_TAGGED);
         rows.bind(i64::from(tag.0))
             .fetch_all(&self.reads)
             .await?
@@ -47,13 +46,9 @@ impl Reading for SqliteLedger {
     }
 
     async fn segments(&self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError> {
-        let rows = sqlx::query_as::<_, SegmentColumns>(concat!(
-            "SELECT ",
-            segment_columns!(),
-            " FROM segments WHERE item = ? ORDER BY segment"
-        ));
+        let rows = sqlx::query_as::<_, SegmentColumns>(SEGMENTS);
         rows.bind(item.as_str())
-            .fetch_all(&self.readers)
+            .fetch_all(reads(self))
             .await?
             .into_iter()
             .map(SegmentRow::try_from)
@@ -81,6 +76,6 @@ impl Reading for SqliteLedger {
     }
 
     async fn unaccounted(&self, item: &ItemId) -> Result<i64, LedgerError> {
-        totals::unaccounted(&self.readers, item).await
+        totals::unaccounted(reads(self), item).await
     }
 }

@@ -11,7 +11,6 @@ mod full_disk;
 mod inspection;
 mod items;
 mod life;
-mod listing;
 mod migrating;
 mod place;
 #[cfg(test)]
@@ -29,6 +28,8 @@ mod sinks;
 mod stock;
 mod webhooks;
 
+#[path = "store/listing.rs"]
+mod listing;
 #[path = "store/reading.rs"]
 mod reading;
 #[path = "store/since.rs"]
@@ -91,7 +92,23 @@ macro_rules! transfer_columns {
         "id, item, from_segment::bigint, to_segment::bigint, quantity, moved, state, (extract(epoch FROM since) * 1000)::bigint AS since_ms"
     };
 }
-use {cart_columns, item_columns, order_columns, segment_columns, transfer_columns};
+
+/// Whether the entry of a failed refund tells of money that is due. While its order or cart is
+/// still paid for, or was when a drop deleted it, nothing is; while that is `refund_due`, it is
+/// listed itself. The limits keep PostgreSQL from hashing whole tables.
+macro_rules! refund_failed_is_due {
+    () => {
+        "(SELECT owed.id FROM payments AS owed WHERE owed.id = journal.after ->> 'payment' AND owed.due_refund = journal.after ->> 'refund' \
+            AND NOT (owed.is_settled AND owed.returned_at IS NULL) \
+            AND (SELECT orders.id FROM orders WHERE orders.id = owed.order_id AND orders.payment = owed.id AND orders.state <> 'refunded' LIMIT 1) IS NULL \
+            AND (SELECT carts.id FROM carts WHERE carts.id = owed.order_id AND carts.payment = owed.id AND carts.state <> 'refunded' LIMIT 1) IS NULL \
+          LIMIT 1) IS NOT NULL"
+    };
+}
+use {
+    cart_columns, item_columns, order_columns, refund_failed_is_due, segment_columns,
+    transfer_columns,
+};
 
 /// The statements of `sql/postgres/`, a module for each file.
 #[allow(dead_code, reason = "some are only for tests")]

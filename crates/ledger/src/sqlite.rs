@@ -17,7 +17,6 @@ mod events;
 mod inspection;
 mod items;
 mod life;
-mod listing;
 mod place;
 mod probe;
 mod processes;
@@ -28,6 +27,8 @@ mod sinks;
 mod stock;
 mod webhooks;
 
+#[path = "store/listing.rs"]
+mod listing;
 #[path = "store/reading.rs"]
 mod reading;
 #[path = "store/since.rs"]
@@ -98,7 +99,22 @@ macro_rules! transfer_columns {
         "id, item, from_segment, to_segment, quantity, moved, state, since AS since_ms"
     };
 }
-use {cart_columns, item_columns, order_columns, segment_columns, transfer_columns};
+
+/// Whether the entry of a failed refund tells of money that is due. While its order or cart is
+/// still paid for, or was when a drop deleted it, nothing is; while that is `refund_due`, it is
+/// listed itself.
+macro_rules! refund_failed_is_due {
+    () => {
+        "EXISTS (SELECT 1 FROM payments AS owed WHERE owed.id = journal.after ->> 'payment' AND owed.due_refund = journal.after ->> 'refund' \
+           AND NOT (owed.is_settled AND owed.returned_at IS NULL) \
+           AND NOT EXISTS (SELECT 1 FROM orders WHERE orders.id = owed.order_id AND orders.payment = owed.id AND orders.state <> 'refunded') \
+           AND NOT EXISTS (SELECT 1 FROM carts WHERE carts.id = owed.order_id AND carts.payment = owed.id AND carts.state <> 'refunded'))"
+    };
+}
+use {
+    cart_columns, item_columns, order_columns, refund_failed_is_due, segment_columns,
+    transfer_columns,
+};
 
 /// The statements of `sql/sqlite/`, a module for each file.
 #[allow(dead_code, reason = "some are only for tests")]
@@ -310,7 +326,7 @@ mod tests {
     use domain::{ItemId, OrderId};
     use sqlx::AssertSqlSafe;
 
-    use super::{AUDIT_CONNECTIONS, LIST_CONNECTIONS, SqliteLedger, archive, listing, sql};
+    use super::{AUDIT_CONNECTIONS, LIST_CONNECTIONS, SqliteLedger, archive, sql};
     use crate::{Listing, OrderLife, PoolSettings, Reading, transaction::Transact};
 
     /// How SQLite executes the statement.
@@ -337,7 +353,7 @@ mod tests {
         for sql in ["SELECT 1", ORDERS, "ANALYZE"] {
             sqlx::raw_sql(sql).execute(&ledger.writer).await.unwrap();
             for (statement, condition) in [
-                (listing::BUYER_ORDERS, "buyer=? AND id>?"),
+                (sql::listing::BUYER_ORDERS, "buyer=? AND id>?"),
                 (archive::ORDERS_OF, "buyer=?"),
                 (archive::REPLACE_BUYER, "buyer=?"),
             ] {

@@ -200,7 +200,7 @@ mod tests {
         Ledger, PoolSettings,
         postgres::{
             PostgresLedger,
-            listing::tests::{SALE, plan},
+            plans::{SALE, plan},
         },
     };
 

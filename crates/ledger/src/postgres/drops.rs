@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{
-    PostgresLedger, Transaction, connections, listing::refund_failed_is_due, webhooks::milliseconds,
+    PostgresLedger, Transaction, connections, refund_failed_is_due, webhooks::milliseconds,
 };
 use crate::{
     Audits, ComparedSums, DropEnd, DropRequest, DroppedRows, Drops, ExportPage, ExportedRow,

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use sqlx::{AssertSqlSafe, SqliteConnection};
 use uuid::Uuid;
 
-use super::{SqliteLedger, Transaction, hex, json, listing::refund_failed_is_due};
+use super::{SqliteLedger, Transaction, hex, json, refund_failed_is_due};
 use crate::{
     Audits, ComparedSums, DropEnd, DropRequest, DroppedRows, Drops, ExportPage, ExportedRow,
     FailedAudit, GoodAudit, LastAudits, LedgerError, SaleTable, Sums, VerifiedExport,

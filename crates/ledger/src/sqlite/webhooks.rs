@@ -83,7 +83,6 @@ impl Webhooks for SqliteLedger {
             return Ok(Vec::new());
         }
         let now = Timestamp::now().as_millisecond();
-        let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
         let rows = sqlx::query_as::<_, WebhookColumns<String>>(concat!(
             "UPDATE webhooks SET publisher = ?1, leased_until = ?2 \
              WHERE disabled_at IS NULL AND (publisher IS NULL OR publisher = ?1 OR leased_until < ?3) RETURNING ",
@@ -91,7 +90,7 @@ impl Webhooks for SqliteLedger {
         ));
         let rows = rows
             .bind(publisher)
-            .bind(now.saturating_add(lease))
+            .bind(now.saturating_add(milliseconds(lease)))
             .bind(now);
         all(rows.fetch_all(&self.writer).await?)
     }
@@ -146,6 +145,10 @@ impl Webhooks for SqliteLedger {
         .await?;
         Ok(noted.rows_affected() == 1)
     }
+}
+
+pub(super) fn milliseconds(lease: Duration) -> i64 {
+    i64::try_from(lease.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Ends a transaction that was to change one webhook. Notes the act if there was one to change, and

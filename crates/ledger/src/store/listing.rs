@@ -1,0 +1,198 @@
+//! Lists.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use domain::{BuyerId, ItemId, Order, OrderId, OrderState};
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use super::{
+    Store, list, reads,
+    sql::listing::{
+        BUYER_ORDERS, ENTRY, HELD_BY_END, ITEM_ORDERS, ITEMS, JOURNAL, PAYMENTS_DUE, REFUNDS_DUE,
+        SCAN, SOME_ITEMS,
+    },
+    webhooks::milliseconds,
+};
+use crate::{
+    JournalEntry, LedgerError, ListedItem, Listing, Page,
+    columns::{JournalColumns, ListedColumns, OrderColumns},
+    convert::{signed, unsigned},
+    listing::{self, Lists},
+};
+
+#[async_trait]
+impl Listing for Store {
+    async fn list_items(
+        &self,
+        after: Option<&ItemId>,
+        at_most: usize,
+    ) -> Result<Page<ListedItem, ItemId>, LedgerError> {
+        let rows = sqlx::query_as::<_, ListedColumns>(ITEMS)
+            .bind(after.map_or("", ItemId::as_str))
+            .bind(one_more(at_most))
+            .fetch_all(&self.lists)
+            .await?;
+        let rows = rows.into_iter().map(ListedItem::try_from);
+        Ok(Page::cut(
+            rows.collect::<Result<_, _>>()?,
+            at_most,
+            |listed| listed.item.id.clone(),
+        ))
+    }
+
+    async fn listed_items(&self, ids: &[ItemId]) -> Result<Vec<ListedItem>, LedgerError> {
+        let rows = sqlx::query_as::<_, ListedColumns>(SOME_ITEMS)
+            .bind(list(ids.iter().map(ItemId::as_str))?)
+            .fetch_all(reads(self))
+            .await?;
+        rows.into_iter().map(ListedItem::try_from).collect()
+    }
+
+    async fn list_item_orders(
+        &self,
+        item: &ItemId,
+        state: Option<OrderState>,
+        after: Option<OrderId>,
+        at_most: usize,
+    ) -> Result<Page<Order, OrderId>, LedgerError> {
+        listing::item_orders(self, item, state, after, at_most).await
+    }
+
+    async fn list_buyer_orders(
+        &self,
+        buyer: &BuyerId,
+        after: Option<OrderId>,
+        at_most: usize,
+    ) -> Result<Page<Order, OrderId>, LedgerError> {
+        let rows = sqlx::query_as::<_, OrderColumns>(BUYER_ORDERS)
+            .bind(buyer.as_str())
+            .bind(after.map_or(Uuid::nil(), |after| after.as_uuid()))
+            .bind(one_more(at_most))
+            .fetch_all(&self.lists)
+            .await?;
+        Ok(Page::cut(orders(rows)?, at_most, |order| order.id))
+    }
+
+    async fn list_refunds_due(
+        &self,
+        after: Option<OrderId>,
+        at_most: usize,
+    ) -> Result<Page<Order, OrderId>, LedgerError> {
+        let rows = sqlx::query_as::<_, OrderColumns>(REFUNDS_DUE)
+            .bind(after.map_or(Uuid::nil(), |after| after.as_uuid()))
+            .bind(one_more(at_most))
+            .fetch_all(&self.lists)
+            .await?;
+        Ok(Page::cut(orders(rows)?, at_most, |order| order.id))
+    }
+
+    async fn list_payments_due(
+        &self,
+        after: Option<u64>,
+        at_most: usize,
+    ) -> Result<Page<JournalEntry, u64>, LedgerError> {
+        let rows = sqlx::query_as::<_, JournalColumns>(PAYMENTS_DUE)
+            .bind(signed(after.unwrap_or(0)))
+            .bind(one_more(at_most))
+            .fetch_all(&self.lists)
+            .await?;
+        let entries = rows.into_iter().map(JournalEntry::try_from);
+        Ok(Page::cut(
+            entries.collect::<Result<_, _>>()?,
+            at_most,
+            |entry| entry.id,
+        ))
+    }
+
+    async fn list_journal(
+        &self,
+        item: &ItemId,
+        before: Option<u64>,
+        at_most: usize,
+    ) -> Result<Page<JournalEntry, u64>, LedgerError> {
+        let rows = sqlx::query_as::<_, JournalColumns>(JOURNAL)
+            .bind(item.as_str())
+            .bind(before.map_or(i64::MAX, signed))
+            .bind(one_more(at_most))
+            .fetch_all(&self.lists)
+            .await?;
+        let entries = rows.into_iter().map(JournalEntry::try_from);
+        Ok(Page::cut(
+            entries.collect::<Result<_, _>>()?,
+            at_most,
+            |entry| entry.id,
+        ))
+    }
+
+    async fn held_units_by_end(
+        &self,
+        item: &ItemId,
+        from: Timestamp,
+        width: Duration,
+        slots: u16,
+    ) -> Result<Vec<u64>, LedgerError> {
+        let rows = sqlx::query_as(HELD_BY_END)
+            .bind(item.as_str())
+            .bind(from.as_millisecond())
+            .bind(milliseconds(width).max(1))
+            .bind(i64::from(slots))
+            .fetch_all(&self.audits)
+            .await?;
+        listing::in_slots(slots, rows)
+    }
+
+    async fn journal_entry(&self, id: u64) -> Result<Option<JournalEntry>, LedgerError> {
+        let row = sqlx::query_as::<_, JournalColumns>(ENTRY);
+        let row = row.bind(signed(id)).fetch_optional(&self.lists).await?;
+        row.map(JournalEntry::try_from).transpose()
+    }
+}
+
+/// Rows to read for a page: one more tells whether the list continues.
+fn one_more(at_most: usize) -> i64 {
+    signed(at_most as u64 + 1)
+}
+
+fn orders(rows: Vec<OrderColumns>) -> Result<Vec<Order>, LedgerError> {
+    rows.into_iter().map(Order::try_from).collect()
+}
+
+#[async_trait]
+impl Lists for Store {
+    async fn scan(
+        &self,
+        after: OrderId,
+        last: OrderId,
+        at_most: usize,
+    ) -> Result<Option<(OrderId, usize)>, LedgerError> {
+        let end = sqlx::query_as::<_, (Uuid, i64)>(SCAN)
+            .bind(after.as_uuid())
+            .bind(last.as_uuid())
+            .bind(signed(at_most as u64))
+            .fetch_optional(&self.lists)
+            .await?;
+        end.map(|(id, count)| Ok((id.into(), unsigned::<i64>("count", count)? as usize)))
+            .transpose()
+    }
+
+    async fn item_orders(
+        &self,
+        item: &ItemId,
+        state: Option<OrderState>,
+        after: OrderId,
+        last: OrderId,
+        at_most: usize,
+    ) -> Result<Vec<Order>, LedgerError> {
+        let rows = sqlx::query_as::<_, OrderColumns>(ITEM_ORDERS)
+            .bind(after.as_uuid())
+            .bind(last.as_uuid())
+            .bind(item.as_str())
+            .bind(state.map(OrderState::as_str))
+            .bind(signed(at_most as u64))
+            .fetch_all(&self.lists)
+            .await?;
+        orders(rows)
+    }
+}

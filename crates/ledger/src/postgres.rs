@@ -1,6 +1,5 @@
 //! The ledger on PostgreSQL.
 
-mod acts;
 mod archive;
 mod carts;
 mod connections;
@@ -28,6 +27,8 @@ mod sinks;
 mod stock;
 mod webhooks;
 
+#[path = "store/acts.rs"]
+mod acts;
 #[path = "store/listing.rs"]
 mod listing;
 #[path = "store/reading.rs"]

@@ -9,7 +9,6 @@
     reason = "the files of `store/` are compiled for each database"
 )]
 
-mod acts;
 mod archive;
 mod carts;
 mod drops;
@@ -27,6 +26,8 @@ mod sinks;
 mod stock;
 mod webhooks;
 
+#[path = "store/acts.rs"]
+mod acts;
 #[path = "store/listing.rs"]
 mod listing;
 #[path = "store/reading.rs"]

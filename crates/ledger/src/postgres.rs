@@ -3,6 +3,7 @@
 mod archive;
 mod carts;
 mod connections;
+mod counts;
 mod doubt;
 mod drops;
 mod events;
@@ -17,7 +18,6 @@ mod plans;
 #[cfg(test)]
 mod pools;
 mod probe;
-mod processes;
 mod reach;
 mod recording;
 mod refunds;
@@ -31,6 +31,8 @@ mod webhooks;
 mod acts;
 #[path = "store/listing.rs"]
 mod listing;
+#[path = "store/processes.rs"]
+mod processes;
 #[path = "store/reading.rs"]
 mod reading;
 #[path = "store/since.rs"]

@@ -11,6 +11,7 @@
 
 mod archive;
 mod carts;
+mod counts;
 mod drops;
 mod events;
 mod inspection;
@@ -18,7 +19,6 @@ mod items;
 mod life;
 mod place;
 mod probe;
-mod processes;
 mod recording;
 mod refunds;
 mod repair;
@@ -30,6 +30,8 @@ mod webhooks;
 mod acts;
 #[path = "store/listing.rs"]
 mod listing;
+#[path = "store/processes.rs"]
+mod processes;
 #[path = "store/reading.rs"]
 mod reading;
 #[path = "store/since.rs"]
@@ -98,6 +100,13 @@ macro_rules! cart_columns {
 macro_rules! transfer_columns {
     () => {
         "id, item, from_segment, to_segment, quantity, moved, state, since AS since_ms"
+    };
+}
+
+/// The time now, in milliseconds since 1970.
+macro_rules! now_ms {
+    () => {
+        "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
     };
 }
 

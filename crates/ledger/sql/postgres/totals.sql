@@ -15,8 +15,10 @@ WHERE item = $1 AND state <> 'done' AND state = 'out'
 -- name: COUNTS
 -- Each part reads a small index.
 SELECT ({MOVED_OUT}),
-       (SELECT count(*) FROM orders WHERE state = 'rejected' AND id BETWEEN $2 AND $3 AND item = $1),
-       (SELECT count(*) FROM orders WHERE state = 'refund_due' AND id BETWEEN $2 AND $3 AND item = $1)
+       (SELECT count(*) FROM orders
+        WHERE state = 'rejected' AND id BETWEEN $2 AND $3 AND item = $1),
+       (SELECT count(*) FROM orders
+        WHERE state = 'refund_due' AND id BETWEEN $2 AND $3 AND item = $1)
 
 -- name: RETURNING
 SELECT segment::bigint, sum(quantity)::bigint FROM returns WHERE item = $1 GROUP BY segment

@@ -1,0 +1,4 @@
+-- apart
+
+-- name: DELETE
+DELETE FROM request_counts WHERE process = ?1

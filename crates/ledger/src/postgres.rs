@@ -23,7 +23,6 @@ mod recording;
 mod refunds;
 mod repair;
 mod session;
-mod sinks;
 mod stock;
 mod webhooks;
 
@@ -37,6 +36,8 @@ mod processes;
 mod reading;
 #[path = "store/since.rs"]
 mod since;
+#[path = "store/sinks.rs"]
+mod sinks;
 #[path = "store/totals.rs"]
 mod totals;
 
@@ -229,6 +230,10 @@ type Store = PostgresLedger;
 type Pool = PgPool;
 type Connection = PgConnection;
 type Transaction = sqlx::Transaction<'static, Postgres>;
+
+/// Whether there is one writer at a time, so that a statement which may have nothing to change looks
+/// before it takes that place.
+const HAS_ONE_WRITER: bool = false;
 
 /// A transaction that changes rows.
 async fn begin(store: &Store) -> Result<Transaction, LedgerError> {

@@ -22,7 +22,6 @@ mod probe;
 mod recording;
 mod refunds;
 mod repair;
-mod sinks;
 mod stock;
 mod webhooks;
 
@@ -36,6 +35,8 @@ mod processes;
 mod reading;
 #[path = "store/since.rs"]
 mod since;
+#[path = "store/sinks.rs"]
+mod sinks;
 #[path = "store/totals.rs"]
 mod totals;
 
@@ -241,6 +242,10 @@ type Store = SqliteLedger;
 type Pool = SqlitePool;
 type Connection = SqliteConnection;
 type Transaction = sqlx::Transaction<'static, Sqlite>;
+
+/// Whether there is one writer at a time, so that a statement which may have nothing to change looks
+/// before it takes that place.
+const HAS_ONE_WRITER: bool = true;
 
 /// A transaction that changes rows.
 async fn begin(store: &Store) -> Result<Transaction, LedgerError> {

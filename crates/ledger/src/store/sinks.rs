@@ -1,0 +1,86 @@
+//! Sinks.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use uuid::Uuid;
+
+use super::{
+    HAS_ONE_WRITER, Store, lend, reads,
+    sql::sinks::{ADVANCE, IS_OF_ANOTHER, LEASE, RELEASE, SINKS},
+    webhooks::milliseconds,
+};
+use crate::{
+    EventCursor, KnownSink, LedgerError, Sinks, columns,
+    convert::{signed, timestamp},
+};
+
+#[async_trait]
+impl Sinks for Store {
+    /// A publisher that only stands by must not take the place of the only writer, so it looks
+    /// first.
+    async fn lease_sink(
+        &self,
+        name: &str,
+        publisher: Uuid,
+        lease: Duration,
+    ) -> Result<Option<EventCursor>, LedgerError> {
+        if HAS_ONE_WRITER && self.sink_is_of_another(name, publisher).await? {
+            return Ok(None);
+        }
+        sqlx::query_as::<_, (i64, i64)>(LEASE)
+            .bind(name)
+            .bind(publisher)
+            .bind(milliseconds(lease))
+            .fetch_optional(&mut *lend(self).await?)
+            .await?
+            .map(|(xid, seq)| columns::cursor(xid, seq))
+            .transpose()
+    }
+
+    async fn release_sink(&self, name: &str, publisher: Uuid) -> Result<(), LedgerError> {
+        sqlx::query(RELEASE)
+            .bind(name)
+            .bind(publisher)
+            .execute(&mut *lend(self).await?)
+            .await?;
+        Ok(())
+    }
+
+    async fn advance_sink(
+        &self,
+        name: &str,
+        publisher: Uuid,
+        to: EventCursor,
+    ) -> Result<bool, LedgerError> {
+        let advanced = sqlx::query(ADVANCE)
+            .bind(name)
+            .bind(publisher)
+            .bind(signed(to.seq))
+            .bind(to.xid.to_string())
+            .execute(&mut *lend(self).await?)
+            .await?;
+        Ok(advanced.rows_affected() == 1)
+    }
+
+    async fn sinks(&self) -> Result<Vec<KnownSink>, LedgerError> {
+        let rows = sqlx::query_as::<_, (String, i64, i64, i64)>(SINKS);
+        let rows = rows.fetch_all(reads(self)).await?;
+        let sink = |(name, xid, seq, served_ms)| {
+            Ok(KnownSink {
+                name,
+                cursor: columns::cursor(xid, seq)?,
+                served_at: timestamp("sinks.served_at", served_ms)?,
+            })
+        };
+        rows.into_iter().map(sink).collect()
+    }
+}
+
+impl Store {
+    async fn sink_is_of_another(&self, name: &str, publisher: Uuid) -> Result<bool, LedgerError> {
+        let other = sqlx::query_scalar::<_, i64>(IS_OF_ANOTHER);
+        let other = other.bind(name).bind(publisher);
+        Ok(other.fetch_optional(reads(self)).await?.is_some())
+    }
+}

@@ -102,11 +102,11 @@ pub(crate) fn cursor(xid: i64, seq: i64) -> Result<EventCursor, LedgerError> {
     })
 }
 
-/// A row of `webhooks`. Each database has its own type for a list of kinds.
-pub(crate) struct WebhookColumns<Kinds> {
+/// A row of `webhooks`, with the kinds as JSON.
+pub(crate) struct WebhookColumns {
     pub id: Uuid,
     pub url: String,
-    pub kinds: Kinds,
+    pub kinds: String,
     pub secret: String,
     pub created_ms: i64,
     pub xid: i64,
@@ -118,26 +118,26 @@ pub(crate) struct WebhookColumns<Kinds> {
     pub disabled_ms: Option<i64>,
 }
 
-impl<Kinds> WebhookColumns<Kinds> {
-    pub(crate) fn into_webhook(
-        self,
-        kinds: impl FnOnce(Kinds) -> Result<Vec<String>, LedgerError>,
-    ) -> Result<Webhook, LedgerError> {
+impl TryFrom<WebhookColumns> for Webhook {
+    type Error = LedgerError;
+
+    fn try_from(row: WebhookColumns) -> Result<Self, LedgerError> {
         let time = |column, ms: Option<i64>| ms.map(|ms| timestamp(column, ms)).transpose();
-        Ok(Webhook {
+        let kinds = serde_json::from_str(&row.kinds);
+        Ok(Self {
             webhook: NewWebhook {
-                id: self.id,
-                url: self.url,
-                kinds: kinds(self.kinds)?,
-                secret: self.secret,
+                id: row.id,
+                url: row.url,
+                kinds: kinds.map_err(|_| unreadable("webhooks.kinds", row.kinds))?,
+                secret: row.secret,
             },
-            created_at: timestamp("webhooks.created_at", self.created_ms)?,
-            cursor: cursor(self.xid, self.seq)?,
-            failures: unsigned("failures", self.failures)?,
-            failing_since: time("failing_since", self.failing_ms)?,
-            next_attempt_at: time("next_attempt_at", self.next_ms)?,
-            last_error: self.last_error,
-            disabled_at: time("disabled_at", self.disabled_ms)?,
+            created_at: timestamp("webhooks.created_at", row.created_ms)?,
+            cursor: cursor(row.xid, row.seq)?,
+            failures: unsigned("failures", row.failures)?,
+            failing_since: time("failing_since", row.failing_ms)?,
+            next_attempt_at: time("next_attempt_at", row.next_ms)?,
+            last_error: row.last_error,
+            disabled_at: time("disabled_at", row.disabled_ms)?,
         })
     }
 }
@@ -938,12 +938,20 @@ pub(crate) fn reached_attempts(
     Ok(ids.iter().filter_map(recorded).collect())
 }
 
-type PostgresWebhook = WebhookColumns<Vec<String>>;
-type SqliteWebhook = WebhookColumns<String>;
-from_row!(sqlx::postgres::PgRow, PostgresWebhook,
-    [id url kinds secret created_ms xid seq failures failing_ms next_ms last_error disabled_ms], []);
-from_row!(sqlx::sqlite::SqliteRow, SqliteWebhook,
-    [id url kinds secret created_ms xid seq failures failing_ms next_ms last_error disabled_ms], []);
+from_row!(WebhookColumns {
+    id,
+    url,
+    kinds,
+    secret,
+    created_ms,
+    xid,
+    seq,
+    failures,
+    failing_ms,
+    next_ms,
+    last_error,
+    disabled_ms
+});
 from_row!(EventColumns {
     xid,
     seq,

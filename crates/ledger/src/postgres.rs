@@ -24,7 +24,6 @@ mod refunds;
 mod repair;
 mod session;
 mod stock;
-mod webhooks;
 
 #[path = "store/acts.rs"]
 mod acts;
@@ -40,12 +39,18 @@ mod since;
 mod sinks;
 #[path = "store/totals.rs"]
 mod totals;
+#[path = "store/webhooks.rs"]
+mod webhooks;
 
 use std::{str::FromStr, time::Duration};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use sqlx::{PgConnection, PgPool, Postgres, pool::PoolConnection, postgres::PgConnectOptions};
+use sqlx::{
+    PgConnection, PgPool, Postgres,
+    pool::PoolConnection,
+    postgres::{PgConnectOptions, PgQueryResult},
+};
 
 use self::{
     probe::Probe,
@@ -229,11 +234,15 @@ async fn warn_without_fsync(pool: &PgPool) -> Result<(), LedgerError> {
 type Store = PostgresLedger;
 type Pool = PgPool;
 type Connection = PgConnection;
+type QueryResult = PgQueryResult;
 type Transaction = sqlx::Transaction<'static, Postgres>;
 
 /// Whether there is one writer at a time, so that a statement which may have nothing to change looks
 /// before it takes that place.
 const HAS_ONE_WRITER: bool = false;
+
+/// What a creation of a webhook locks before it counts the others.
+const WEBHOOKS_LOCK: Option<&str> = Some(sql::locks::WEBHOOKS);
 
 /// A transaction that changes rows.
 async fn begin(store: &Store) -> Result<Transaction, LedgerError> {

@@ -23,7 +23,6 @@ mod recording;
 mod refunds;
 mod repair;
 mod stock;
-mod webhooks;
 
 #[path = "store/acts.rs"]
 mod acts;
@@ -39,6 +38,8 @@ mod since;
 mod sinks;
 #[path = "store/totals.rs"]
 mod totals;
+#[path = "store/webhooks.rs"]
+mod webhooks;
 
 use std::{path::Path, str::FromStr, time::Duration};
 
@@ -48,7 +49,10 @@ use jiff::Timestamp;
 use sqlx::{
     Connection as _, Sqlite, SqliteConnection, SqlitePool,
     pool::PoolConnection,
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+    sqlite::{
+        SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteQueryResult,
+        SqliteSynchronous,
+    },
 };
 
 use self::probe::Probe;
@@ -241,11 +245,15 @@ fn is_busy(error: &sqlx::Error) -> bool {
 type Store = SqliteLedger;
 type Pool = SqlitePool;
 type Connection = SqliteConnection;
+type QueryResult = SqliteQueryResult;
 type Transaction = sqlx::Transaction<'static, Sqlite>;
 
 /// Whether there is one writer at a time, so that a statement which may have nothing to change looks
 /// before it takes that place.
 const HAS_ONE_WRITER: bool = true;
+
+/// What a creation of a webhook locks before it counts the others: there is one writer.
+const WEBHOOKS_LOCK: Option<&str> = None;
 
 /// A transaction that changes rows.
 async fn begin(store: &Store) -> Result<Transaction, LedgerError> {

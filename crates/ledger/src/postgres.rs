@@ -12,6 +12,7 @@ mod inspection;
 mod items;
 mod life;
 mod migrating;
+mod payments;
 mod place;
 #[cfg(test)]
 mod plans;
@@ -20,7 +21,6 @@ mod pools;
 mod probe;
 mod reach;
 mod recording;
-mod refunds;
 mod repair;
 mod session;
 mod stock;
@@ -33,6 +33,8 @@ mod listing;
 mod processes;
 #[path = "store/reading.rs"]
 mod reading;
+#[path = "store/refunds.rs"]
+mod refunds;
 #[path = "store/since.rs"]
 mod since;
 #[path = "store/sinks.rs"]
@@ -49,7 +51,7 @@ use jiff::Timestamp;
 use sqlx::{
     PgConnection, PgPool, Postgres,
     pool::PoolConnection,
-    postgres::{PgConnectOptions, PgQueryResult},
+    postgres::{PgArguments, PgConnectOptions, PgQueryResult},
 };
 
 use self::{
@@ -236,6 +238,7 @@ type Pool = PgPool;
 type Connection = PgConnection;
 type QueryResult = PgQueryResult;
 type Transaction = sqlx::Transaction<'static, Postgres>;
+type Query<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
 
 /// Whether there is one writer at a time, so that a statement which may have nothing to change looks
 /// before it takes that place.
@@ -263,6 +266,12 @@ fn reads(store: &Store) -> &Pool {
 async fn snapshot(pool: &Pool) -> Result<Transaction, LedgerError> {
     let begun = pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
     Ok(begun.await?)
+}
+
+/// The present as the last parameter of a statement. PostgreSQL has no such parameter: its
+/// statements ask its own clock.
+fn with_now(query: Query<'_>) -> Query<'_> {
+    query
 }
 
 /// A list as one value of a statement: an array. That of SQLite is a text, which may fail.

@@ -17,10 +17,10 @@ mod events;
 mod inspection;
 mod items;
 mod life;
+mod payments;
 mod place;
 mod probe;
 mod recording;
-mod refunds;
 mod repair;
 mod stock;
 
@@ -32,6 +32,8 @@ mod listing;
 mod processes;
 #[path = "store/reading.rs"]
 mod reading;
+#[path = "store/refunds.rs"]
+mod refunds;
 #[path = "store/since.rs"]
 mod since;
 #[path = "store/sinks.rs"]
@@ -50,8 +52,8 @@ use sqlx::{
     Connection as _, Sqlite, SqliteConnection, SqlitePool,
     pool::PoolConnection,
     sqlite::{
-        SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteQueryResult,
-        SqliteSynchronous,
+        SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions,
+        SqliteQueryResult, SqliteSynchronous,
     },
 };
 
@@ -247,6 +249,7 @@ type Pool = SqlitePool;
 type Connection = SqliteConnection;
 type QueryResult = SqliteQueryResult;
 type Transaction = sqlx::Transaction<'static, Sqlite>;
+type Query<'q> = sqlx::query::Query<'q, Sqlite, SqliteArguments>;
 
 /// Whether there is one writer at a time, so that a statement which may have nothing to change looks
 /// before it takes that place.
@@ -273,6 +276,11 @@ fn reads(store: &Store) -> &Pool {
 /// A transaction whose statements all read one snapshot, which its first read takes.
 async fn snapshot(pool: &Pool) -> Result<Transaction, LedgerError> {
     Ok(pool.begin().await?)
+}
+
+/// The present as the last parameter of a statement: the clock of SQLite is that of this process.
+fn with_now(query: Query<'_>) -> Query<'_> {
+    query.bind(Timestamp::now().as_millisecond())
 }
 
 /// A list as one value of a statement: JSON, which `json_each` takes apart.

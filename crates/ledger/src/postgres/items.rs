@@ -180,6 +180,15 @@ pub(super) async fn note(
     Ok(noted == 1)
 }
 
+/// [`note`] for an entry that is noted once.
+pub(super) async fn note_once(
+    transaction: &mut Transaction,
+    entry: &NewJournalEntry,
+    once: &str,
+) -> Result<bool, LedgerError> {
+    note(&mut **transaction, entry, Some(once)).await
+}
+
 #[async_trait]
 impl Statements for Transaction {
     /// `NO KEY` allows concurrent inserts of rows that refer to the item. A transaction that has

@@ -9,9 +9,9 @@ mod drops;
 mod events;
 mod full_disk;
 mod inspection;
-mod items;
 mod life;
 mod migrating;
+mod notes;
 mod payments;
 mod place;
 #[cfg(test)]
@@ -22,11 +22,14 @@ mod probe;
 mod reach;
 mod recording;
 mod repair;
+mod segments;
 mod session;
 mod stock;
 
 #[path = "store/acts.rs"]
 mod acts;
+#[path = "store/items.rs"]
+mod items;
 #[path = "store/listing.rs"]
 mod listing;
 #[path = "store/processes.rs"]
@@ -116,9 +119,33 @@ macro_rules! refund_failed_is_due {
           LIMIT 1) IS NOT NULL"
     };
 }
+
+/// Inserts the events of `$1` to `$7`, as [`bind_events`] binds them: one statement with the change
+/// that they tell of, so that events need no round trip. It ends with the `FROM` clause.
+macro_rules! insert_events {
+    () => {
+        "INSERT INTO events (at, item, kind, data, orders) \
+         SELECT to_timestamp($1::double precision / 1000), item, kind, data::jsonb, substring($7::bytea FROM first FOR bytes) \
+         FROM UNNEST($2::text[], $3::text[], $4::text[], $5::integer[], $6::integer[]) AS new (item, kind, data, first, bytes)"
+    };
+}
+
+macro_rules! bind_events {
+    ($query:expr, $events:expr) => {
+        $query
+            .bind(jiff::Timestamp::now().as_millisecond())
+            .bind($events.items)
+            .bind($events.kinds)
+            .bind($events.data)
+            .bind($events.first)
+            .bind($events.bytes)
+            .bind($events.orders)
+    };
+}
+
 use {
-    cart_columns, item_columns, order_columns, refund_failed_is_due, segment_columns,
-    transfer_columns,
+    bind_events, cart_columns, insert_events, item_columns, order_columns, refund_failed_is_due,
+    segment_columns, transfer_columns,
 };
 
 /// The statements of `sql/postgres/`, a module for each file.

@@ -15,17 +15,20 @@ mod counts;
 mod drops;
 mod events;
 mod inspection;
-mod items;
 mod life;
+mod notes;
 mod payments;
 mod place;
 mod probe;
 mod recording;
 mod repair;
+mod segments;
 mod stock;
 
 #[path = "store/acts.rs"]
 mod acts;
+#[path = "store/items.rs"]
+mod items;
 #[path = "store/listing.rs"]
 mod listing;
 #[path = "store/processes.rs"]

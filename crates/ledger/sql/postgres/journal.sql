@@ -5,6 +5,9 @@ SELECT id, (extract(epoch FROM at) * 1000)::bigint AS at_ms, item, actor, action
 -- name: BY_ID
 {ENTRY} FROM journal WHERE id = $1
 
+-- name: OF_ITEM
+{ENTRY} FROM journal WHERE item = $1 ORDER BY id DESC LIMIT $2
+
 -- name: IS_NOTED
 SELECT EXISTS (SELECT FROM journal WHERE item = $1 AND once = $2)
 

@@ -4,6 +4,9 @@ SELECT id, at AS at_ms, item, actor, action, token, before, after
 -- name: BY_ID
 {ENTRY} FROM journal WHERE id = ?1
 
+-- name: OF_ITEM
+{ENTRY} FROM journal WHERE item = ?1 ORDER BY id DESC LIMIT ?2
+
 -- name: IS_NOTED
 SELECT EXISTS (SELECT 1 FROM journal WHERE item = ?1 AND once = ?2)
 

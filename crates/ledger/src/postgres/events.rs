@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use sqlx::PgPool;
 
-use super::{PostgresLedger, Transaction, webhooks::milliseconds};
+use super::{PostgresLedger, Transaction, bind_events, insert_events, webhooks::milliseconds};
 use crate::{
     Event, EventCursor, EventLog, Events, LedgerError,
     columns::{self, EventColumns},
@@ -12,30 +12,6 @@ use crate::{
     convert::{signed, unsigned},
     events::{EventRows, NewEvent, Statements},
 };
-
-/// Inserts the events of `$1` to `$7`, as [`bind_events`] binds them: one statement with the change
-/// that they tell of, so that events need no round trip. It ends with the `FROM` clause.
-macro_rules! insert_events {
-    () => {
-        "INSERT INTO events (at, item, kind, data, orders) \
-         SELECT to_timestamp($1::double precision / 1000), item, kind, data::jsonb, substring($7::bytea FROM first FOR bytes) \
-         FROM UNNEST($2::text[], $3::text[], $4::text[], $5::integer[], $6::integer[]) AS new (item, kind, data, first, bytes)"
-    };
-}
-
-macro_rules! bind_events {
-    ($query:expr, $events:expr) => {
-        $query
-            .bind(jiff::Timestamp::now().as_millisecond())
-            .bind($events.items)
-            .bind($events.kinds)
-            .bind($events.data)
-            .bind($events.first)
-            .bind($events.bytes)
-            .bind($events.orders)
-    };
-}
-pub(super) use {bind_events, insert_events};
 
 #[async_trait]
 impl Statements for Transaction {

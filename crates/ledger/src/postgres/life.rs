@@ -9,11 +9,7 @@ use jiff::Timestamp;
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use super::{
-    PostgresLedger, Transaction, connections,
-    events::{bind_events, insert_events},
-    order_columns,
-};
+use super::{PostgresLedger, Transaction, bind_events, connections, insert_events, order_columns};
 use crate::{
     Actors, LedgerError, OrderLife, PendingReturn, Transition,
     columns::{OrderColumns, ReturnColumns, reached_attempts, segment_key, set_stated},

@@ -9,9 +9,8 @@ use sqlx::{PgPool, error::DatabaseError};
 use uuid::Uuid;
 
 use super::{
-    PostgresLedger, Transaction, connections,
-    events::{bind_events, insert_events},
-    item_columns, items, segment_columns, transfer_columns,
+    PostgresLedger, Transaction, bind_events, connections, insert_events, item_columns, items,
+    segment_columns, transfer_columns,
 };
 use crate::{
     ChangedItem, Claim, LedgerError, PendingReturn, Recorded, Recording, SegmentReplay, SegmentRow,

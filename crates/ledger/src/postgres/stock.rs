@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::{Item, ItemId, Memory, OrderId, SegmentKey, TransferId, Wave};
 use sqlx::PgPool;
 
-use super::{PostgresLedger, Transaction, connections, items, repair, transfer_columns};
+use super::{PostgresLedger, Transaction, connections, items, notes, repair, transfer_columns};
 use crate::{
     Changed, Created, ItemChange, LedgerError, NewJournalEntry, Page, Reading, Repair, StockChange,
     StockOperations, Transfer, TransferPlan,
@@ -24,7 +24,7 @@ impl StockOperations for PostgresLedger {
         item: &Item,
         actor: Option<&str>,
     ) -> Result<Created, LedgerError> {
-        items::create(&self.pool, item, actor).await
+        items::create(connections::begin(&self.pool).await?, item, actor).await
     }
 
     async fn change_item(
@@ -138,11 +138,11 @@ impl StockOperations for PostgresLedger {
     }
 
     async fn note(&self, entry: &NewJournalEntry) -> Result<(), LedgerError> {
-        items::note(&self.pool, entry, None).await.map(drop)
+        notes::add(&self.pool, entry, None).await.map(drop)
     }
 
     async fn note_once(&self, entry: &NewJournalEntry, once: &str) -> Result<bool, LedgerError> {
-        items::note(&self.pool, entry, Some(once)).await
+        notes::add_only_once(self, entry, once).await
     }
 
     async fn is_noted(&self, item: &ItemId, once: &str) -> Result<bool, LedgerError> {

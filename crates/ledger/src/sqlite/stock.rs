@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::{Item, ItemId, Memory, OrderId, SegmentKey, TransferId, Wave};
 use sqlx::SqlitePool;
 
-use super::{SqliteLedger, Transaction, hex, items, json, repair, transfer_columns};
+use super::{SqliteLedger, Transaction, hex, items, json, notes, repair, transfer_columns};
 use crate::{
     Changed, Created, ItemChange, LedgerError, NewJournalEntry, Page, Reading, Repair, StockChange,
     StockOperations, Transfer, TransferPlan,
@@ -15,7 +15,6 @@ use crate::{
     },
     columns::TransferColumns,
     convert::{column, signed, unsigned},
-    transaction::end,
 };
 
 #[async_trait]
@@ -118,13 +117,11 @@ impl StockOperations for SqliteLedger {
     }
 
     async fn note(&self, entry: &NewJournalEntry) -> Result<(), LedgerError> {
-        items::note(&self.writer, entry, None).await.map(drop)
+        notes::add(&self.writer, entry, None).await.map(drop)
     }
 
     async fn note_once(&self, entry: &NewJournalEntry, once: &str) -> Result<bool, LedgerError> {
-        let mut transaction = self.write().await?;
-        let noted = items::note_once(&mut transaction, entry, once).await;
-        end(transaction, noted).await
+        notes::add_only_once(self, entry, once).await
     }
 
     async fn is_noted(&self, item: &ItemId, once: &str) -> Result<bool, LedgerError> {

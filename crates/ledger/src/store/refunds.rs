@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{
-    Store, Transaction, begin, items, payments, reads,
+    Store, Transaction, begin, notes, payments, reads,
     sql::{journal, refunds as sql},
     with_now,
 };
@@ -184,7 +184,7 @@ impl Statements for Transaction {
         entry: &NewJournalEntry,
         once: &str,
     ) -> Result<bool, LedgerError> {
-        items::note_once(self, entry, once).await
+        notes::add_once(self, entry, once).await
     }
 
     async fn is_noted(&mut self, item: &ItemId, once: &str) -> Result<bool, LedgerError> {

@@ -1,7 +1,6 @@
 //! The ledger on PostgreSQL.
 
 mod archive;
-mod carts;
 mod connections;
 mod counts;
 mod doubt;
@@ -11,6 +10,7 @@ mod full_disk;
 mod inspection;
 mod life;
 mod migrating;
+mod new_carts;
 mod notes;
 mod payments;
 mod place;
@@ -28,6 +28,8 @@ mod stock;
 
 #[path = "store/acts.rs"]
 mod acts;
+#[path = "store/carts.rs"]
+mod carts;
 #[path = "store/items.rs"]
 mod items;
 #[path = "store/listing.rs"]
@@ -56,6 +58,7 @@ use sqlx::{
     pool::PoolConnection,
     postgres::{PgArguments, PgConnectOptions, PgQueryResult},
 };
+use uuid::Uuid;
 
 use self::{
     probe::Probe,
@@ -144,8 +147,8 @@ macro_rules! bind_events {
 }
 
 use {
-    bind_events, cart_columns, insert_events, item_columns, order_columns, refund_failed_is_due,
-    segment_columns, transfer_columns,
+    bind_events, insert_events, item_columns, order_columns, refund_failed_is_due, segment_columns,
+    transfer_columns,
 };
 
 /// The statements of `sql/postgres/`, a module for each file.
@@ -304,6 +307,11 @@ fn with_now(query: Query<'_>) -> Query<'_> {
 /// A list as one value of a statement: an array. That of SQLite is a text, which may fail.
 fn list<T>(values: impl IntoIterator<Item = T>) -> Result<Vec<T>, LedgerError> {
     Ok(values.into_iter().collect())
+}
+
+/// [`list`] of ids.
+fn id_list(ids: impl IntoIterator<Item = Uuid>) -> Result<Vec<Uuid>, LedgerError> {
+    list(ids)
 }
 
 #[async_trait]

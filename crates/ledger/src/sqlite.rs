@@ -10,12 +10,12 @@
 )]
 
 mod archive;
-mod carts;
 mod counts;
 mod drops;
 mod events;
 mod inspection;
 mod life;
+mod new_carts;
 mod notes;
 mod payments;
 mod place;
@@ -27,6 +27,8 @@ mod stock;
 
 #[path = "store/acts.rs"]
 mod acts;
+#[path = "store/carts.rs"]
+mod carts;
 #[path = "store/items.rs"]
 mod items;
 #[path = "store/listing.rs"]
@@ -59,6 +61,7 @@ use sqlx::{
         SqliteQueryResult, SqliteSynchronous,
     },
 };
+use uuid::Uuid;
 
 use self::probe::Probe;
 use crate::{
@@ -131,10 +134,7 @@ macro_rules! refund_failed_is_due {
            AND NOT EXISTS (SELECT 1 FROM carts WHERE carts.id = owed.order_id AND carts.payment = owed.id AND carts.state <> 'refunded'))"
     };
 }
-use {
-    cart_columns, item_columns, order_columns, refund_failed_is_due, segment_columns,
-    transfer_columns,
-};
+use {item_columns, order_columns, refund_failed_is_due, segment_columns, transfer_columns};
 
 /// The statements of `sql/sqlite/`, a module for each file.
 #[allow(dead_code, reason = "some are only for tests")]
@@ -291,6 +291,11 @@ fn list<T: serde::Serialize>(values: impl IntoIterator<Item = T>) -> Result<Stri
     json(&values.into_iter().collect::<Vec<_>>())
 }
 
+/// [`list`] of ids, which `unhex` restores.
+fn id_list(ids: impl IntoIterator<Item = Uuid>) -> Result<String, LedgerError> {
+    list(ids.into_iter().map(hex))
+}
+
 #[async_trait]
 impl Transact for Transaction {
     async fn commit(self) -> Result<(), LedgerError> {
@@ -347,7 +352,7 @@ fn json(value: &impl serde::Serialize) -> Result<String, LedgerError> {
 }
 
 /// Encodes an id for JSON; `unhex` restores its sixteen bytes.
-fn hex(id: uuid::Uuid) -> String {
+fn hex(id: Uuid) -> String {
     id.simple().to_string()
 }
 

@@ -1,0 +1,182 @@
+//! Carts: their statements, for either database.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use domain::{BuyerId, Cart, CartId, CartState, Order, OrderId, SessionId};
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use super::{Pool, Store, Transaction, begin, id_list, lend, new_carts, reads, sql::carts as sql};
+use crate::{
+    CartStep, Carts, CreatedCart, LedgerError, Page, ReturnedLine, SteppedCart,
+    carts::{self, Statements},
+    columns::{self, CartColumns, CartLineColumns, OrderColumns},
+    convert::{column, parsed, signed, unsigned},
+};
+
+#[async_trait]
+impl Carts for Store {
+    async fn create_cart(&self, cart: &Cart) -> Result<CreatedCart, LedgerError> {
+        if new_carts::insert(self, cart).await? {
+            return Ok(CreatedCart::New(cart.clone()));
+        }
+        let known = self.cart(cart.id).await?;
+        known
+            .map(CreatedCart::Known)
+            .ok_or(LedgerError::CartSuperseded(cart.id))
+    }
+
+    async fn cart(&self, id: CartId) -> Result<Option<Cart>, LedgerError> {
+        cart(reads(self), id).await
+    }
+
+    async fn look_up_cart(&self, id: CartId) -> Result<Option<Cart>, LedgerError> {
+        cart(&self.reads, id).await
+    }
+
+    async fn list_carts(&self, ids: &[CartId]) -> Result<Vec<Cart>, LedgerError> {
+        let rows = sqlx::query_as::<_, CartColumns>(sql::CARTS);
+        let rows = rows.bind(id_list(column(ids, |id| id.as_uuid()))?);
+        let rows = rows.fetch_all(&self.lists).await?;
+        with_lines(&self.lists, rows).await
+    }
+
+    async fn known_carts(&self, ids: &[CartId]) -> Result<Vec<CartId>, LedgerError> {
+        let known = sqlx::query_scalar::<_, Uuid>(sql::KNOWN);
+        let known = known.bind(id_list(column(ids, |id| id.as_uuid()))?);
+        let known = known.fetch_all(&self.reads).await?;
+        Ok(column(known, CartId::from))
+    }
+
+    async fn cart_of_line(&self, order: OrderId) -> Result<Option<CartId>, LedgerError> {
+        let cart = sqlx::query_scalar::<_, Uuid>(sql::OF_LINE).bind(order.as_uuid());
+        Ok(cart.fetch_optional(reads(self)).await?.map(CartId::from))
+    }
+
+    async fn take_over_cart(&self, id: CartId) -> Result<bool, LedgerError> {
+        let taken = sqlx::query(sql::TAKE_OVER)
+            .bind(id.as_uuid())
+            .execute(&mut *lend(self).await?)
+            .await?;
+        Ok(taken.rows_affected() == 1)
+    }
+
+    async fn step_cart(&self, step: &CartStep) -> Result<Option<SteppedCart>, LedgerError> {
+        carts::step(begin(self).await?, step).await
+    }
+
+    async fn return_cart_line(
+        &self,
+        cart: &Cart,
+        line: OrderId,
+        actor: &Arc<str>,
+    ) -> Result<Option<ReturnedLine>, LedgerError> {
+        carts::line::return_line(begin(self).await?, cart, line, actor).await
+    }
+
+    async fn extend_cart_by(
+        &self,
+        cart: &Cart,
+        hold: Option<Duration>,
+        session: Option<&SessionId>,
+        actor: Option<&str>,
+    ) -> Result<Option<Cart>, LedgerError> {
+        carts::extension::extend(begin(self).await?, cart, hold, session, actor).await
+    }
+
+    async fn due_carts(&self, now: Timestamp, at_most: usize) -> Result<Vec<Cart>, LedgerError> {
+        let rows = sqlx::query_as::<_, CartColumns>(sql::DUE)
+            .bind(now.as_millisecond())
+            .bind(signed(at_most as u64))
+            .fetch_all(reads(self))
+            .await?;
+        with_lines(reads(self), rows).await
+    }
+
+    async fn list_buyer_carts(
+        &self,
+        buyer: &BuyerId,
+        after: Option<CartId>,
+        at_most: usize,
+    ) -> Result<Page<Cart, CartId>, LedgerError> {
+        let [first, last] = CartId::range_of(buyer);
+        let rows = sqlx::query_as::<_, CartColumns>(sql::OF_BUYER)
+            .bind(after.map_or(first, |after| after.max(first)).as_uuid())
+            .bind(last.as_uuid())
+            .bind(buyer.as_str())
+            .bind(signed(at_most as u64 + 1))
+            .fetch_all(&self.lists)
+            .await?;
+        let carts = with_lines(&self.lists, rows).await?;
+        Ok(Page::cut(carts, at_most, |cart| cart.id))
+    }
+}
+
+/// A cart's lines never change, so a second statement reads the same as one with the cart.
+async fn cart(pool: &Pool, id: CartId) -> Result<Option<Cart>, LedgerError> {
+    let row = sqlx::query_as::<_, CartColumns>(sql::CART);
+    let row = row.bind(id.as_uuid()).fetch_all(pool).await?;
+    Ok(with_lines(pool, row).await?.pop())
+}
+
+async fn with_lines(pool: &Pool, rows: Vec<CartColumns>) -> Result<Vec<Cart>, LedgerError> {
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let lines = sqlx::query_as::<_, CartLineColumns>(sql::LINES)
+        .bind(id_list(column(&rows, |row| row.id))?)
+        .fetch_all(pool)
+        .await?;
+    columns::carts(rows, lines)
+}
+
+#[async_trait]
+impl Statements for Transaction {
+    async fn lock_cart(&mut self, id: CartId) -> Result<Option<(CartState, u64)>, LedgerError> {
+        let row = sqlx::query_as::<_, (String, i64)>(sql::LOCK_CART);
+        let row = row.bind(id.as_uuid()).fetch_optional(&mut **self);
+        row.await?
+            .map(|(state, version)| {
+                Ok((
+                    parsed("carts.state", &state)?,
+                    unsigned("carts.version", version)?,
+                ))
+            })
+            .transpose()
+    }
+
+    async fn lines_of(&mut self, id: CartId) -> Result<Vec<Order>, LedgerError> {
+        let rows = sqlx::query_as::<_, OrderColumns>(sql::ORDERS);
+        let rows = rows.bind(id.as_uuid()).fetch_all(&mut **self).await?;
+        rows.into_iter().map(Order::try_from).collect()
+    }
+
+    async fn dropped_lines(&mut self, id: CartId) -> Result<usize, LedgerError> {
+        let dropped = sqlx::query_scalar::<_, i64>(sql::DROPPED_LINES);
+        let dropped = dropped.bind(id.as_uuid()).fetch_one(&mut **self).await?;
+        unsigned("cart_lines", dropped)
+    }
+
+    async fn write_cart(
+        &mut self,
+        cart: &Cart,
+        due_at: Option<Timestamp>,
+    ) -> Result<(), LedgerError> {
+        let refusal = cart.refusal.as_ref();
+        let item = refusal.and_then(|refusal| refusal.item.as_ref());
+        sqlx::query(sql::WRITE_CART)
+            .bind(cart.id.as_uuid())
+            .bind(cart.state.as_str())
+            .bind(cart.expires_at.as_millisecond())
+            .bind(due_at.map(Timestamp::as_millisecond))
+            .bind(cart.payment.as_ref().map(ToString::to_string))
+            .bind(refusal.map(|refusal| refusal.reason.as_str()))
+            .bind(item.map(ToString::to_string))
+            .bind(signed(cart.version))
+            .bind(signed(cart.amount))
+            .execute(&mut **self)
+            .await?;
+        Ok(())
+    }
+}

@@ -24,7 +24,7 @@ mod recording;
 mod repair;
 mod segments;
 mod session;
-mod stock;
+mod transfers;
 
 #[path = "store/acts.rs"]
 mod acts;
@@ -44,6 +44,8 @@ mod refunds;
 mod since;
 #[path = "store/sinks.rs"]
 mod sinks;
+#[path = "store/stock.rs"]
+mod stock;
 #[path = "store/totals.rs"]
 mod totals;
 #[path = "store/webhooks.rs"]
@@ -285,6 +287,11 @@ async fn begin(store: &Store) -> Result<Transaction, LedgerError> {
 /// A connection for one statement that changes rows.
 async fn lend(store: &Store) -> Result<PoolConnection<Postgres>, LedgerError> {
     connections::lend(&store.pool).await
+}
+
+/// The pool for statements that change rows outside of a transaction.
+fn writes(store: &Store) -> &Pool {
+    &store.pool
 }
 
 /// The pool for reads of a step.

@@ -23,7 +23,7 @@ mod probe;
 mod recording;
 mod repair;
 mod segments;
-mod stock;
+mod transfers;
 
 #[path = "store/acts.rs"]
 mod acts;
@@ -43,6 +43,8 @@ mod refunds;
 mod since;
 #[path = "store/sinks.rs"]
 mod sinks;
+#[path = "store/stock.rs"]
+mod stock;
 #[path = "store/totals.rs"]
 mod totals;
 #[path = "store/webhooks.rs"]
@@ -269,6 +271,11 @@ async fn begin(store: &Store) -> Result<Transaction, LedgerError> {
 /// A connection for one statement that changes rows.
 async fn lend(store: &Store) -> Result<PoolConnection<Sqlite>, LedgerError> {
     store.writer.acquire().await.map_err(nothing_sent)
+}
+
+/// The pool for statements that change rows outside of a transaction.
+fn writes(store: &Store) -> &Pool {
+    &store.writer
 }
 
 /// The pool for reads of a step.

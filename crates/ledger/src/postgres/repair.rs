@@ -5,7 +5,9 @@ use domain::{ItemId, Memory, OrderId, SegmentKey, TransferId};
 use sqlx::{PgExecutor, PgPool};
 use uuid::Uuid;
 
-use super::{Transaction, connections, item_columns, recording::lock_rows, transfer_columns};
+use super::{
+    PostgresLedger, Transaction, connections, item_columns, recording::lock_rows, transfer_columns,
+};
 use crate::{
     LedgerError, Page, PendingReturn, Repair, Transfer,
     columns::{FencedColumns, RememberedColumns, ReturnColumns, TransferColumns},
@@ -36,7 +38,7 @@ const WAIT_FOR_TURNS: &str = concat!(
 );
 
 pub(super) async fn claim(
-    pool: &PgPool,
+    store: &PostgresLedger,
     segments: &[SegmentKey],
     token: u64,
 ) -> Result<Box<dyn Repair>, LedgerError> {
@@ -44,7 +46,7 @@ pub(super) async fn claim(
     sorted.sort_unstable();
     sorted.dedup();
     let item = sorted.first().ok_or(sqlx::Error::RowNotFound)?.item.clone();
-    let mut transaction = connections::begin(pool).await?;
+    let mut transaction = connections::begin(&store.pool).await?;
     sqlx::query(REPAIR_IDLE_TIMEOUT)
         .execute(&mut *transaction)
         .await?;

@@ -5,7 +5,9 @@ use domain::{ItemId, Memory, OrderId, SegmentKey, TransferId};
 use sqlx::{SqliteExecutor, SqlitePool};
 use uuid::Uuid;
 
-use super::{Transaction, hex, hex_list, item_columns, json, recording::rows, transfer_columns};
+use super::{
+    SqliteLedger, Transaction, hex, hex_list, item_columns, json, recording::rows, transfer_columns,
+};
 use crate::{
     LedgerError, Page, PendingReturn, Repair, Transfer,
     columns::{FencedColumns, RememberedColumns, ReturnColumns, TransferColumns},
@@ -25,13 +27,14 @@ macro_rules! remembered_columns {
 
 /// The transaction already holds the write lock: until it ends, no other transaction writes.
 pub(super) async fn claim(
-    mut transaction: Transaction,
+    store: &SqliteLedger,
     segments: &[SegmentKey],
     token: u64,
 ) -> Result<Box<dyn Repair>, LedgerError> {
     let mut sorted = segments.to_vec();
     sorted.sort_unstable();
     sorted.dedup();
+    let mut transaction = store.write().await?;
     let item = &sorted.first().ok_or(sqlx::Error::RowNotFound)?.item;
     let (rows, _) = rows(&mut transaction, &sorted, sorted.len()).await?;
     let found = sqlx::query_as::<_, FencedColumns>(concat!(

@@ -5,7 +5,7 @@ mod connections;
 mod counts;
 mod doubt;
 mod drops;
-mod events;
+mod event_rows;
 mod full_disk;
 mod inspection;
 mod life;
@@ -30,6 +30,8 @@ mod transfers;
 mod acts;
 #[path = "store/carts.rs"]
 mod carts;
+#[path = "store/events.rs"]
+mod events;
 #[path = "store/items.rs"]
 mod items;
 #[path = "store/listing.rs"]

@@ -12,7 +12,7 @@
 mod archive;
 mod counts;
 mod drops;
-mod events;
+mod event_rows;
 mod inspection;
 mod life;
 mod new_carts;
@@ -29,6 +29,8 @@ mod transfers;
 mod acts;
 #[path = "store/carts.rs"]
 mod carts;
+#[path = "store/events.rs"]
+mod events;
 #[path = "store/items.rs"]
 mod items;
 #[path = "store/listing.rs"]
@@ -155,7 +157,8 @@ const LIST_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The ledger on SQLite.
 pub(crate) struct SqliteLedger {
     readers: SqlitePool,
-    /// For looking up orders and carts: however many are looked up, steps keep their readers.
+    /// For looking up orders and carts, and for readers of events: however many there are, steps
+    /// keep their readers.
     reads: SqlitePool,
     /// For lists. However many are read, orders keep their readers.
     lists: SqlitePool,

@@ -1,6 +1,5 @@
 //! The ledger on PostgreSQL.
 
-mod archive;
 mod connections;
 mod counts;
 mod doubt;
@@ -28,6 +27,8 @@ mod transfers;
 
 #[path = "store/acts.rs"]
 mod acts;
+#[path = "store/archive.rs"]
+mod archive;
 #[path = "store/carts.rs"]
 mod carts;
 #[path = "store/events.rs"]
@@ -284,6 +285,11 @@ const WEBHOOKS_LOCK: Option<&str> = Some(sql::locks::WEBHOOKS);
 /// A transaction that changes rows.
 async fn begin(store: &Store) -> Result<Transaction, LedgerError> {
     connections::begin(&store.pool).await
+}
+
+/// A transaction that changes very many rows. It has the limits of audits.
+async fn begin_long(store: &Store) -> Result<Transaction, LedgerError> {
+    connections::begin(&store.audits).await
 }
 
 /// A connection for one statement that changes rows.

@@ -9,7 +9,6 @@
     reason = "the files of `store/` are compiled for each database"
 )]
 
-mod archive;
 mod counts;
 mod drops;
 mod event_rows;
@@ -27,6 +26,8 @@ mod transfers;
 
 #[path = "store/acts.rs"]
 mod acts;
+#[path = "store/archive.rs"]
+mod archive;
 #[path = "store/carts.rs"]
 mod carts;
 #[path = "store/events.rs"]
@@ -271,6 +272,11 @@ async fn begin(store: &Store) -> Result<Transaction, LedgerError> {
     store.write().await
 }
 
+/// A transaction that changes very many rows. There is one writer, and it has one limit.
+async fn begin_long(store: &Store) -> Result<Transaction, LedgerError> {
+    store.write().await
+}
+
 /// A connection for one statement that changes rows.
 async fn lend(store: &Store) -> Result<PoolConnection<Sqlite>, LedgerError> {
     store.writer.acquire().await.map_err(nothing_sent)
@@ -375,7 +381,7 @@ mod tests {
     use domain::{ItemId, OrderId};
     use sqlx::AssertSqlSafe;
 
-    use super::{AUDIT_CONNECTIONS, LIST_CONNECTIONS, SqliteLedger, archive, sql};
+    use super::{AUDIT_CONNECTIONS, LIST_CONNECTIONS, SqliteLedger, sql};
     use crate::{Listing, OrderLife, PoolSettings, Reading, transaction::Transact};
 
     /// How SQLite executes the statement.
@@ -403,8 +409,8 @@ mod tests {
             sqlx::raw_sql(sql).execute(&ledger.writer).await.unwrap();
             for (statement, condition) in [
                 (sql::listing::BUYER_ORDERS, "buyer=? AND id>?"),
-                (archive::ORDERS_OF, "buyer=?"),
-                (archive::REPLACE_BUYER, "buyer=?"),
+                (sql::archive::ORDERS_OF, "buyer=?"),
+                (sql::archive::REPLACE_BUYER, "buyer=?"),
             ] {
                 let plan = plan(&ledger, statement).await;
                 let search = format!("SEARCH orders USING INDEX orders_of_buyer ({condition})");

@@ -5,6 +5,7 @@ use sqlx::{AssertSqlSafe, PgPool};
 use super::{
     PostgresLedger,
     sql::{
+        archive::{ORDERS_OF, REPLACE_BUYER},
         listing::{BUYER_ORDERS, ITEM_ORDERS, ITEMS, JOURNAL, PAYMENTS_DUE, REFUNDS_DUE, SCAN},
         totals::COUNTS,
     },
@@ -167,6 +168,32 @@ async fn an_audit_without_a_walk_reads_small_indexes() {
         }
         for other in ["orders_pkey", "Seq Scan on orders"] {
             assert!(!plan.contains(other), "{sql}:\n{plan}");
+        }
+    }
+}
+
+/// Neither the number of orders nor that of items is what an erasure costs.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_erasure_finds_orders_and_their_items_by_indexes() {
+    let url = testkit::postgres_database().await;
+    let ledger = PostgresLedger::connect(&url, PoolSettings::patient(2))
+        .await
+        .unwrap();
+    ledger.migrate().await.unwrap();
+    for sql in SALE.into_iter().chain(["ANALYZE"]) {
+        sqlx::raw_sql(sql).execute(&ledger.pool).await.unwrap();
+    }
+    let range = "'00000000-0000-0000-0000-000000000000', 'ffffffff-ffff-ffff-ffff-ffffffffffff'";
+    for (statement, values) in [
+        (ORDERS_OF, format!("'buyer-7', {range}")),
+        (REPLACE_BUYER, "'buyer-7', 'erased'".to_owned()),
+    ] {
+        let plan = plan(&ledger.audits, statement, &values).await;
+        for part in ["orders_of_buyer", "Index Scan using items_pkey on items"] {
+            assert!(plan.contains(part), "{statement}:\n{plan}");
+        }
+        for part in ["Seq Scan", "Hash", "Semi Join", "orders_pkey"] {
+            assert!(!plan.contains(part), "{statement}:\n{plan}");
         }
     }
 }

@@ -1,0 +1,62 @@
+-- name: NOTE_KEYS_REMOVED
+UPDATE items
+SET keys_removed_at = coalesce(keys_removed_at, to_timestamp($3::double precision / 1000))
+WHERE id = $1 AND fence = $2 AND archived_at IS NOT NULL
+
+-- name: FINAL_AUDIT
+SELECT (extract(epoch FROM at) * 1000)::bigint AS at_ms, actor, token, report::text,
+       (SELECT (extract(epoch FROM dropped_at) * 1000)::bigint FROM items
+        WHERE items.id = final_audits.item) AS dropped_ms
+FROM final_audits WHERE item = $1
+
+-- name: LOCK_ROWS
+SELECT {segment_columns!} FROM segments WHERE item = $1 ORDER BY 2 FOR UPDATE
+
+-- name: HAS_OPEN_TRANSFERS
+SELECT EXISTS (SELECT FROM transfers WHERE item = $1 AND state <> 'done')
+
+-- name: WRITE_REQUEST
+UPDATE items SET archive_by = $2 WHERE id = $1 AND archive_by IS NULL
+
+-- name: ARCHIVE_ITEM
+UPDATE items
+SET archived_at = to_timestamp($2::double precision / 1000), epoch = $3, version = $4
+WHERE id = $1
+
+-- name: ARCHIVE_SEGMENTS
+UPDATE segments SET archived = true, version = version + 1 WHERE item = $1
+
+-- name: INSERT_AUDIT
+INSERT INTO final_audits (item, at, actor, token, report)
+VALUES ($1, to_timestamp($2::double precision / 1000), $3, $4, $5::jsonb)
+
+-- name: ORDERS_OF
+-- The parameters are the buyer, and the range of the ids of the buyer's carts. This statement and
+-- REPLACE_BUYER find the orders by `orders_of_buyer` and look each order's item up, however many
+-- items there are. The limit keeps PostgreSQL from joining a cart with the lines of all.
+SELECT count(*) FILTER (WHERE state = 'held')
+       + (SELECT count(*) FROM carts
+          WHERE id >= $2 AND id <= $3 AND buyer = $1 AND state = 'placing'),
+       count(*) FILTER (
+           WHERE (SELECT archived_at FROM items WHERE items.id = orders.item) IS NULL)
+       + (SELECT count(*) FROM carts
+          WHERE id >= $2 AND id <= $3 AND buyer = $1 AND state = 'failed' AND due_at IS NOT NULL
+            AND (SELECT items.id FROM cart_lines JOIN items ON items.id = cart_lines.item
+                 WHERE cart = carts.id AND archived_at IS NULL LIMIT 1) IS NOT NULL)
+FROM orders WHERE buyer = $1
+
+-- name: FORGET_ERASURE_KEY
+DELETE FROM erasure_keys
+
+-- name: REPLACE_BUYER
+UPDATE orders SET buyer = $2
+WHERE buyer = $1 AND (SELECT archived_at FROM items WHERE items.id = orders.item) IS NOT NULL
+RETURNING item
+
+-- name: REPLACE_BUYER_OF_CARTS
+UPDATE carts SET buyer = $2
+WHERE id >= $3 AND id <= $4 AND buyer = $1
+  AND ((state = 'failed' AND due_at IS NULL)
+       OR NOT EXISTS (
+           SELECT FROM cart_lines JOIN items ON items.id = cart_lines.item
+           WHERE cart = carts.id AND archived_at IS NULL))

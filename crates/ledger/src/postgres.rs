@@ -20,7 +20,7 @@ mod pools;
 mod probe;
 mod reach;
 mod recording;
-mod repair;
+mod repairs;
 mod segments;
 mod session;
 mod transfers;
@@ -43,6 +43,8 @@ mod processes;
 mod reading;
 #[path = "store/refunds.rs"]
 mod refunds;
+#[path = "store/repair.rs"]
+mod repair;
 #[path = "store/since.rs"]
 mod since;
 #[path = "store/sinks.rs"]

@@ -20,7 +20,7 @@ mod payments;
 mod place;
 mod probe;
 mod recording;
-mod repair;
+mod repairs;
 mod segments;
 mod transfers;
 
@@ -42,6 +42,8 @@ mod processes;
 mod reading;
 #[path = "store/refunds.rs"]
 mod refunds;
+#[path = "store/repair.rs"]
+mod repair;
 #[path = "store/since.rs"]
 mod since;
 #[path = "store/sinks.rs"]

@@ -7,7 +7,6 @@ mod drops;
 mod event_rows;
 mod full_disk;
 mod inspection;
-mod life;
 mod migrating;
 mod new_carts;
 mod notes;
@@ -23,6 +22,7 @@ mod recording;
 mod repairs;
 mod segments;
 mod session;
+mod steps;
 mod transfers;
 
 #[path = "store/acts.rs"]
@@ -35,6 +35,8 @@ mod carts;
 mod events;
 #[path = "store/items.rs"]
 mod items;
+#[path = "store/life.rs"]
+mod life;
 #[path = "store/listing.rs"]
 mod listing;
 #[path = "store/processes.rs"]
@@ -154,7 +156,7 @@ macro_rules! bind_events {
 }
 
 use {
-    bind_events, insert_events, item_columns, order_columns, refund_failed_is_due, segment_columns,
+    bind_events, insert_events, item_columns, refund_failed_is_due, segment_columns,
     transfer_columns,
 };
 

@@ -13,7 +13,6 @@ mod counts;
 mod drops;
 mod event_rows;
 mod inspection;
-mod life;
 mod new_carts;
 mod notes;
 mod payments;
@@ -22,6 +21,7 @@ mod probe;
 mod recording;
 mod repairs;
 mod segments;
+mod steps;
 mod transfers;
 
 #[path = "store/acts.rs"]
@@ -34,6 +34,8 @@ mod carts;
 mod events;
 #[path = "store/items.rs"]
 mod items;
+#[path = "store/life.rs"]
+mod life;
 #[path = "store/listing.rs"]
 mod listing;
 #[path = "store/processes.rs"]
@@ -141,7 +143,7 @@ macro_rules! refund_failed_is_due {
            AND NOT EXISTS (SELECT 1 FROM carts WHERE carts.id = owed.order_id AND carts.payment = owed.id AND carts.state <> 'refunded'))"
     };
 }
-use {item_columns, order_columns, refund_failed_is_due, segment_columns, transfer_columns};
+use {item_columns, refund_failed_is_due, segment_columns, transfer_columns};
 
 /// The statements of `sql/sqlite/`, a module for each file.
 #[allow(dead_code, reason = "some are only for tests")]

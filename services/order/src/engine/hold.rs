@@ -50,7 +50,7 @@ impl Engine {
         change: &HoldChange,
     ) -> Result<Extended, EngineError> {
         let extend_once = |until| async move {
-            let order = self.recorded_order_of(id, caller.buyer(), until).await?;
+            let order = self.recorded_order(id, caller.buyer(), until).await?;
             match order.filter(|order| caller.may_change(&order.buyer)) {
                 Some(order) => self.try_extend(order, caller, change).await,
                 None => Ok(Some(Extended::NotFound)),

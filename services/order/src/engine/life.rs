@@ -111,7 +111,7 @@ impl Engine {
         payment: &Payment,
         until: Instant,
     ) -> Result<Option<Paid>, EngineError> {
-        let Some(order) = self.recorded_order(id, until).await? else {
+        let Some(order) = self.recorded_order(id, None, until).await? else {
             return Ok(Some(Paid::NotFound));
         };
         if let Some(cart) = order.cart {
@@ -123,7 +123,7 @@ impl Engine {
         }
         let paid = match order.state {
             OrderState::Held => self
-                .step(&order, OrderState::Confirmed, Some(&payment.id))
+                .step(&order, OrderState::Confirmed, Some(&payment.id), None)
                 .await?
                 .map(Paid::Order),
             OrderState::Expired => self.pay_late(&order, payment, until).await?,
@@ -212,7 +212,7 @@ impl Engine {
             }
             Reacquired::Overtaken => Ok(None),
             Reacquired::Refused => Ok(self
-                .step(order, OrderState::RefundDue, Some(&payment.id))
+                .step(order, OrderState::RefundDue, Some(&payment.id), None)
                 .await?
                 .map(Paid::Order)),
         }
@@ -250,7 +250,7 @@ impl Engine {
     ) -> Result<Ended, EngineError> {
         let target = &target;
         let end_once = |until| async move {
-            let order = self.recorded_order_of(id, caller.buyer(), until).await?;
+            let order = self.recorded_order(id, caller.buyer(), until).await?;
             let order = order.filter(|order| caller.may_change(&order.buyer));
             let Some(order) = order else {
                 return Ok(Some(Ended::NotFound));
@@ -265,25 +265,15 @@ impl Engine {
                 return Ok(Some(Ended::Refused(order.state)));
             };
             let admin = caller.admin().cloned();
-            let ended = self.step_by(&order, to, None, admin).await?;
+            let ended = self.step(&order, to, None, admin).await?;
             Ok(ended.map(Ended::Order))
         };
         self.in_rounds(end_once).await
     }
 
     /// Makes one transition in the ledger, and then returns the units if the new state has none.
-    /// `None`: a concurrent transition was faster.
+    /// `None`: a concurrent transition was faster. `admin`: whom the journal names.
     pub(super) async fn step(
-        &self,
-        order: &Order,
-        to: OrderState,
-        payment: Option<&PaymentId>,
-    ) -> Result<Option<Order>, EngineError> {
-        self.step_by(order, to, payment, None).await
-    }
-
-    /// The same for this admin, whom the journal names.
-    async fn step_by(
         &self,
         order: &Order,
         to: OrderState,
@@ -331,15 +321,5 @@ impl Engine {
             Err(error) if !self.is_of_archived(&order.item, &error).await? => Err(error.into()),
             _ => Ok(()),
         }
-    }
-
-    /// The order from the ledger. Waits for it if only its segment has it yet. `None`: there is no
-    /// such order.
-    pub(super) async fn recorded_order(
-        &self,
-        id: OrderId,
-        until: Instant,
-    ) -> Result<Option<Order>, EngineError> {
-        self.recorded_order_of(id, None, until).await
     }
 }

@@ -321,7 +321,7 @@ impl Engine {
 
     /// The order once the ledger has recorded it. `buyer`: whose order it must be, though it may be
     /// another's (`None`: any buyer's).
-    pub(super) async fn recorded_order_of(
+    pub(super) async fn recorded_order(
         &self,
         id: OrderId,
         buyer: Option<&BuyerId>,

@@ -90,7 +90,7 @@ impl Engine {
         of: Returned,
     ) -> Result<Ended, EngineError> {
         let return_once = |until| async move {
-            let Some(order) = self.recorded_order(id, until).await? else {
+            let Some(order) = self.recorded_order(id, None, until).await? else {
                 return Ok(Some(Ended::NotFound));
             };
             if let Some(cart) = order.cart {
@@ -231,7 +231,7 @@ impl Engine {
             return Ok(false);
         };
         let until = Instant::now() + self.settings.order_timeout;
-        let recorded = self.recorded_order(order, until);
+        let recorded = self.recorded_order(order, None, until);
         Ok(self.with_timeout(recorded).await?.is_some())
     }
 

@@ -47,7 +47,7 @@ impl Engine {
         session: &SessionId,
         until: Instant,
     ) -> Result<Option<SessionEnd<Ended>>, EngineError> {
-        let Some(order) = self.recorded_order(id, until).await? else {
+        let Some(order) = self.recorded_order(id, None, until).await? else {
             return Ok(Some(SessionEnd::Ended(Ended::NotFound)));
         };
         if let Some(cart) = order.cart {
@@ -59,7 +59,7 @@ impl Engine {
         let ended = match order.state {
             OrderState::Cancelled => Some(Ended::Order(order)),
             OrderState::Held => {
-                let cancelled = self.step(&order, OrderState::Cancelled, None).await?;
+                let cancelled = self.step(&order, OrderState::Cancelled, None, None).await?;
                 cancelled.map(Ended::Order)
             }
             state => Some(Ended::Refused(state)),

@@ -28,7 +28,7 @@ const ORDERS_MAX: usize = 512;
 const FLIGHTS: usize = 2;
 
 /// An order of a buyer, as a part of a batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BuyerOrder {
     /// The buyer: what `sub` is in a buyer's token.
     pub buyer: String,
@@ -37,6 +37,7 @@ pub struct BuyerOrder {
     /// What makes every repeat the same order.
     pub key: IdempotencyKey,
     /// The shop's total, which may be less than the price of the units. `None`: that price.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub amount: Option<u64>,
 }
 
@@ -86,20 +87,10 @@ struct Waiting {
     reply: oneshot::Sender<Result<Placed, Error>>,
 }
 
-/// The line of an order in the body of a request.
-#[derive(Serialize)]
-struct Line<'a> {
-    buyer: &'a str,
-    quantity: u32,
-    key: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    amount: Option<u64>,
-}
-
 /// The body of a request.
 #[derive(Serialize)]
 pub(crate) struct Body<'a> {
-    orders: Vec<Line<'a>>,
+    pub orders: &'a [BuyerOrder],
 }
 
 #[derive(Deserialize)]
@@ -115,25 +106,6 @@ struct Head {
     replayed: bool,
     #[serde(default)]
     retry_after: Option<u64>,
-}
-
-impl<'a> From<&'a [BuyerOrder]> for Body<'a> {
-    fn from(orders: &'a [BuyerOrder]) -> Self {
-        Self {
-            orders: orders.iter().map(Line::from).collect(),
-        }
-    }
-}
-
-impl<'a> From<&'a BuyerOrder> for Line<'a> {
-    fn from(order: &'a BuyerOrder) -> Self {
-        Self {
-            buyer: &order.buyer,
-            quantity: order.quantity,
-            key: order.key.as_str(),
-            amount: order.amount,
-        }
-    }
 }
 
 /// Reads the response to a batch: a result for each order, in the same order.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use reqwest::header::HeaderValue;
+use serde::{Serialize, Serializer};
 use uuid::Uuid;
 
 use crate::Error;
@@ -48,6 +49,13 @@ impl IdempotencyKey {
 impl From<u64> for IdempotencyKey {
     fn from(number: u64) -> Self {
         Self(HeaderValue::from(number))
+    }
+}
+
+/// The key as text.
+impl Serialize for IdempotencyKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
     }
 }
 

@@ -81,7 +81,7 @@ impl Request {
     pub fn place_batch(admin: &Token, item: &str, orders: &[BuyerOrder]) -> Self {
         Self::at(Method::POST, item_path(item, "/orders:batch"))
             .bearer(admin)
-            .json(&Body::from(orders))
+            .json(&Body { orders })
     }
 
     /// `GET /v1/orders/{order}`: shows an order to its buyer or an admin.

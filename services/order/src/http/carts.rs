@@ -389,9 +389,15 @@ pub(crate) async fn pay(
         return Err(Problem::other_cart());
     }
     let payment = payment(&reported.payment, reported.amount, reported.currency)?;
-    let paid = app.engine.pay_cart(cart, &payment).await;
-    match paid.map_err(|error| Problem::of_payment(&error))? {
-        CartPaid::Cart(cart) => Ok(shown(&cart)),
+    let result = app.engine.pay_cart(cart, &payment).await;
+    let result = result.map_err(|error| Problem::of_payment(&error))?;
+    Ok(shown(&paid(result)?))
+}
+
+/// The cart that was paid, or why the payment did not pay it.
+pub(super) fn paid(result: CartPaid) -> Result<Cart, Problem> {
+    match result {
+        CartPaid::Cart(cart) => Ok(cart),
         CartPaid::NotFound => Err(Problem::cart_not_found()),
         CartPaid::NotPayable(state) => Err(Problem::cart_not_payable(state)),
         CartPaid::Already => Err(Problem::already_paid()),

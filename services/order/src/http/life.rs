@@ -4,7 +4,7 @@ use axum::{
     extract::{Request, State},
     response::Response,
 };
-use domain::{Cart, OrderId, PaymentId, SessionId};
+use domain::{Cart, Order, OrderId, PaymentId, SessionId};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -96,13 +96,15 @@ pub(crate) async fn pay(
     if !payment.is_of(order) {
         return Err(Problem::other_order());
     }
-    match app
-        .engine
-        .pay(order, &payment.into_payment()?)
-        .await
-        .map_err(|error| Problem::of_payment(&error))?
-    {
-        Paid::Order(order) => shown(&app, order, true).await,
+    let result = app.engine.pay(order, &payment.into_payment()?).await;
+    let result = result.map_err(|error| Problem::of_payment(&error))?;
+    shown(&app, paid(result)?, true).await
+}
+
+/// The order that was paid, or why the payment did not pay it.
+pub(super) fn paid(result: Paid) -> Result<Order, Problem> {
+    match result {
+        Paid::Order(order) => Ok(order),
         Paid::NotFound => Err(Problem::order_not_found()),
         Paid::NotPayable(state) => Err(Problem::not_payable(state)),
         Paid::Already => Err(Problem::already_paid()),

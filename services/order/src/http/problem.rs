@@ -233,6 +233,11 @@ impl Problem {
         }
     }
 
+    /// The code, for programs.
+    pub(crate) fn code(&self) -> &'static str {
+        self.code.as_str()
+    }
+
     /// Whether what the request names does not exist.
     pub(crate) fn is_not_found(&self) -> bool {
         self.status == StatusCode::NOT_FOUND

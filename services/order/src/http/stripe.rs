@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{App, Problem, body};
-use crate::engine::{CartEnded, CartPaid, Ended, Paid, Payable, Payment, SessionEnd};
+use super::{App, Problem, body, carts, life};
+use crate::engine::{CartEnded, Ended, Payable, Payment, SessionEnd};
 use refunds::Refund;
 
 /// The fields of the metadata that name the order, or the cart.
@@ -126,33 +126,26 @@ async fn apply(app: &App, step: Step) -> Result<StripeResult, Problem> {
 
 async fn pay(app: &App, order: OrderId, payment: &Payment) -> Result<StripeResult, Problem> {
     let paid = app.engine.pay(order, payment).await;
-    let result = match paid.map_err(|error| Problem::of_payment(&error))? {
-        Paid::Order(order) => order.state.as_str(),
-        Paid::NotFound => return Err(Problem::order_not_found()),
-        Paid::NotPayable(_) => "order_not_payable",
-        Paid::Already => "already_paid",
-        Paid::InCart(_) => "order_in_cart",
-        Paid::OtherOrder => "payment_already_used",
-        Paid::Returned => "payment_returned",
-        Paid::OtherAmount { .. } | Paid::NoAmount { .. } => "amount_mismatch",
-        Paid::OtherCurrency { .. } => "currency_mismatch",
-    };
-    Ok(StripeResult::about(Payable::Order(order), result))
+    match life::paid(paid.map_err(|error| Problem::of_payment(&error))?) {
+        Ok(order) => Ok(StripeResult::of_order(&order)),
+        Err(problem) => unpaid(Payable::Order(order), problem),
+    }
 }
 
 async fn pay_cart(app: &App, cart: CartId, payment: &Payment) -> Result<StripeResult, Problem> {
     let paid = app.engine.pay_cart(cart, payment).await;
-    let result = match paid.map_err(|error| Problem::of_payment(&error))? {
-        CartPaid::Cart(cart) => cart.state.as_str(),
-        CartPaid::NotFound => return Err(Problem::cart_not_found()),
-        CartPaid::NotPayable(_) => "cart_not_payable",
-        CartPaid::Already => "already_paid",
-        CartPaid::OtherOrder => "payment_already_used",
-        CartPaid::Returned => "payment_returned",
-        CartPaid::OtherAmount { .. } | CartPaid::NoAmount { .. } => "amount_mismatch",
-        CartPaid::OtherCurrency { .. } => "currency_mismatch",
-    };
-    Ok(StripeResult::about(Payable::Cart(cart), result))
+    match carts::paid(paid.map_err(|error| Problem::of_payment(&error))?) {
+        Ok(cart) => Ok(StripeResult::of_cart(&cart)),
+        Err(problem) => unpaid(Payable::Cart(cart), problem),
+    }
+}
+
+/// A repeat of the event may find what this one has not found. Any other reason stays.
+fn unpaid(of: Payable, problem: Problem) -> Result<StripeResult, Problem> {
+    match problem.is_not_found() {
+        true => Err(problem),
+        false => Ok(StripeResult::about(of, problem.code())),
+    }
 }
 
 fn ended(ended: Ended) -> Result<StripeResult, Problem> {

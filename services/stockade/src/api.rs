@@ -45,67 +45,28 @@ use webhooks::WebhooksCommand;
 #[derive(Subcommand)]
 pub enum ApiCommand {
     /// Lists, shows, creates and changes items of a running service.
-    Items(ItemsArguments),
+    Items(Arguments<ItemsCommand>),
     /// Lists, exports, shows, cancels and refunds orders of a running service.
-    Orders(OrdersArguments),
+    Orders(Arguments<OrdersCommand>),
     /// Places, lists, shows, extends, cancels and refunds carts of a running service.
-    Carts(CartsArguments),
+    Carts(Arguments<CartsCommand>),
     /// Lists the money that must be returned, and records that it was.
-    Refunds(RefundsArguments),
+    Refunds(Arguments<RefundsCommand>),
     /// Prints who has done what to an item, or to what belongs to no item, newest first.
     Journal(JournalArguments),
     /// Prints the events of a running service.
-    Events(EventsArguments),
+    Events(Arguments<EventsCommand>),
     /// Lists, adds, tests and removes webhooks of a running service.
-    Webhooks(WebhooksArguments),
+    Webhooks(Arguments<WebhooksCommand>),
 }
 
+// Its documentation would stand in the help, in place of that of the command.
 #[derive(Args)]
-pub struct ItemsArguments {
+pub struct Arguments<C: Subcommand> {
     #[command(flatten)]
     service: ServiceArguments,
     #[command(subcommand)]
-    command: ItemsCommand,
-}
-
-#[derive(Args)]
-pub struct OrdersArguments {
-    #[command(flatten)]
-    service: ServiceArguments,
-    #[command(subcommand)]
-    command: OrdersCommand,
-}
-
-#[derive(Args)]
-pub struct CartsArguments {
-    #[command(flatten)]
-    service: ServiceArguments,
-    #[command(subcommand)]
-    command: CartsCommand,
-}
-
-#[derive(Args)]
-pub struct RefundsArguments {
-    #[command(flatten)]
-    service: ServiceArguments,
-    #[command(subcommand)]
-    command: RefundsCommand,
-}
-
-#[derive(Args)]
-pub struct EventsArguments {
-    #[command(flatten)]
-    service: ServiceArguments,
-    #[command(subcommand)]
-    command: EventsCommand,
-}
-
-#[derive(Args)]
-pub struct WebhooksArguments {
-    #[command(flatten)]
-    service: ServiceArguments,
-    #[command(subcommand)]
-    command: WebhooksCommand,
+    command: C,
 }
 
 /// Commands for items that need the stores instead of a service, with the item.
@@ -120,7 +81,7 @@ pub enum OnTheStores {
 impl ApiCommand {
     /// The command, if it needs the stores instead of a service.
     pub fn on_the_stores(&self) -> Option<OnTheStores> {
-        let Self::Items(ItemsArguments { command, .. }) = self else {
+        let Self::Items(Arguments { command, .. }) = self else {
             return None;
         };
         match command {
@@ -136,28 +97,29 @@ impl ApiCommand {
 
 /// Runs the command.
 pub async fn run(command: ApiCommand, dir: &Path, layers: &Layers) -> Result<ExitCode> {
+    let find = |service: &ServiceArguments| Service::find(service, dir, layers);
     match command {
-        ApiCommand::Items(ItemsArguments { service, command }) => {
-            command.run(&Service::find(&service, dir, layers)?).await?;
+        ApiCommand::Items(Arguments { service, command }) => {
+            command.run(&find(&service)?).await?;
         }
-        ApiCommand::Orders(OrdersArguments { service, command }) => {
-            command.run(&Service::find(&service, dir, layers)?).await?;
+        ApiCommand::Orders(Arguments { service, command }) => {
+            command.run(&find(&service)?).await?;
         }
-        ApiCommand::Carts(CartsArguments { service, command }) => {
-            command.run(&Service::find(&service, dir, layers)?).await?;
+        ApiCommand::Carts(Arguments { service, command }) => {
+            command.run(&find(&service)?).await?;
         }
-        ApiCommand::Refunds(RefundsArguments { service, command }) => {
-            command.run(&Service::find(&service, dir, layers)?).await?;
+        ApiCommand::Refunds(Arguments { service, command }) => {
+            command.run(&find(&service)?).await?;
         }
         ApiCommand::Journal(arguments) => {
-            let service = Service::find(&arguments.service, dir, layers)?;
+            let service = find(&arguments.service)?;
             arguments.run(&service).await?;
         }
-        ApiCommand::Events(EventsArguments { service, command }) => {
-            command.run(&Service::find(&service, dir, layers)?).await?;
+        ApiCommand::Events(Arguments { service, command }) => {
+            command.run(&find(&service)?).await?;
         }
-        ApiCommand::Webhooks(WebhooksArguments { service, command }) => {
-            command.run(&Service::find(&service, dir, layers)?).await?;
+        ApiCommand::Webhooks(Arguments { service, command }) => {
+            command.run(&find(&service)?).await?;
         }
     }
     Ok(ExitCode::SUCCESS)

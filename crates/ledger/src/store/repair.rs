@@ -89,7 +89,8 @@ pub(super) async fn memories(
         .collect::<Result<_, _>>()?;
     let page = Page::cut(orders, at_most, |order| order.id);
     let ids = ids_of_attempts(&page.rows);
-    let returns = returns(&mut pool.acquire().await?, &ids).await?;
+    let mut connection = pool.acquire().await?;
+    let returns = returns(&mut connection, &ids).await?;
     Ok(Page {
         rows: memory::memories(&page.rows, returns),
         next: page.next,

@@ -132,7 +132,7 @@ async fn noted(
 ) -> Result<bool, LedgerError> {
     let outcome = match changed {
         Ok(changed) if changed.rows_affected() == 1 => {
-            let noted = acts::note(&mut *transaction, act).await;
+            let noted = acts::note(&mut transaction, act).await;
             noted.map(|()| Outcome::Done(true))
         }
         Ok(_) => Ok(Outcome::Unchanged(false)),

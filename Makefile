@@ -129,7 +129,7 @@ bench: ## every performance goal and its baseline, measured alternately: a table
 	cargo build --profile dist -p stockade-lab $(CARGO_FLAGS)
 	@'$(TARGET)/dist/stockade-lab' bench $(ARGS)
 
-growth: ## idle time, orders, audits and lists as items and orders become more (P12): a table of every step in target/growth/growth.md
+growth: ## idle time, orders, audits and lists as items and orders become more (P12): a table of every step in target/growth/growth.md, and a chart in growth.svg
 	@scripts/setup.sh bench
 	cargo build --profile dist -p stockade $(CARGO_FLAGS)
 	cargo build --profile dist -p stockade-lab $(CARGO_FLAGS)

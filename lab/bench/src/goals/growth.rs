@@ -5,8 +5,8 @@
 //! items, orders of the hot item, or holds that expire together. The first step of a series has
 //! none of them. It is the baseline of the others.
 //!
-//! The lines of the report compare the last step of a series with the first. `growth.json` and
-//! `growth.md` have every step.
+//! The lines of the report compare the last step of a series with the first. `growth.json`,
+//! `growth.md` and the chart `growth.svg` have every step.
 
 use anyhow::Result;
 
@@ -16,6 +16,7 @@ use crate::{
 };
 
 mod calls;
+mod chart;
 mod database;
 mod env;
 mod expiry;
@@ -23,6 +24,8 @@ mod fill;
 mod idle;
 mod lines;
 mod results;
+#[cfg(test)]
+mod samples;
 mod series;
 
 use results::Results;

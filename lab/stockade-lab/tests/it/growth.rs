@@ -118,6 +118,16 @@ fn check_table(table: &str, ledger: &str) {
     assert_eq!(rows.count(), 8, "{table}");
 }
 
+/// The chart has two charts of items, two of orders and one of holds.
+fn check_chart(chart: &str, ledger: &str) {
+    assert!(
+        chart.starts_with("<svg ") && chart.ends_with("</svg>\n") && chart.contains(ledger),
+        "{chart}"
+    );
+    let items = if cfg!(target_os = "linux") { 2 } else { 0 };
+    assert_eq!(chart.matches("<g ").count(), items + 3, "{chart}");
+}
+
 fn check_report(report: &Value) {
     let goal = &report["P12"];
     let lines = list(&goal["lines"]);
@@ -142,6 +152,7 @@ async fn growth_on_postgres_is_measured_step_by_step() {
     }
     check_expiry(&results);
     check_table(&read(out.path(), "growth.md"), "PostgreSQL");
+    check_chart(&read(out.path(), "growth.svg"), "PostgreSQL");
     check_report(&parsed(out.path(), "results.json"));
 }
 
@@ -158,6 +169,7 @@ async fn growth_on_sqlite_names_the_ledgers_time_as_the_services() {
     check_expiry(&results);
     let table = read(out.path(), "growth.md");
     check_table(&table, "SQLite");
+    check_chart(&read(out.path(), "growth.svg"), "SQLite");
     if cfg!(target_os = "linux") {
         assert_eq!(table.matches("in the service's").count(), 7, "{table}");
     }

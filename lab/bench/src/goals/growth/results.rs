@@ -1,4 +1,4 @@
-//! Every step, as JSON and as tables in Markdown.
+//! Every step, as JSON, as tables in Markdown, and as a chart.
 
 use std::{
     fmt::Write as _,
@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::{
+    chart,
     expiry::Expiry,
     series::{Kind, Step},
 };
@@ -20,6 +21,7 @@ use crate::{
 
 const JSON: &str = "growth.json";
 const MARKDOWN: &str = "growth.md";
+const CHART: &str = "growth.svg";
 
 const STEPS: &str = "\
 | ledger | open items | closed items | orders of the hot item | start to ready, ms | idle: service, % of a core | Redis, % | ledger, % | \
@@ -87,7 +89,7 @@ impl Results {
         }
     }
 
-    /// Adds a step to its series, and writes both files.
+    /// Adds a step to its series, and writes all files.
     pub fn add(&mut self, ledger: LedgerKind, grows: Kind, step: Step) -> Result<()> {
         let is_same = |series: &&mut Series| series.ledger == ledger && series.grows == grows;
         match self.series.iter_mut().find(is_same) {
@@ -119,7 +121,11 @@ impl Results {
             &self.folder.join(JSON),
             &(serde_json::to_string_pretty(self)? + "\n"),
         )?;
-        write(&self.folder.join(MARKDOWN), &self.markdown())
+        write(&self.folder.join(MARKDOWN), &self.markdown())?;
+        write(
+            &self.folder.join(CHART),
+            &chart::draw(&self.series, &self.expiries),
+        )
     }
 
     fn markdown(&self) -> String {
@@ -239,46 +245,9 @@ fn number(value: f64) -> String {
 mod tests {
     use super::{command, row};
     use crate::{
-        goals::growth::{
-            calls::{Calls, Orders},
-            idle::Idle,
-            series::Step,
-        },
+        goals::growth::samples::{idle, step},
         options::LedgerKind,
     };
-
-    fn step(idle: Option<Idle>) -> Step {
-        Step {
-            open_items: 1,
-            closed_items: 2,
-            orders: 3,
-            start_ms: 400.4,
-            idle,
-            calls: Calls {
-                audit_ms: 10.04,
-                full_audit_ms: 10.5,
-                metrics_ms: 11.0,
-                metrics_bytes: 12_300,
-                items_page_ms: 13.0,
-                orders_page_ms: 14.0,
-            },
-            hot: Orders {
-                p50_ms: 8.0,
-                p99_ms: 9.0,
-                measured: 100,
-            },
-            drift: 0,
-            oversold: 0,
-        }
-    }
-
-    fn idle(ledger: Option<f64>) -> Option<Idle> {
-        Some(Idle {
-            service: 5.0,
-            redis: 6.0,
-            ledger,
-        })
-    }
 
     #[test]
     fn a_row_has_the_figures_in_the_order_of_the_columns() {

@@ -161,7 +161,6 @@ use {
 };
 
 /// The statements of `sql/postgres/`, a module for each file.
-#[allow(dead_code, reason = "some are only for tests")]
 mod sql {
     include!(concat!(env!("OUT_DIR"), "/sql_postgres.rs"));
 }

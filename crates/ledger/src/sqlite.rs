@@ -146,7 +146,6 @@ macro_rules! refund_failed_is_due {
 use {item_columns, refund_failed_is_due, segment_columns, transfer_columns};
 
 /// The statements of `sql/sqlite/`, a module for each file.
-#[allow(dead_code, reason = "some are only for tests")]
 mod sql {
     include!(concat!(env!("OUT_DIR"), "/sql_sqlite.rs"));
 }

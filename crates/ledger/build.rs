@@ -139,7 +139,8 @@ impl Database {
 struct StatementFile {
     path: PathBuf,
     module: String,
-    /// Whether the file is for one database only: it begins with `-- apart`.
+    /// Whether the Rust that executes it is of one database only: it begins with `-- apart`. The
+    /// other may have a file of this name, with statements of its own.
     is_apart: bool,
     pieces: Vec<Piece>,
 }

@@ -44,6 +44,8 @@ finds() {
     # In src/, tests are the module behind this attribute, which is the last of its file.
     function look_for_tests() {
       if (code ~ /#\[cfg\(.*test/) maybe_tests = 1
+      # A test that stands in no module of its file is one of a file of tests.
+      if (code ~ /^#\[(tokio::)?test[](]/) is_test = 1
       if (maybe_tests && code ~ /(^|[ \]])mod [a-z_]+ *\{/) is_test = 1
       else if (!blank && code !~ /^ *#\[/) maybe_tests = 0
     }

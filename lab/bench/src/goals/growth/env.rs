@@ -57,7 +57,7 @@ impl GrowthEnv {
         let redis = Redis::start().await?;
         let (postgres, database_url) = match ledger {
             LedgerKind::Postgres => {
-                let postgres = servers::postgres().await?;
+                let postgres = servers::large_postgres().await?;
                 let url = postgres.create_database("growth").await?;
                 (Some(postgres), url)
             }

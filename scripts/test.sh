@@ -37,6 +37,22 @@ if [ "$(ulimit -n)" != unlimited ] && [ "$(ulimit -n)" -lt 8192 ]; then
   ulimit -Sn 8192 2>/dev/null || ulimit -Sn "$(ulimit -Hn)" || true
 fi
 
+# The servers of the tests flush to disk at each commit, and none of them outlives the tests. So their
+# folders are in memory where there is plenty of it, and where programs may be run.
+memory=/dev/shm MEMORY_KB=$((12 * 1024 * 1024))
+has_memory() {
+  local probe status=0
+  [ "$(df -Pk "$memory" 2>/dev/null | awk 'NR == 2 { print $4 }')" -ge "$MEMORY_KB" ] 2>/dev/null || return 1
+  [ "$(awk '$1 == "MemAvailable:" { print $2 }' /proc/meminfo)" -ge "$MEMORY_KB" ] || return 1
+  probe=$(mktemp "$memory/stockade-test.XXXXXX") || return 1
+  printf '#!/bin/sh\n' >"$probe"
+  chmod u+x "$probe"
+  "$probe" || status=1
+  rm -f "$probe"
+  return "$status"
+}
+if [ -z "${TMPDIR:-}" ] && has_memory; then export TMPDIR=$memory; fi
+
 folder=$(mktemp -d "${TMPDIR:-/tmp}/stockade-test.XXXXXX")
 log=$folder/log
 trap 'rm -rf "$folder"' EXIT

@@ -14,7 +14,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v cargo >/dev/null 2>&1 || PATH=${HOME:-/root}/.cargo/bin:$PATH
 
-HELPERS=' ablation cost testbed testkit '
+HELPERS=' ablation cost testbed testkit testkit-macros '
 status=0
 
 wrong() {

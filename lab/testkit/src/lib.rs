@@ -43,24 +43,23 @@ pub use servers::{postgres_database, shared_cluster, shared_redis};
 pub use testbed::{Deadline, eventually, eventually_some, in_time, timeout};
 pub use testkit_macros::tested;
 
-/// Makes two tests of every function: with a ledger in SQLite and in PostgreSQL.
+/// Makes two tests of a function: with a ledger in SQLite and in PostgreSQL.
 ///
-/// The function before the colon receives the `Backend` and the test.
+/// `#[tested(on_both_databases(run))]` stands above the function, which `run` receives with the
+/// `Backend`.
 #[macro_export]
 macro_rules! on_both_databases {
-    ($run:path: $($name:ident),+ $(,)?) => {
-        mod sqlite {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() {
-                $run($crate::Backend::Sqlite, super::$name).await;
-            })+
-        }
+    ($test:ident ($run:path)) => {
+        mod $test {
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn sqlite() {
+                $run($crate::Backend::Sqlite, super::$test).await;
+            }
 
-        mod postgres {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() {
-                $run($crate::Backend::Postgres, super::$name).await;
-            })+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn postgres() {
+                $run($crate::Backend::Postgres, super::$test).await;
+            }
         }
     };
 }

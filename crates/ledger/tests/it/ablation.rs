@@ -8,7 +8,7 @@ use domain::SafetyCheck;
 fn the_version_check_is_needed() {
     assert_needed_by(
         SafetyCheck::VersionCheck,
-        "life::sqlite::of_concurrent_transitions_of_one_order_one_wins",
+        "life::of_concurrent_transitions_of_one_order_one_wins::sqlite",
     );
 }
 
@@ -16,7 +16,7 @@ fn the_version_check_is_needed() {
 fn the_limit_in_the_ledger_is_needed() {
     assert_needed_by(
         SafetyCheck::LimitInLedger,
-        "limits::sqlite::off_home_orders_are_held_against_the_limit",
+        "limits::off_home_orders_are_held_against_the_limit::sqlite",
     );
 }
 
@@ -24,7 +24,7 @@ fn the_limit_in_the_ledger_is_needed() {
 fn that_a_payment_pays_once_is_needed() {
     assert_needed_by(
         SafetyCheck::PaymentOnce,
-        "life::sqlite::a_payment_pays_the_order_that_it_was_reported_for_first",
+        "life::a_payment_pays_the_order_that_it_was_reported_for_first::sqlite",
     );
 }
 
@@ -32,7 +32,7 @@ fn that_a_payment_pays_once_is_needed() {
 fn that_a_spent_payment_pays_nothing_is_needed() {
     assert_needed_by(
         SafetyCheck::PaymentSpent,
-        "refunds::sqlite::a_payment_that_was_returned_pays_nothing",
+        "refunds::a_payment_that_was_returned_pays_nothing::sqlite",
     );
 }
 
@@ -40,6 +40,6 @@ fn that_a_spent_payment_pays_nothing_is_needed() {
 fn the_fence_claim_is_needed() {
     assert_needed_by(
         SafetyCheck::FenceClaim,
-        "transfers::sqlite::only_the_highest_token_plans_and_finishes",
+        "transfers::only_the_highest_token_plans_and_finishes::sqlite",
     );
 }

@@ -6,18 +6,10 @@ use std::sync::Arc;
 use domain::{Item, ItemState, OrderState, TransferId};
 use ledger::{Archival, Changed, Erased, ItemChange, Ledger, LedgerError, StockChange, StockPart};
 use serde_json::json;
-use testkit::{Backend, buyer, on_both_databases};
+use testkit::{Backend, buyer, on_both_databases, tested};
 use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::env::{TestEnv, counters, happen, order, order_id, release, segment, step, take};
-
-on_both_databases!(crate::env::run:
-    an_archived_item_is_out_of_the_workers_lists_and_cannot_change,
-    an_item_with_anything_open_is_not_archived,
-    a_refund_and_an_archive_at_once_leave_every_unit_counted,
-    concurrent_erasures_erase_each_order_once,
-    a_name_that_was_erased_follows_from_nothing_that_is_stored,
-);
 
 async fn set(ledger: &dyn Ledger, item: &Item, state: ItemState) -> Item {
     let change = ItemChange {
@@ -52,6 +44,7 @@ async fn sold(env: &TestEnv, ledger: &dyn Ledger, name: &str) -> Item {
     set(ledger, &item, ItemState::Closed).await
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_archived_item_is_out_of_the_workers_lists_and_cannot_change(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = sold(env, &*ledger, "vase").await;
@@ -106,6 +99,7 @@ async fn an_archived_item_is_out_of_the_workers_lists_and_cannot_change(env: &Te
     assert_eq!(counters(&*ledger, &segment(&item, 0)).await, [10, 0, 0, 0]);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_item_with_anything_open_is_not_archived(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, key) = (
@@ -145,6 +139,7 @@ async fn an_item_with_anything_open_is_not_archived(env: &TestEnv) {
     assert_eq!(counters(&*ledger, &key).await, [10, 0, 0, 0]);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_refund_and_an_archive_at_once_leave_every_unit_counted(env: &TestEnv) {
     let ledger = env.ledger().await;
     for round in 0..20 {
@@ -170,6 +165,7 @@ async fn a_refund_and_an_archive_at_once_leave_every_unit_counted(env: &TestEnv)
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn concurrent_erasures_erase_each_order_once(env: &TestEnv) {
     let ledger = env.ledger().await;
     let mut erasing = JoinSet::new();
@@ -202,6 +198,7 @@ async fn concurrent_erasures_erase_each_order_once(env: &TestEnv) {
     assert_eq!(refused, Erased::Held { orders: 1 });
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_name_that_was_erased_follows_from_nothing_that_is_stored(env: &TestEnv) {
     let ledger = env.ledger().await;
     // As a process of an earlier release has left it.

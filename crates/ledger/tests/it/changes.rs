@@ -7,22 +7,9 @@ use domain::{Item, ItemId, ItemState, Quantity, SegmentConfig, Wave, Window};
 use jiff::{SignedDuration, Timestamp};
 use ledger::{Changed, ItemChange, LedgerError, NewJournalEntry, StockChange, StockPart};
 use serde_json::json;
-use testkit::on_both_databases;
+use testkit::{on_both_databases, tested};
 
 use crate::env::{TestEnv, events_of_kind, item};
-
-on_both_databases!(crate::env::run:
-    a_change_raises_epoch_and_version_and_is_journalled,
-    a_repeated_change_changes_nothing,
-    a_change_decided_on_another_version_changes_nothing,
-    a_repeated_creation_is_recognised_by_the_original_properties,
-    live_items_have_the_settings_of_their_segments,
-    the_journal_keeps_every_entry_and_lists_the_newest_first,
-    an_entry_noted_once_is_in_the_journal_once,
-    a_window_that_ends_before_it_begins_is_refused,
-    a_wave_is_added_once_by_any_number_of_reconcilers,
-    a_replaced_wave_is_not_added,
-);
 
 fn at(ms: i64) -> Option<Timestamp> {
     Some(Timestamp::from_millisecond(ms).unwrap())
@@ -49,6 +36,7 @@ fn wave(at_ms: i64, units: u64) -> Wave {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_change_raises_epoch_and_version_and_is_journalled(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = env.create(&*ledger, "vase", 10, 1).await;
@@ -98,6 +86,7 @@ async fn a_change_raises_epoch_and_version_and_is_journalled(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_repeated_change_changes_nothing(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = env.create(&*ledger, "vase", 10, 1).await;
@@ -126,6 +115,7 @@ async fn a_repeated_change_changes_nothing(env: &TestEnv) {
     assert_eq!(ledger.journal(&vase.id, 9).await.unwrap().len(), 1);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_change_decided_on_another_version_changes_nothing(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = env.create(&*ledger, "vase", 10, 1).await;
@@ -148,6 +138,7 @@ async fn a_change_decided_on_another_version_changes_nothing(env: &TestEnv) {
     assert_eq!(ledger.journal(&vase.id, 9).await.unwrap(), []);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_repeated_creation_is_recognised_by_the_original_properties(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = env.create(&*ledger, "vase", 10, 1).await;
@@ -180,6 +171,7 @@ async fn a_repeated_creation_is_recognised_by_the_original_properties(env: &Test
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn live_items_have_the_settings_of_their_segments(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = env.create(&*ledger, "vase", 10, 2).await;
@@ -215,6 +207,7 @@ async fn live_items_have_the_settings_of_their_segments(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn the_journal_keeps_every_entry_and_lists_the_newest_first(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = env.create(&*ledger, "vase", 10, 1).await;
@@ -263,6 +256,7 @@ async fn the_journal_keeps_every_entry_and_lists_the_newest_first(env: &TestEnv)
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_entry_noted_once_is_in_the_journal_once(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = env.create(&*ledger, "vase", 10, 1).await;
@@ -327,6 +321,7 @@ async fn an_entry_noted_once_is_in_the_journal_once(env: &TestEnv) {
     assert_eq!(ledger.journal(&jug.id, 9).await.unwrap().len(), 1);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_window_that_ends_before_it_begins_is_refused(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = env.create(&*ledger, "vase", 10, 1).await;
@@ -359,6 +354,7 @@ async fn with_waves(env: &TestEnv) -> Item {
     with_waves
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_wave_is_added_once_by_any_number_of_reconcilers(env: &TestEnv) {
     let (vase, ledger) = (with_waves(env).await, env.ledger().await);
     assert_eq!(ledger.item(&vase.id).await.unwrap(), Some(vase.clone()));
@@ -399,6 +395,7 @@ async fn a_wave_is_added_once_by_any_number_of_reconcilers(env: &TestEnv) {
     assert_eq!(told, [5, 30]);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_replaced_wave_is_not_added(env: &TestEnv) {
     let (vase, ledger) = (with_waves(env).await, env.ledger().await);
     let [first, second] = [vase.waves[0], vase.waves[1]];

@@ -4,20 +4,12 @@
 use std::time::Duration;
 
 use ledger::{LedgerError, SegmentReplay, SegmentRow};
-use testkit::{Backend, eventually_some, in_time, on_both_databases};
+use testkit::{Backend, eventually_some, in_time, on_both_databases, tested};
 
 use crate::env::{TestEnv, id, opened, order, order_id, record, row, segment, state, taken};
 
-on_both_databases!(crate::env::run:
-    a_claimed_segment_is_skipped_by_others,
-    a_claim_takes_the_first_of_the_wanted_segments,
-    a_dropped_claim_changes_nothing,
-    a_released_segment_can_be_claimed_immediately,
-    a_superseded_replay_is_refused,
-    a_claim_delays_nothing_but_other_claims,
-);
-
 /// Does not apply to SQLite, which locks the file and not rows: other recorders wait instead.
+#[tested(on_both_databases(crate::env::run))]
 async fn a_claimed_segment_is_skipped_by_others(env: &TestEnv) {
     let (one, other) = (env.ledger().await, env.ledger().await);
     let item = env.create(&*one, "vase", 10, 3).await;
@@ -60,6 +52,7 @@ async fn a_claimed_segment_is_skipped_by_others(env: &TestEnv) {
     .await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_claim_takes_the_first_of_the_wanted_segments(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 10, 5).await;
@@ -85,6 +78,7 @@ async fn a_claim_takes_the_first_of_the_wanted_segments(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_dropped_claim_changes_nothing(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 10, 1).await;
@@ -129,6 +123,7 @@ async fn a_dropped_claim_changes_nothing(env: &TestEnv) {
     .await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_released_segment_can_be_claimed_immediately(env: &TestEnv) {
     let (one, other) = (env.ledger().await, env.ledger().await);
     let item = env.create(&*one, "vase", 10, 1).await;
@@ -166,6 +161,7 @@ async fn a_released_segment_can_be_claimed_immediately(env: &TestEnv) {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_superseded_replay_is_refused(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 20, 2).await;
@@ -258,6 +254,7 @@ async fn a_superseded_replay_is_refused(env: &TestEnv) {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_claim_delays_nothing_but_other_claims(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 10, 1).await;

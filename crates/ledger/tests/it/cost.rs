@@ -8,18 +8,9 @@
 use cost::{Bound, fewest_allocations, statements};
 use domain::{BuyerId, Entry, EntryId, Item};
 use ledger::{Ledger, SegmentReplay};
-use testkit::{Backend, on_both_databases};
+use testkit::{Backend, on_both_databases, tested};
 
 use crate::env::{TestEnv, opened, order_of, segment, taken};
-
-on_both_databases!(crate::env::run:
-    the_number_of_statements_does_not_depend_on_the_number_of_orders,
-    a_limit_needs_no_additional_statement,
-    after_an_off_home_order_one_more_statement_is_needed,
-    repeated_orders_need_no_statement_each,
-    archived_items_cost_the_lists_of_workers_nothing,
-    what_an_idle_item_costs_an_auditor_is_one_statement,
-);
 
 /// Produces a log to record, batch by batch. All orders are new and at home.
 struct Log {
@@ -141,10 +132,12 @@ fn recording(backend: Backend, segments: usize) -> Vec<&'static str> {
 /// commit.
 const ENTRIES: [&[usize]; 3] = [&[1], &[128], &[128; 16]];
 
+#[tested(on_both_databases(crate::env::run))]
 async fn the_number_of_statements_does_not_depend_on_the_number_of_orders(env: &TestEnv) {
     takes_the_same_statements(env, false).await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_limit_needs_no_additional_statement(env: &TestEnv) {
     takes_the_same_statements(env, true).await;
 }
@@ -164,6 +157,7 @@ async fn takes_the_same_statements(env: &TestEnv, limited: bool) {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn after_an_off_home_order_one_more_statement_is_needed(env: &TestEnv) {
     let ledger = env.ledger_of_one_connection().await;
     let mut log = begun(env, &*ledger, true, 8).await;
@@ -186,6 +180,7 @@ async fn after_an_off_home_order_one_more_statement_is_needed(env: &TestEnv) {
 
 /// A recorder repeats what another one has recorded: the insert that expects only new orders fails,
 /// and a second transaction tolerates existing ones.
+#[tested(on_both_databases(crate::env::run))]
 async fn repeated_orders_need_no_statement_each(env: &TestEnv) {
     let ledger = env.ledger_of_one_connection().await;
     let mut log = begun(env, &*ledger, false, 1).await;
@@ -270,6 +265,7 @@ fn recording_an_order_on_sqlite_stays_within_its_allocations() {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn archived_items_cost_the_lists_of_workers_nothing(env: &TestEnv) {
     let ledger = env.ledger_of_one_connection().await;
     let mut live = Vec::new();
@@ -300,6 +296,7 @@ async fn archived_items_cost_the_lists_of_workers_nothing(env: &TestEnv) {
     assert_eq!((segments.unwrap().len(), read.len()), (6, 1), "{read:#?}");
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn what_an_idle_item_costs_an_auditor_is_one_statement(env: &TestEnv) {
     let ledger = env.ledger_of_one_connection().await;
     let item = env.create(&*ledger, "vase", 10, 2).await;

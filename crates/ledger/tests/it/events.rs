@@ -13,22 +13,12 @@ use ledger::{
 };
 use serde_json::json;
 use sqlx::{Connection, PgConnection};
-use testkit::{Backend, eventually, on_both_databases};
+use testkit::{Backend, eventually, on_both_databases, tested};
 use tokio::task::JoinSet;
 
 use crate::env::{
     TestEnv, again, happen, opened, order, order_id, row, segment, step, take, taken,
 };
-
-on_both_databases!(crate::env::run:
-    every_transition_writes_its_event,
-    a_batch_is_one_event_for_each_item_and_state,
-    a_change_that_was_not_made_writes_no_event,
-    a_large_batch_becomes_several_events,
-    a_cursor_that_was_never_issued_is_recognised,
-    old_events_are_removed_oldest_first_and_a_reader_learns_that_it_missed_some,
-    a_reader_misses_no_event_of_concurrent_transactions,
-);
 
 const MARKER: &str = "test.marker";
 
@@ -102,6 +92,7 @@ async fn set_state(ledger: &dyn Ledger, item: &Item, state: ItemState) {
     changed.unwrap();
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn every_transition_writes_its_event(env: &TestEnv) {
     let ledger = env.ledger().await;
     let before = Timestamp::now().as_millisecond() - 1;
@@ -179,6 +170,7 @@ async fn every_transition_writes_its_event(env: &TestEnv) {
     assert!(events.is_sorted_by(|a, b| a.cursor < b.cursor));
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_batch_is_one_event_for_each_item_and_state(env: &TestEnv) {
     let ledger = env.ledger().await;
     let [vase, bowl] = [
@@ -238,6 +230,7 @@ async fn a_batch_is_one_event_for_each_item_and_state(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_change_that_was_not_made_writes_no_event(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 10, 1).await;
@@ -298,6 +291,7 @@ async fn a_change_that_was_not_made_writes_no_event(env: &TestEnv) {
     assert_eq!(kinds(env, &*ledger, &item).await, held);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_large_batch_becomes_several_events(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create_unlimited(&*ledger, "vase", 5000, 1).await;
@@ -314,6 +308,7 @@ async fn a_large_batch_becomes_several_events(env: &TestEnv) {
     assert_eq!(ids.len(), 2500);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_cursor_that_was_never_issued_is_recognised(env: &TestEnv) {
     let ledger = env.ledger().await;
     let end = ledger.end_of_events().await.unwrap();
@@ -343,6 +338,7 @@ fn parts((xid, seq): (&str, &str)) -> (u64, u64) {
     (xid.parse().unwrap(), seq.parse().unwrap())
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn old_events_are_removed_oldest_first_and_a_reader_learns_that_it_missed_some(
     env: &TestEnv,
 ) {
@@ -367,6 +363,7 @@ async fn old_events_are_removed_oldest_first_and_a_reader_learns_that_it_missed_
 
 /// Writers whose transactions overlap, and a reader that follows them from the start. On PostgreSQL
 /// numbers are given out before transactions commit, in another order.
+#[tested(on_both_databases(crate::env::run))]
 async fn a_reader_misses_no_event_of_concurrent_transactions(env: &TestEnv) {
     const WRITERS: usize = 6;
     const ORDERS: usize = 12;

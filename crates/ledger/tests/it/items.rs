@@ -5,19 +5,10 @@ use std::{collections::HashMap, sync::Arc};
 use domain::{Durability, Item, ItemId, ItemState, ItemTag, Window};
 use jiff::Timestamp;
 use ledger::{ByOrders, Changed, Created, ItemChange, Ledger};
-use testkit::on_both_databases;
+use testkit::{on_both_databases, tested};
 use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::env::{TestEnv, id, item, opened, order, record, segment, taken};
-
-on_both_databases!(crate::env::run:
-    creating_an_item_again_finds_it_and_another_body_is_different,
-    concurrent_creations_of_an_item_create_it_once,
-    an_item_reads_back_unchanged,
-    a_change_of_state_raises_the_epoch_once,
-    concurrent_changes_to_one_state_raise_the_epoch_once,
-    items_that_share_a_tag_are_both_found_and_kept_apart,
-);
 
 fn to(state: ItemState) -> ItemChange {
     ItemChange {
@@ -38,6 +29,7 @@ async fn changed(ledger: &dyn Ledger, item: &Item, change: &ItemChange) -> Item 
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn creating_an_item_again_finds_it_and_another_body_is_different(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = item("vase", 10, 3);
@@ -115,6 +107,7 @@ async fn creating_an_item_again_finds_it_and_another_body_is_different(env: &Tes
     assert_eq!(shares, [(0, 4), (1, 3), (2, 3)]);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn concurrent_creations_of_an_item_create_it_once(env: &TestEnv) {
     let barrier = Arc::new(Barrier::new(6));
     let mut creators = JoinSet::new();
@@ -151,6 +144,7 @@ async fn concurrent_creations_of_an_item_create_it_once(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_item_reads_back_unchanged(env: &TestEnv) {
     let ledger = env.ledger().await;
     let at = |ms| Some(Timestamp::from_millisecond(ms).unwrap());
@@ -193,6 +187,7 @@ async fn an_item_reads_back_unchanged(env: &TestEnv) {
     assert_eq!(ledger.items_tagged(ItemTag(0)).await.unwrap(), []);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_change_of_state_raises_the_epoch_once(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = env.create(&*ledger, "vase", 1, 1).await;
@@ -226,6 +221,7 @@ async fn a_change_of_state_raises_the_epoch_once(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn concurrent_changes_to_one_state_raise_the_epoch_once(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = env.create(&*ledger, "vase", 1, 1).await;
@@ -248,6 +244,7 @@ async fn concurrent_changes_to_one_state_raise_the_epoch_once(env: &TestEnv) {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn items_that_share_a_tag_are_both_found_and_kept_apart(env: &TestEnv) {
     let [one, other] = names_with_one_tag();
     let ledger = env.ledger().await;

@@ -6,22 +6,13 @@ use domain::{Cart, CartId, CartLine, CartState, Item, OrderId, OrderState, Payme
 use jiff::Timestamp;
 use ledger::{CartStep, CreatedCart, Ledger, LedgerError, Transition};
 use serde_json::json;
-use testkit::on_both_databases;
+use testkit::{on_both_databases, tested};
 use uuid::Uuid;
 
 use crate::env::{
     TestEnv, again, counters, events_of_kind, happen, order, order_id, release, segment, state,
     take,
 };
-
-on_both_databases!(crate::env::run:
-    an_expired_cart_is_confirmed_only_once_every_line_is_held_again,
-    a_payment_of_something_else_confirms_no_expired_cart,
-    money_that_is_due_frees_the_lines_that_were_held_again,
-    units_that_are_recorded_after_the_cart_go_straight_back,
-    a_line_that_is_held_again_expires_alone_and_no_other_does,
-    a_line_that_is_held_again_ends_in_no_other_way,
-);
 
 /// A cart of two items that has expired, and whose units have returned.
 struct Expired {
@@ -113,6 +104,7 @@ async fn units(ledger: &dyn Ledger, item: &Item) -> [u64; 4] {
     counters(ledger, &segment(item, 0)).await
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_expired_cart_is_confirmed_only_once_every_line_is_held_again(env: &TestEnv) {
     let ledger = env.ledger().await;
     let late = Expired::new(env, &*ledger).await;
@@ -150,6 +142,7 @@ async fn an_expired_cart_is_confirmed_only_once_every_line_is_held_again(env: &T
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_payment_of_something_else_confirms_no_expired_cart(env: &TestEnv) {
     let ledger = env.ledger().await;
     let late = Expired::new(env, &*ledger).await;
@@ -170,6 +163,7 @@ async fn a_payment_of_something_else_confirms_no_expired_cart(env: &TestEnv) {
     assert_eq!(late.states(&*ledger).await, [OrderState::Held; 2]);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn money_that_is_due_frees_the_lines_that_were_held_again(env: &TestEnv) {
     let ledger = env.ledger().await;
     let late = Expired::new(env, &*ledger).await;
@@ -200,6 +194,7 @@ async fn money_that_is_due_frees_the_lines_that_were_held_again(env: &TestEnv) {
     assert_eq!(late.states(&*ledger).await, [OrderState::Refunded; 2]);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn units_that_are_recorded_after_the_cart_go_straight_back(env: &TestEnv) {
     let ledger = env.ledger().await;
     let late = Expired::new(env, &*ledger).await;
@@ -212,6 +207,7 @@ async fn units_that_are_recorded_after_the_cart_go_straight_back(env: &TestEnv) 
     assert_eq!(units(&*ledger, &late.items[0]).await, [4, 0, 0, 0]);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_line_that_is_held_again_expires_alone_and_no_other_does(env: &TestEnv) {
     let ledger = env.ledger().await;
     let late = Expired::new(env, &*ledger).await;
@@ -248,6 +244,7 @@ async fn a_line_that_is_held_again_expires_alone_and_no_other_does(env: &TestEnv
     assert_eq!(late.states(&*ledger).await, [OrderState::Confirmed; 2]);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_line_that_is_held_again_ends_in_no_other_way(env: &TestEnv) {
     let ledger = env.ledger().await;
     let late = Expired::new(env, &*ledger).await;

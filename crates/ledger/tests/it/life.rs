@@ -6,31 +6,13 @@ use domain::{Item, Order, OrderId, OrderState, PaymentId, SegmentKey, SessionId}
 use jiff::Timestamp;
 use ledger::{Ledger, PendingReturn, Transition};
 use serde_json::json;
-use testkit::on_both_databases;
+use testkit::{on_both_databases, tested};
 use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::env::{
     TestEnv, counters, events_of_kind, happen, order, order_id, release, row, segment, state, step,
     take,
 };
-
-on_both_databases!(crate::env::run:
-    every_transition_moves_the_units_to_the_right_counter,
-    a_transition_outside_the_state_machine_changes_nothing,
-    a_batch_applies_what_it_can_and_returns_none_for_the_rest,
-    of_concurrent_transitions_of_one_order_one_wins,
-    orders_are_due_from_their_deadline_on_oldest_first,
-    due_orders_of_one_item_are_found_behind_many_of_other_items,
-    a_return_is_pending_until_the_segments_entry_is_recorded,
-    a_return_counts_once_and_only_where_the_units_are,
-    a_payment_is_stored_with_the_order,
-    a_payment_pays_the_order_that_it_was_reported_for_first,
-    a_due_refund_is_journalled_with_its_transition_and_only_then,
-    a_hold_is_extended_for_its_version_and_state_only,
-    of_an_extension_and_the_end_of_the_hold_one_wins,
-    a_session_is_named_for_a_version_and_raises_it,
-    of_a_named_session_and_a_cancellation_one_wins,
-);
 
 /// An item with one segment that holds orders 0..n of 1, 2, 3 ... units.
 async fn held(env: &TestEnv, ledger: &dyn Ledger, name: &str, n: usize) -> (Item, SegmentKey) {
@@ -46,6 +28,7 @@ async fn held(env: &TestEnv, ledger: &dyn Ledger, name: &str, n: usize) -> (Item
     (item, key)
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn every_transition_moves_the_units_to_the_right_counter(env: &TestEnv) {
     use OrderState::{Cancelled, Confirmed, Expired, RefundDue, Refunded};
     let ledger = env.ledger().await;
@@ -81,6 +64,7 @@ async fn every_transition_moves_the_units_to_the_right_counter(env: &TestEnv) {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_transition_outside_the_state_machine_changes_nothing(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, key) = held(env, &*ledger, "vase", 1).await;
@@ -112,6 +96,7 @@ async fn a_transition_outside_the_state_machine_changes_nothing(env: &TestEnv) {
     assert_eq!(counters(&*ledger, &key).await, [999, 1, 0, 0]);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_batch_applies_what_it_can_and_returns_none_for_the_rest(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 600, 3).await;
@@ -164,6 +149,7 @@ async fn a_batch_applies_what_it_can_and_returns_none_for_the_rest(env: &TestEnv
     assert_eq!(ledger.transition(&twice).await.unwrap(), [None, None]);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn of_concurrent_transitions_of_one_order_one_wins(env: &TestEnv) {
     use OrderState::{Cancelled, Confirmed, Expired};
     let ledger = env.ledger().await;
@@ -196,6 +182,7 @@ async fn of_concurrent_transitions_of_one_order_one_wins(env: &TestEnv) {
     assert_eq!((held, available + confirmed + returning), (0, 1000));
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn orders_are_due_from_their_deadline_on_oldest_first(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 100, 1).await;
@@ -230,6 +217,7 @@ async fn orders_are_due_from_their_deadline_on_oldest_first(env: &TestEnv) {
     assert_eq!(ledger.order(zero).await.unwrap(), Some(read));
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn due_orders_of_one_item_are_found_behind_many_of_other_items(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (vase, jug) = (
@@ -272,6 +260,7 @@ fn ids(orders: Vec<Order>) -> Vec<OrderId> {
     orders.into_iter().map(|order| order.id).collect()
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_return_is_pending_until_the_segments_entry_is_recorded(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, key) = held(env, &*ledger, "vase", 3).await;
@@ -353,6 +342,7 @@ async fn a_return_is_pending_until_the_segments_entry_is_recorded(env: &TestEnv)
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_return_counts_once_and_only_where_the_units_are(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create_unlimited(&*ledger, "vase", 20, 2).await;
@@ -420,6 +410,7 @@ async fn a_return_counts_once_and_only_where_the_units_are(env: &TestEnv) {
     assert_eq!(counters(&*ledger, &key).await, [0, 10, 0, 0]);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_payment_is_stored_with_the_order(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, _) = held(env, &*ledger, "vase", 1).await;
@@ -447,6 +438,7 @@ async fn a_payment_is_stored_with_the_order(env: &TestEnv) {
     assert_eq!(ledger.order(id).await.unwrap(), Some(refunded));
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_payment_pays_the_order_that_it_was_reported_for_first(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, key) = held(env, &*ledger, "vase", 4).await;
@@ -486,6 +478,7 @@ async fn a_payment_pays_the_order_that_it_was_reported_for_first(env: &TestEnv) 
     assert_eq!(counters(&*ledger, &key).await, [990, 2, 7, 1]);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_due_refund_is_journalled_with_its_transition_and_only_then(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, _) = held(env, &*ledger, "vase", 3).await;
@@ -552,6 +545,7 @@ async fn a_due_refund_is_journalled_with_its_transition_and_only_then(env: &Test
     assert_eq!(ledger.journal(&item.id, 9).await.unwrap(), journal);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_hold_is_extended_for_its_version_and_state_only(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, key) = held(env, &*ledger, "vase", 2).await;
@@ -591,6 +585,7 @@ async fn a_hold_is_extended_for_its_version_and_state_only(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn of_an_extension_and_the_end_of_the_hold_one_wins(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, key) = held(env, &*ledger, "vase", 20).await;
@@ -618,6 +613,7 @@ async fn of_an_extension_and_the_end_of_the_hold_one_wins(env: &TestEnv) {
     assert_eq!((available, held + returning, confirmed), (790, 210, 0));
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_session_is_named_for_a_version_and_raises_it(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, key) = held(env, &*ledger, "vase", 2).await;
@@ -675,6 +671,7 @@ async fn a_session_is_named_for_a_version_and_raises_it(env: &TestEnv) {
     assert_eq!(counters(&*ledger, &key).await, [997, 2, 1, 0]);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn of_a_named_session_and_a_cancellation_one_wins(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, _) = held(env, &*ledger, "vase", 20).await;

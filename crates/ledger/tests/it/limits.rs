@@ -6,27 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use domain::{BuyerId, Change, Entry, Item, OrderState, Quantity, SegmentKey, TakenOrder};
 use jiff::Timestamp;
 use ledger::{ItemChange, Ledger, Repaired, SegmentReplay};
-use testkit::{Backend, on_both_databases};
+use testkit::{Backend, on_both_databases, tested};
 
 use crate::env::{
     TestEnv, again, counters, happen, id, order_of, release, segment, state, step, take,
 };
-
-on_both_databases!(crate::env::run:
-    off_home_orders_are_held_against_the_limit,
-    home_orders_are_checked_against_off_home_orders,
-    home_orders_are_not_checked_before_the_first_off_home_order,
-    an_off_home_order_staged_by_a_repair_counts_as_off_home,
-    home_orders_are_checked_after_a_limit_was_lowered,
-    an_off_home_order_that_was_rolled_back_changes_nothing,
-    orders_in_one_batch_count_together_against_the_limit,
-    released_units_do_not_count_against_the_limit,
-    a_repeated_order_counts_once_against_the_limit,
-    a_reacquisition_is_held_against_the_limit,
-    units_taken_under_a_higher_limit_stay,
-    without_a_limit_nothing_is_rejected,
-    of_two_recorders_that_exceed_the_limit_together_one_records,
-);
 
 const SEGMENTS: u16 = 3;
 
@@ -63,6 +47,7 @@ async fn rejected(
         .len()
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn off_home_orders_are_held_against_the_limit(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, [home, near, far], ann) = vase(env, &*ledger, "ann").await;
@@ -111,6 +96,7 @@ async fn off_home_orders_are_held_against_the_limit(env: &TestEnv) {
 }
 
 /// Home has lost the count of an off-home order, and its own history is intact.
+#[tested(on_both_databases(crate::env::run))]
 async fn home_orders_are_checked_against_off_home_orders(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, [home, near, _], ann) = vase(env, &*ledger, "ann").await;
@@ -143,6 +129,7 @@ async fn home_orders_are_checked_against_off_home_orders(env: &TestEnv) {
 
 /// Home has both count and outbox of orders that it took itself. If it has lost only the count, it
 /// refuses orders until it is repaired.
+#[tested(on_both_databases(crate::env::run))]
 async fn home_orders_are_not_checked_before_the_first_off_home_order(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, [home, near, _], ann) = vase(env, &*ledger, "ann").await;
@@ -169,6 +156,7 @@ async fn home_orders_are_not_checked_before_the_first_off_home_order(env: &TestE
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_off_home_order_staged_by_a_repair_counts_as_off_home(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, [home, near, _], ann) = vase(env, &*ledger, "ann").await;
@@ -202,6 +190,7 @@ async fn an_off_home_order_staged_by_a_repair_counts_as_off_home(env: &TestEnv) 
 }
 
 /// Home may still use the old limit.
+#[tested(on_both_databases(crate::env::run))]
 async fn home_orders_are_checked_after_a_limit_was_lowered(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, [home, ..], ann) = vase(env, &*ledger, "ann").await;
@@ -220,6 +209,7 @@ async fn home_orders_are_checked_after_a_limit_was_lowered(env: &TestEnv) {
 }
 
 /// An order that is rolled back does not count as off-home.
+#[tested(on_both_databases(crate::env::run))]
 async fn an_off_home_order_that_was_rolled_back_changes_nothing(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, [home, near, _], ann) = vase(env, &*ledger, "ann").await;
@@ -250,6 +240,7 @@ async fn an_off_home_order_that_was_rolled_back_changes_nothing(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn orders_in_one_batch_count_together_against_the_limit(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, ring, ann) = vase(env, &*ledger, "ann").await;
@@ -277,6 +268,7 @@ async fn orders_in_one_batch_count_together_against_the_limit(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn released_units_do_not_count_against_the_limit(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, [_, near, far], ann) = vase(env, &*ledger, "ann").await;
@@ -305,6 +297,7 @@ async fn released_units_do_not_count_against_the_limit(env: &TestEnv) {
         .unwrap();
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_repeated_order_counts_once_against_the_limit(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, [_, near, _], ann) = vase(env, &*ledger, "ann").await;
@@ -328,6 +321,7 @@ async fn a_repeated_order_counts_once_against_the_limit(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_reacquisition_is_held_against_the_limit(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, [home, near, far], ann) = vase(env, &*ledger, "ann").await;
@@ -381,6 +375,7 @@ async fn taken_at(ledger: &dyn Ledger, key: &SegmentKey, hours: i64, order: Take
         .len()
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn units_taken_under_a_higher_limit_stay(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, [_, near, far], ann) = vase(env, &*ledger, "ann").await;
@@ -419,6 +414,7 @@ async fn units_taken_under_a_higher_limit_stay(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn without_a_limit_nothing_is_rejected(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, [home, near, far], ann) = vase(env, &*ledger, "ann").await;
@@ -451,6 +447,7 @@ async fn without_a_limit_nothing_is_rejected(env: &TestEnv) {
 }
 
 /// Each order alone would be within the limit. It is the first off-home order of each item.
+#[tested(on_both_databases(crate::env::run))]
 async fn of_two_recorders_that_exceed_the_limit_together_one_records(env: &TestEnv) {
     let ledger = env.ledger().await;
     let rounds = if env.backend == Backend::Postgres {

@@ -5,17 +5,9 @@ use cost::statements;
 use domain::{BuyerId, Item, ItemId, OrderId, OrderState};
 use ledger::{Ledger, NewJournalEntry, Page};
 use serde_json::json;
-use testkit::on_both_databases;
+use testkit::{on_both_databases, tested};
 
 use crate::env::{TestEnv, happen, order, order_of, segment, step, take};
-
-on_both_databases!(crate::env::run:
-    the_orders_of_an_item_are_listed_by_id,
-    a_page_of_one_state_ends_with_what_a_bounded_search_has_found,
-    a_page_of_one_state_searches_until_it_has_an_order,
-    the_orders_of_a_buyer_are_found_by_one_statement_among_many_items,
-    refunds_and_unmatched_payments_are_listed_from_their_indexes,
-);
 
 /// Follows a list to its end. Returns its rows, and the number of pages. Only the last may be
 /// empty.
@@ -54,6 +46,7 @@ fn sorted(mut ids: Vec<OrderId>) -> Vec<OrderId> {
     ids
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn the_orders_of_an_item_are_listed_by_id(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = env.create(&*ledger, "vase", 100, 2).await;
@@ -121,6 +114,7 @@ async fn sale(env: &TestEnv, ledger: &dyn Ledger) -> (Item, OrderId) {
     (vase, last)
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_page_of_one_state_ends_with_what_a_bounded_search_has_found(env: &TestEnv) {
     let ledger = env.ledger_of_one_connection().await;
     let (vase, last) = sale(env, &*ledger).await;
@@ -147,6 +141,7 @@ async fn a_page_of_one_state_ends_with_what_a_bounded_search_has_found(env: &Tes
     assert_eq!(cancelled, (vec![first, last], 2));
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_page_of_one_state_searches_until_it_has_an_order(env: &TestEnv) {
     let ledger = env.ledger_of_one_connection().await;
     let (vase, last) = sale(env, &*ledger).await;
@@ -167,6 +162,7 @@ const FILLERS: &str = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 
      INSERT INTO items (id, tag, title, stock, price, currency, segments, hold_seconds, durability, state, epoch, as_created) \
      SELECT 'filler-' || n, CAST(n AS bigint) * 700000, 'filler', 0, 0, 'EUR', 1, 60, 'recorded', 'open', 1, '{}' FROM n";
 
+#[tested(on_both_databases(crate::env::run))]
 async fn the_orders_of_a_buyer_are_found_by_one_statement_among_many_items(env: &TestEnv) {
     let ledger = env.ledger_of_one_connection().await;
     let ann = BuyerId::new("ann").unwrap();
@@ -205,6 +201,7 @@ async fn the_orders_of_a_buyer_are_found_by_one_statement_among_many_items(env: 
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn refunds_and_unmatched_payments_are_listed_from_their_indexes(env: &TestEnv) {
     let ledger = env.ledger().await;
     let mut expected = Vec::new();

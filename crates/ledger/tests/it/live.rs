@@ -6,17 +6,10 @@ use domain::{Item, ItemId, ItemState};
 use ledger::{Archival, Changed, ItemChange, Ledger, ListChanges, LiveItem, LiveItems};
 use serde_json::json;
 use sqlx::{Connection, PgConnection};
-use testkit::{Backend, on_both_databases};
+use testkit::{Backend, on_both_databases, tested};
 use tokio::task::JoinSet;
 
 use crate::env::TestEnv;
-
-on_both_databases!(crate::env::run:
-    a_kept_list_has_what_was_created_changed_and_ended,
-    what_the_list_does_not_have_is_no_change,
-    concurrent_changes_are_all_read,
-    an_older_copy_of_the_ledger_is_read_as_a_whole,
-);
 
 async fn set(ledger: &dyn Ledger, item: &Item, state: ItemState) {
     let change = ItemChange {
@@ -34,6 +27,7 @@ fn changed(id: &ItemId) -> ListChanges {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_kept_list_has_what_was_created_changed_and_ended(env: &TestEnv) {
     let ledger = env.ledger().await;
     let mut list = LiveItems::default();
@@ -74,6 +68,7 @@ async fn a_kept_list_has_what_was_created_changed_and_ended(env: &TestEnv) {
 }
 
 /// A holder of the item's lock writes its token into the row, several times a second in a sale.
+#[tested(on_both_databases(crate::env::run))]
 async fn what_the_list_does_not_have_is_no_change(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 10, 2).await;
@@ -91,6 +86,7 @@ fn sorted(list: &LiveItems) -> BTreeMap<ItemId, LiveItem> {
     items.collect()
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn concurrent_changes_are_all_read(env: &TestEnv) {
     let ledger = env.ledger().await;
     let mut changers = JoinSet::new();
@@ -120,6 +116,7 @@ async fn concurrent_changes_are_all_read(env: &TestEnv) {
 }
 
 /// A standby that lacked the last changes has become the server.
+#[tested(on_both_databases(crate::env::run))]
 async fn an_older_copy_of_the_ledger_is_read_as_a_whole(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = env.create(&*ledger, "vase", 10, 2).await;

@@ -5,18 +5,10 @@ use domain::{Order, OrderState, SessionId};
 use jiff::SignedDuration;
 use ledger::{Actors, Created, JournalEntry, Ledger, NewAct, NewWebhook, Transition};
 use serde_json::json;
-use testkit::on_both_databases;
+use testkit::{on_both_databases, tested};
 use uuid::Uuid;
 
 use crate::env::{TestEnv, happen, item, order, order_id, segment, take};
-
-on_both_databases!(crate::env::run:
-    the_creation_of_an_item_is_noted_once,
-    a_transition_is_noted_if_an_admin_makes_it_and_it_is_made,
-    an_extension_is_noted_if_an_admin_makes_it,
-    what_is_done_to_webhooks_is_noted_without_their_secrets,
-    the_service_journal_is_read_page_by_page,
-);
 
 /// The latest entries of the item's journal with this action.
 async fn noted(ledger: &dyn Ledger, item: &domain::Item, action: &str) -> Vec<JournalEntry> {
@@ -25,6 +17,7 @@ async fn noted(ledger: &dyn Ledger, item: &domain::Item, action: &str) -> Vec<Jo
     journal
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn the_creation_of_an_item_is_noted_once(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = item("vase", 10, 2);
@@ -71,6 +64,7 @@ async fn stored(ledger: &dyn Ledger, item: &domain::Item, n: usize) -> Order {
     ledger.order(order_id(item, n)).await.unwrap().unwrap()
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_transition_is_noted_if_an_admin_makes_it_and_it_is_made(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = held(env, &*ledger, "vase", 300).await;
@@ -112,6 +106,7 @@ async fn a_transition_is_noted_if_an_admin_makes_it_and_it_is_made(env: &TestEnv
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_extension_is_noted_if_an_admin_makes_it(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = held(env, &*ledger, "vase", 1).await;
@@ -141,6 +136,7 @@ async fn an_extension_is_noted_if_an_admin_makes_it(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn what_is_done_to_webhooks_is_noted_without_their_secrets(env: &TestEnv) {
     let ledger = env.ledger().await;
     let webhook = NewWebhook {
@@ -180,6 +176,7 @@ async fn what_is_done_to_webhooks_is_noted_without_their_secrets(env: &TestEnv) 
     assert_eq!(acts[2].act.after, created);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn the_service_journal_is_read_page_by_page(env: &TestEnv) {
     let ledger = env.ledger().await;
     for n in 0..5 {

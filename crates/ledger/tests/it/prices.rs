@@ -3,14 +3,9 @@
 use domain::{Change, SegmentConfig};
 use jiff::Timestamp;
 use ledger::{Changed, ItemChange};
-use testkit::on_both_databases;
+use testkit::{on_both_databases, tested};
 
 use crate::env::{TestEnv, happen, order, segment};
-
-on_both_databases!(crate::env::run:
-    an_item_keeps_its_first_price_beside_the_new_one,
-    an_order_is_recorded_with_the_price_of_its_entry,
-);
 
 fn to(price: u64) -> ItemChange {
     ItemChange {
@@ -19,6 +14,7 @@ fn to(price: u64) -> ItemChange {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_item_keeps_its_first_price_beside_the_new_one(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = env.create(&*ledger, "vase", 10, 1).await;
@@ -49,6 +45,7 @@ async fn an_item_keeps_its_first_price_beside_the_new_one(env: &TestEnv) {
     ));
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_order_is_recorded_with_the_price_of_its_entry(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = env.create(&*ledger, "vase", 10, 1).await;

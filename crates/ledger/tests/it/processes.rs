@@ -6,18 +6,10 @@ use std::time::Duration;
 use domain::{Change, ItemId};
 use jiff::{SignedDuration, Timestamp};
 use ledger::{KnownSink, Ledger, ProcessReport, ReportedLock, RequestCounts};
-use testkit::{Backend, on_both_databases};
+use testkit::{Backend, on_both_databases, tested};
 use uuid::Uuid;
 
 use crate::env::{TestEnv, happen, order, segment};
-
-on_both_databases!(crate::env::run:
-    a_repeated_report_counts_once_and_processes_add_up,
-    the_counts_of_a_process_that_ended_are_kept,
-    a_process_that_was_taken_for_dead_begins_anew,
-    sinks_and_the_state_of_the_database_are_shown,
-    holds_are_counted_by_the_time_of_their_end,
-);
 
 fn item(id: &str) -> ItemId {
     ItemId::new(id).unwrap()
@@ -61,6 +53,7 @@ async fn arrived(ledger: &dyn Ledger, id: &str) -> Option<u64> {
     counts.first().map(|(_, counts)| counts.arrived)
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_repeated_report_counts_once_and_processes_add_up(env: &TestEnv) {
     let began = Timestamp::now();
     let ledger = env.ledger().await;
@@ -95,6 +88,7 @@ async fn a_repeated_report_counts_once_and_processes_add_up(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn the_counts_of_a_process_that_ended_are_kept(env: &TestEnv) {
     let ledger = env.ledger().await;
     for arrived_here in [10, 20, 30] {
@@ -112,6 +106,7 @@ async fn the_counts_of_a_process_that_ended_are_kept(env: &TestEnv) {
     assert_eq!((all[0].1.held, all[0].1.refused()), (3, 30));
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_process_that_was_taken_for_dead_begins_anew(env: &TestEnv) {
     let ledger = env.ledger().await;
     let process = Uuid::new_v4();
@@ -130,6 +125,7 @@ async fn a_process_that_was_taken_for_dead_begins_anew(env: &TestEnv) {
     assert_eq!(arrived(&*ledger, "vase").await, Some(10));
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn sinks_and_the_state_of_the_database_are_shown(env: &TestEnv) {
     let ledger = env.ledger().await;
     assert_eq!(ledger.sinks().await.unwrap(), []);
@@ -149,6 +145,7 @@ async fn sinks_and_the_state_of_the_database_are_shown(env: &TestEnv) {
     assert_eq!(report.replicas, []);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn holds_are_counted_by_the_time_of_their_end(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = env.create_unlimited(&*ledger, "vase", 100, 1).await;

@@ -13,7 +13,7 @@ use std::{
 use domain::{Item, Order, OrderState, SegmentKey, TakenOrder};
 use jiff::Timestamp;
 use ledger::{Ledger, Repaired, SegmentReplay, Transition};
-use testkit::{Backend, Deadline, in_time, on_both_databases};
+use testkit::{Backend, Deadline, in_time, on_both_databases, tested};
 use tokio::task::JoinSet;
 
 use crate::env::{
@@ -21,15 +21,10 @@ use crate::env::{
     segment, take,
 };
 
-on_both_databases!(crate::env::run:
-    a_sale_with_all_operations_concurrently_loses_and_duplicates_nothing,
-    a_recorder_waits_for_a_transition_and_skips_no_segment,
-    transitions_over_many_segments_in_any_order_do_not_deadlock,
-);
-
 const SEGMENTS: u16 = 3;
 const ORDERS: usize = 240;
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_sale_with_all_operations_concurrently_loses_and_duplicates_nothing(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 3000, SEGMENTS).await;
@@ -226,6 +221,7 @@ async fn make_random_transitions(
 
 /// A recorder that skips a segment does not come back for it. It must therefore not skip a segment
 /// because of a transition, after which no entry remains to be recorded.
+#[tested(on_both_databases(crate::env::run))]
 async fn a_recorder_waits_for_a_transition_and_skips_no_segment(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 200, 1).await;
@@ -291,6 +287,7 @@ async fn expire_repeatedly(
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn transitions_over_many_segments_in_any_order_do_not_deadlock(env: &TestEnv) {
     let ledger = env.ledger().await;
     let items = [

@@ -3,19 +3,9 @@
 use domain::{Item, OrderId, OrderState, PaymentId, SegmentKey};
 use jiff::Timestamp;
 use ledger::{Ledger, Transition};
-use testkit::on_both_databases;
+use testkit::{on_both_databases, tested};
 
 use crate::env::{TestEnv, again, counters, happen, order, order_id, release, segment, step, take};
-
-on_both_databases!(crate::env::run:
-    an_expired_order_is_held_again_wherever_the_units_come_from,
-    a_due_refund_stays_due_and_units_that_arrive_later_go_back,
-    units_for_an_order_refunded_meanwhile_go_straight_back,
-    a_repeated_reacquisition_changes_nothing,
-    a_reacquisition_of_an_order_that_has_its_units_changes_nothing,
-    a_reacquisition_that_the_row_cannot_cover_uses_up_its_attempt,
-    an_order_can_be_reacquired_as_often_as_its_id_allows,
-);
 
 /// An item with two segments, and an order of 2 units that has expired at segment 0.
 async fn expired(env: &TestEnv, ledger: &dyn Ledger) -> (Item, [SegmentKey; 2], OrderId) {
@@ -32,6 +22,7 @@ async fn expired(env: &TestEnv, ledger: &dyn Ledger) -> (Item, [SegmentKey; 2], 
     (item, keys, id)
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_expired_order_is_held_again_wherever_the_units_come_from(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, [home, other], id) = expired(env, &*ledger).await;
@@ -97,6 +88,7 @@ async fn an_expired_order_is_held_again_wherever_the_units_come_from(env: &TestE
     assert_eq!(counters(&*ledger, &other).await, [10, 0, 0, 0]);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_due_refund_stays_due_and_units_that_arrive_later_go_back(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, [_, other], id) = expired(env, &*ledger).await;
@@ -126,6 +118,7 @@ async fn a_due_refund_stays_due_and_units_that_arrive_later_go_back(env: &TestEn
     assert_eq!(counters(&*ledger, &other).await, [10, 0, 0, 0]);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn units_for_an_order_refunded_meanwhile_go_straight_back(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, [home, other], id) = expired(env, &*ledger).await;
@@ -181,6 +174,7 @@ async fn units_for_an_order_refunded_meanwhile_go_straight_back(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_repeated_reacquisition_changes_nothing(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, [home, other], id) = expired(env, &*ledger).await;
@@ -232,6 +226,7 @@ async fn a_repeated_reacquisition_changes_nothing(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_reacquisition_of_an_order_that_has_its_units_changes_nothing(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 20, 2).await;
@@ -269,6 +264,7 @@ async fn a_reacquisition_of_an_order_that_has_its_units_changes_nothing(env: &Te
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_reacquisition_that_the_row_cannot_cover_uses_up_its_attempt(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, [_, other], id) = expired(env, &*ledger).await;
@@ -292,6 +288,7 @@ async fn a_reacquisition_that_the_row_cannot_cover_uses_up_its_attempt(env: &Tes
     assert_eq!(counters(&*ledger, &other).await, [1, 9, 0, 0]);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_order_can_be_reacquired_as_often_as_its_id_allows(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, keys, id) = expired(env, &*ledger).await;

@@ -7,16 +7,11 @@ use std::sync::{
 
 use domain::{BuyerId, Change, Entry, Order, OrderState, Quantity, Stated, TakenOrder};
 use jiff::Timestamp;
-use testkit::on_both_databases;
+use testkit::{on_both_databases, tested};
 
 use crate::env::{TestEnv, assert_identity, id, opened, order, order_id, record, segment, taken};
 
-on_both_databases!(crate::env::run:
-    a_recorded_order_reads_back_unchanged,
-    recorded_among_finds_the_recorded_orders_with_their_states,
-    totals_are_one_snapshot
-);
-
+#[tested(on_both_databases(crate::env::run))]
 async fn a_recorded_order_reads_back_unchanged(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create_unlimited(&*ledger, "vase", 9_000_000, 2).await;
@@ -72,6 +67,7 @@ async fn a_recorded_order_reads_back_unchanged(env: &TestEnv) {
     assert_eq!(ledger.order(order_id(&item, 9)).await.unwrap(), None);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn recorded_among_finds_the_recorded_orders_with_their_states(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 10, 1).await;
@@ -112,6 +108,7 @@ async fn recorded_among_finds_the_recorded_orders_with_their_states(env: &TestEn
     assert_eq!(ledger.recorded_among(&[]).await.unwrap(), []);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn totals_are_one_snapshot(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 100_000, 1).await;

@@ -4,21 +4,10 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use domain::{Change, Entry, Item, OrderState};
 use ledger::{Ledger, LedgerError, Recorded, SegmentReplay, SegmentRow};
-use testkit::{Deadline, on_both_databases};
+use testkit::{Deadline, on_both_databases, tested};
 use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::env::{TestEnv, id, opened, order, order_id, record, rest, row, segment, state, taken};
-
-on_both_databases!(crate::env::run:
-    two_concurrent_recorders_record_everything_once,
-    orders_in_the_outboxes_of_two_segments_are_recorded_once,
-    an_order_the_row_cannot_cover_is_rejected,
-    a_repeated_order_changes_nothing,
-    a_repeated_rejected_order_stays_rejected,
-    several_segments_are_recorded_in_one_transaction,
-    a_history_that_does_not_continue_changes_nothing,
-    entry_ids_compare_as_numbers,
-);
 
 const ENTRIES: usize = 40;
 const ORDERS_PER_ENTRY: usize = 5;
@@ -36,6 +25,7 @@ fn log(item: &Item, segment: u16) -> Vec<Entry> {
     log
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn two_concurrent_recorders_record_everything_once(env: &TestEnv) {
     let segments = 4;
     let ledger = env.ledger().await;
@@ -145,6 +135,7 @@ async fn is_all_recorded(ledger: &dyn Ledger, item: &Item, logs: &[Vec<Entry>]) 
 
 /// A retry that took units a second time after a lost failover stands in two outboxes. Two
 /// recorders must neither both count it nor deadlock.
+#[tested(on_both_databases(crate::env::run))]
 async fn orders_in_the_outboxes_of_two_segments_are_recorded_once(env: &TestEnv) {
     let ledger = env.ledger().await;
     for round in 0..5 {
@@ -190,6 +181,7 @@ async fn orders_in_the_outboxes_of_two_segments_are_recorded_once(env: &TestEnv)
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_order_the_row_cannot_cover_is_rejected(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 5, 1).await;
@@ -228,6 +220,7 @@ async fn an_order_the_row_cannot_cover_is_rejected(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_repeated_order_changes_nothing(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 20, 2).await;
@@ -271,6 +264,7 @@ async fn a_repeated_order_changes_nothing(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_repeated_rejected_order_stays_rejected(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 4, 2).await;
@@ -298,6 +292,7 @@ async fn a_repeated_rejected_order_stays_rejected(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn several_segments_are_recorded_in_one_transaction(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 30, 3).await;
@@ -334,6 +329,7 @@ async fn several_segments_are_recorded_in_one_transaction(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_history_that_does_not_continue_changes_nothing(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 10, 1).await;
@@ -358,6 +354,7 @@ async fn a_history_that_does_not_continue_changes_nothing(env: &TestEnv) {
     assert_eq!(state(&*ledger, order_id(&item, 0)).await, None);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn entry_ids_compare_as_numbers(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 10, 1).await;

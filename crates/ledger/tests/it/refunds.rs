@@ -8,39 +8,10 @@ use ledger::{
     SaleTable, Transition,
 };
 use serde_json::json;
-use testkit::{Backend, on_both_databases};
+use testkit::{Backend, on_both_databases, tested};
 use uuid::Uuid;
 
 use crate::env::{TestEnv, happen, order, order_id, segment, step, take};
-
-on_both_databases!(crate::env::run:
-    a_refund_that_fails_is_due_again_whatever_the_order_of_the_reports,
-    the_money_of_a_failed_refund_is_due_until_a_later_one_succeeds,
-    a_failed_refund_is_due_once_its_order_is_not_paid_for_any_more,
-    a_payment_that_nothing_took_leaves_the_list_by_its_id_alone,
-    a_payment_that_was_returned_pays_nothing,
-    a_payment_is_taken_or_returned_and_both_sides_know_which,
-    an_admin_notes_what_is_due_and_nothing_else,
-    failed_parts_of_a_return_are_all_due,
-    a_refund_that_fails_after_an_admin_has_returned_the_payment_is_due,
-    what_an_admin_returns_settles_the_failures_before_it,
-    what_an_admin_has_returned_pays_nothing_else,
-    a_payment_that_has_paid_something_is_no_row_whatever_else_it_was_reported_for,
-    a_payment_that_has_paid_nothing_is_a_row_although_another_order_has_it,
-    a_row_that_an_admin_notes_beside_its_acceptance_is_noted_or_accepted,
-    a_row_that_has_left_the_list_cannot_be_noted,
-    a_return_that_comes_before_all_else_is_remembered,
-    a_payment_whose_id_is_a_number_hides_no_row,
-    a_payment_that_paid_a_dropped_order_is_not_due,
-    a_cart_that_is_refunded_beside_the_drop_of_an_item_is_refunded,
-    a_cart_keeps_its_refunds_until_the_last_of_its_orders_is_dropped,
-    a_refund_that_fails_after_its_order_was_dropped_is_due,
-    a_failed_refund_of_an_order_that_was_dropped_as_paid_is_not_due,
-    a_cart_is_refunded_although_one_of_its_orders_was_dropped,
-    an_order_that_is_refunded_beside_its_drop_is_refunded_or_gone,
-    a_cart_that_lacks_an_order_without_a_drop_is_left_alone,
-    a_row_of_an_order_is_noted_once_and_not_after_another_end,
-);
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + second).unwrap()
@@ -152,6 +123,7 @@ async fn refund_due(ledger: &dyn Ledger, item: &Item, n: usize, of: &str) -> Ord
     due.unwrap()
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_refund_that_fails_is_due_again_whatever_the_order_of_the_reports(env: &TestEnv) {
     let ledger = env.ledger().await;
     let orders = [
@@ -195,6 +167,7 @@ async fn a_refund_that_fails_is_due_again_whatever_the_order_of_the_reports(env:
     assert_eq!(noted.count(), orders.len());
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn the_money_of_a_failed_refund_is_due_until_a_later_one_succeeds(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = held(env, &*ledger, 1).await;
@@ -230,6 +203,7 @@ async fn the_money_of_a_failed_refund_is_due_until_a_later_one_succeeds(env: &Te
     assert_eq!(due(&*ledger).await, []);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_failed_refund_is_due_once_its_order_is_not_paid_for_any_more(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = held(env, &*ledger, 1).await;
@@ -251,6 +225,7 @@ async fn a_failed_refund_is_due_once_its_order_is_not_paid_for_any_more(env: &Te
     assert_eq!(due(&*ledger).await, []);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_payment_that_nothing_took_leaves_the_list_by_its_id_alone(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = held(env, &*ledger, 2).await;
@@ -276,6 +251,7 @@ async fn a_payment_that_nothing_took_leaves_the_list_by_its_id_alone(env: &TestE
     assert_eq!(due(&*ledger).await, []);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_payment_that_was_returned_pays_nothing(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = held(env, &*ledger, 2).await;
@@ -294,6 +270,7 @@ async fn a_payment_that_was_returned_pays_nothing(env: &TestEnv) {
 
 /// Either the payment was taken first, and the return says what is to be refunded; or it was
 /// returned first, and is not taken.
+#[tested(on_both_databases(crate::env::run))]
 async fn a_payment_is_taken_or_returned_and_both_sides_know_which(env: &TestEnv) {
     const ROUNDS: usize = 20;
     let ledger = env.ledger().await;
@@ -326,6 +303,7 @@ async fn a_payment_is_taken_or_returned_and_both_sides_know_which(env: &TestEnv)
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_admin_notes_what_is_due_and_nothing_else(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = held(env, &*ledger, 3).await;
@@ -375,6 +353,7 @@ async fn an_admin_notes_what_is_due_and_nothing_else(env: &TestEnv) {
 
 /// One row stands for all that is due of a payment, and its amount follows what becomes of the
 /// others.
+#[tested(on_both_databases(crate::env::run))]
 async fn failed_parts_of_a_return_are_all_due(env: &TestEnv) {
     let ledger = env.ledger().await;
     let arrivals = [[0, 1], [1, 0]];
@@ -420,6 +399,7 @@ async fn failed_parts_of_a_return_are_all_due(env: &TestEnv) {
 }
 
 /// The note has our time, and the failure the provider's, which may be an earlier one.
+#[tested(on_both_databases(crate::env::run))]
 async fn a_refund_that_fails_after_an_admin_has_returned_the_payment_is_due(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = held(env, &*ledger, 2).await;
@@ -439,6 +419,7 @@ async fn a_refund_that_fails_after_an_admin_has_returned_the_payment_is_due(env:
     assert_eq!(due(&*ledger).await, [failed("pi_1", "re_2", 99)]);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn what_an_admin_returns_settles_the_failures_before_it(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = held(env, &*ledger, 1).await;
@@ -474,6 +455,7 @@ async fn what_an_admin_returns_settles_the_failures_before_it(env: &TestEnv) {
 
 /// Its report for another order is refused, and asks for no money: that was returned with the
 /// order.
+#[tested(on_both_databases(crate::env::run))]
 async fn what_an_admin_has_returned_pays_nothing_else(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = held(env, &*ledger, 2).await;
@@ -492,6 +474,7 @@ async fn what_an_admin_has_returned_pays_nothing_else(env: &TestEnv) {
 }
 
 /// Also once that was refunded: its own refund returns the money.
+#[tested(on_both_databases(crate::env::run))]
 async fn a_payment_that_has_paid_something_is_no_row_whatever_else_it_was_reported_for(
     env: &TestEnv,
 ) {
@@ -548,6 +531,7 @@ async fn a_payment_that_has_paid_something_is_no_row_whatever_else_it_was_report
 }
 
 /// A step has lost a race after it bound the payment, and its order has expired: nothing was paid.
+#[tested(on_both_databases(crate::env::run))]
 async fn a_payment_that_has_paid_nothing_is_a_row_although_another_order_has_it(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = held(env, &*ledger, 2).await;
@@ -576,6 +560,7 @@ async fn a_payment_that_has_paid_nothing_is_a_row_although_another_order_has_it(
     assert_eq!(ledger.transition(&late).await.unwrap(), [None], "spent");
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_row_that_an_admin_notes_beside_its_acceptance_is_noted_or_accepted(env: &TestEnv) {
     const ROUNDS: usize = 20;
     let ledger = env.ledger().await;
@@ -599,6 +584,7 @@ async fn a_row_that_an_admin_notes_beside_its_acceptance_is_noted_or_accepted(en
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_row_that_has_left_the_list_cannot_be_noted(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = held(env, &*ledger, 3).await;
@@ -634,6 +620,7 @@ async fn a_row_that_has_left_the_list_cannot_be_noted(env: &TestEnv) {
 }
 
 /// The provider names nothing, or something that does not exist.
+#[tested(on_both_databases(crate::env::run))]
 async fn a_return_that_comes_before_all_else_is_remembered(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = held(env, &*ledger, 2).await;
@@ -680,6 +667,7 @@ async fn a_return_that_comes_before_all_else_is_remembered(env: &TestEnv) {
 }
 
 /// The number of a row is no id of a payment.
+#[tested(on_both_databases(crate::env::run))]
 async fn a_payment_whose_id_is_a_number_hides_no_row(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = held(env, &*ledger, 2).await;
@@ -697,6 +685,7 @@ async fn a_payment_whose_id_is_a_number_hides_no_row(env: &TestEnv) {
 }
 
 /// A release before this one has deleted orders, and has not marked their payments.
+#[tested(on_both_databases(crate::env::run))]
 async fn a_payment_that_paid_a_dropped_order_is_not_due(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = held(env, &*ledger, 2).await;
@@ -788,6 +777,7 @@ async fn drop_orders(env: &TestEnv, ledger: &dyn Ledger, item: &Item) -> Dropped
 }
 
 /// Both lock the payment before the order, so that neither fails because of the other.
+#[tested(on_both_databases(crate::env::run))]
 async fn an_order_that_is_refunded_beside_its_drop_is_refunded_or_gone(env: &TestEnv) {
     const ROUNDS: usize = 20;
     let ledger = env.ledger().await;
@@ -821,6 +811,7 @@ async fn an_order_that_is_refunded_beside_its_drop_is_refunded_or_gone(env: &Tes
 }
 
 /// Both lock the cart, then its payment, then its orders.
+#[tested(on_both_databases(crate::env::run))]
 async fn a_cart_that_is_refunded_beside_the_drop_of_an_item_is_refunded(env: &TestEnv) {
     const ROUNDS: usize = 20;
     let ledger = env.ledger().await;
@@ -863,6 +854,7 @@ async fn a_cart_that_is_refunded_beside_the_drop_of_an_item_is_refunded(env: &Te
 
 /// The report of a refund that has failed is delivered again after one of the cart's items was
 /// dropped: its money was returned long ago.
+#[tested(on_both_databases(crate::env::run))]
 async fn a_cart_keeps_its_refunds_until_the_last_of_its_orders_is_dropped(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = held(env, &*ledger, 1).await;
@@ -902,6 +894,7 @@ async fn a_cart_keeps_its_refunds_until_the_last_of_its_orders_is_dropped(env: &
 }
 
 /// The provider tells of it long after it has reported that the money was returned.
+#[tested(on_both_databases(crate::env::run))]
 async fn a_refund_that_fails_after_its_order_was_dropped_is_due(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = held(env, &*ledger, 2).await;
@@ -963,6 +956,7 @@ async fn a_refund_that_fails_after_its_order_was_dropped_is_due(env: &TestEnv) {
 }
 
 /// A part was to be given back, and the order was kept.
+#[tested(on_both_databases(crate::env::run))]
 async fn a_failed_refund_of_an_order_that_was_dropped_as_paid_is_not_due(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = held(env, &*ledger, 1).await;
@@ -984,6 +978,7 @@ async fn a_failed_refund_of_an_order_that_was_dropped_as_paid_is_not_due(env: &T
         .unwrap();
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_cart_is_refunded_although_one_of_its_orders_was_dropped(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = held(env, &*ledger, 1).await;
@@ -1009,6 +1004,7 @@ async fn a_cart_is_refunded_although_one_of_its_orders_was_dropped(env: &TestEnv
         .unwrap();
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_cart_that_lacks_an_order_without_a_drop_is_left_alone(env: &TestEnv) {
     let ledger = env.ledger().await;
     let vase = held(env, &*ledger, 1).await;
@@ -1033,6 +1029,7 @@ async fn a_cart_that_lacks_an_order_without_a_drop_is_left_alone(env: &TestEnv) 
         .unwrap();
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_row_of_an_order_is_noted_once_and_not_after_another_end(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = held(env, &*ledger, 3).await;

@@ -11,26 +11,12 @@ use ledger::{
     ItemChange, Ledger, LedgerError, NewJournalEntry, Repair, Repaired, TransferPlan, TransferState,
 };
 use serde_json::json;
-use testkit::{Backend, on_both_databases};
+use testkit::{Backend, on_both_databases, tested};
 
 use crate::env::{
     self, TestEnv, again, counters, happen, id, opened, order, order_id, order_of, release, row,
     segment, state, step, take,
 };
-
-on_both_databases!(crate::env::run:
-    repair_applies_what_still_applies_of_a_diverged_outbox,
-    repair_rejects_orders_beyond_the_limit,
-    repair_of_an_empty_outbox_leaves_the_row_unchanged,
-    staging_an_outbox_in_parts_gives_the_same_row,
-    staging_without_a_commit_changes_nothing,
-    an_outdated_token_cannot_repair,
-    a_repair_fails_if_the_item_was_changed_meanwhile,
-    every_staged_segment_must_be_repaired,
-    a_repair_waits_for_claims_and_recorders_skip_its_segments,
-    memories_list_every_attempt_that_a_segment_must_store,
-    repair_applies_the_transfers_that_still_apply,
-);
 
 async fn claimed(
     ledger: &dyn Ledger,
@@ -94,6 +80,7 @@ async fn diverged(env: &TestEnv, ledger: &dyn Ledger) -> (Item, SegmentKey, Vec<
 }
 
 /// A failover also loses counts, after which Redis lets a buyer exceed the limit.
+#[tested(on_both_databases(crate::env::run))]
 async fn repair_rejects_orders_beyond_the_limit(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 10, 1).await;
@@ -118,6 +105,7 @@ async fn repair_rejects_orders_beyond_the_limit(env: &TestEnv) {
     repair.commit(&[repaired(&key, 90)], 2, &[]).await.unwrap();
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn repair_applies_what_still_applies_of_a_diverged_outbox(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, key, outbox) = diverged(env, &*ledger).await;
@@ -192,6 +180,7 @@ async fn repair_applies_what_still_applies_of_a_diverged_outbox(env: &TestEnv) {
     assert_eq!(counters(&*ledger, &key).await, [0, 8, 2, 0]);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn repair_of_an_empty_outbox_leaves_the_row_unchanged(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, key, _) = diverged(env, &*ledger).await;
@@ -241,6 +230,7 @@ async fn repair_of_an_empty_outbox_leaves_the_row_unchanged(env: &TestEnv) {
         .unwrap();
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn staging_an_outbox_in_parts_gives_the_same_row(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, key, outbox) = diverged(env, &*ledger).await;
@@ -267,6 +257,7 @@ async fn staging_an_outbox_in_parts_gives_the_same_row(env: &TestEnv) {
     repair.commit(&[repaired(&key, 90)], 2, &[]).await.unwrap();
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn staging_without_a_commit_changes_nothing(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, key, outbox) = diverged(env, &*ledger).await;
@@ -308,6 +299,7 @@ async fn staging_without_a_commit_changes_nothing(env: &TestEnv) {
     assert_eq!(counters(&*ledger, &key).await, [1, 7, 2, 0]);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_outdated_token_cannot_repair(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, key, outbox) = diverged(env, &*ledger).await;
@@ -350,6 +342,7 @@ async fn an_outdated_token_cannot_repair(env: &TestEnv) {
     assert_eq!(ledger.item(&item.id).await.unwrap(), Some(item));
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_repair_fails_if_the_item_was_changed_meanwhile(env: &TestEnv) {
     if env.backend == Backend::Sqlite {
         // SQLite allows no concurrent writer.
@@ -389,6 +382,7 @@ async fn a_repair_fails_if_the_item_was_changed_meanwhile(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn every_staged_segment_must_be_repaired(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, key, outbox) = diverged(env, &*ledger).await;
@@ -410,6 +404,7 @@ async fn every_staged_segment_must_be_repaired(env: &TestEnv) {
     repair.release().await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_repair_waits_for_claims_and_recorders_skip_its_segments(env: &TestEnv) {
     let (ledger, other) = (env.ledger().await, env.ledger().await);
     let item = env.create(&*ledger, "vase", 20, 2).await;
@@ -438,6 +433,7 @@ async fn a_repair_waits_for_claims_and_recorders_skip_its_segments(env: &TestEnv
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn memories_list_every_attempt_that_a_segment_must_store(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 20, 2).await;
@@ -539,6 +535,7 @@ async fn memories_list_every_attempt_that_a_segment_must_store(env: &TestEnv) {
     assert_eq!(memories, []);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn repair_applies_the_transfers_that_still_apply(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 20, 2).await;

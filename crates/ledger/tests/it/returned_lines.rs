@@ -5,20 +5,12 @@ use std::sync::Arc;
 use domain::{Cart, CartState, Item, OrderId, OrderState, PaymentId};
 use ledger::{CartStep, Ledger, RefundReport, RefundState};
 use serde_json::json;
-use testkit::on_both_databases;
+use testkit::{on_both_databases, tested};
 
 use crate::{
     env::{TestEnv, counters, events_of_kind, happen, order, segment, state, take},
     refunds::paid_cart,
 };
-
-on_both_databases!(crate::env::run:
-    a_line_is_returned_for_a_version_of_its_cart_and_once,
-    the_last_line_takes_the_cart_with_it_and_spends_the_payment,
-    a_failed_refund_of_a_line_is_due_after_the_last_line,
-    a_failed_refund_of_a_line_is_due_after_the_refund_of_the_rest,
-    a_cart_that_lost_a_line_with_a_drop_stays_paid,
-);
 
 const PAYMENT: &str = "pi_1";
 
@@ -58,6 +50,7 @@ fn payment() -> PaymentId {
     PaymentId::new(PAYMENT).unwrap()
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_line_is_returned_for_a_version_of_its_cart_and_once(env: &TestEnv) {
     use OrderState::{Confirmed, Refunded};
     let ledger = env.ledger().await;
@@ -103,6 +96,7 @@ async fn a_line_is_returned_for_a_version_of_its_cart_and_once(env: &TestEnv) {
     assert!(ledger.is_returned(&payment()).await.unwrap());
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn the_last_line_takes_the_cart_with_it_and_spends_the_payment(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (cart, _) = confirmed(env, &*ledger).await;
@@ -152,14 +146,17 @@ async fn a_failed_refund_of_a_line_is_due(env: &TestEnv, is_whole: bool) {
     assert!(due().await.is_empty());
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_failed_refund_of_a_line_is_due_after_the_last_line(env: &TestEnv) {
     a_failed_refund_of_a_line_is_due(env, false).await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_failed_refund_of_a_line_is_due_after_the_refund_of_the_rest(env: &TestEnv) {
     a_failed_refund_of_a_line_is_due(env, true).await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_cart_that_lost_a_line_with_a_drop_stays_paid(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (cart, _) = confirmed(env, &*ledger).await;

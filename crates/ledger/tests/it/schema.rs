@@ -5,16 +5,13 @@ use std::sync::Arc;
 use domain::{Item, ItemState, OrderState, PaymentId, TransferId, Window};
 use jiff::Timestamp;
 use ledger::{Created, LedgerError, NewWebhook, RefundReport, RefundState, TransferPlan};
-use testkit::{Backend, on_both_databases};
+use testkit::{Backend, on_both_databases, tested};
 use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::env::{
     TestEnv, counters, happen, id, item, opened, order, order_id, record, row, segment, step, take,
     taken,
 };
-
-on_both_databases!(crate::env::run:
-    an_invalid_row_is_refused_by_a_named_constraint);
 
 mod empty {
     use super::TestEnv;
@@ -209,6 +206,7 @@ async fn concurrent_migrations_are_safe(env: TestEnv) {
     env.audit().await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_invalid_row_is_refused_by_a_named_constraint(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create(&*ledger, "vase", 10, 1).await;

@@ -4,25 +4,13 @@ use domain::{Change, Item, OrderState};
 use jiff::Timestamp;
 use ledger::{ByOrders, ComparedSums, GoodAudit, ItemTotals, Ledger, Sums};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
-use testkit::{Backend, eventually, on_both_databases};
+use testkit::{Backend, eventually, on_both_databases, tested};
 use tokio::task::JoinSet;
 
 use crate::env::{
     TestEnv, again, assert_identity, counters, happen, order, order_id, release, segment, step,
     take,
 };
-
-on_both_databases!(crate::env::run:
-    what_has_changed_adds_up_to_what_a_walk_finds,
-    orders_are_followed_while_they_move,
-    a_transaction_that_was_open_in_the_snapshot_is_followed,
-    an_order_that_was_reacquired_is_walked,
-    a_refund_beside_one_that_is_due_is_walked,
-    more_changes_than_are_worth_it_are_walked,
-    events_that_were_removed_are_walked,
-    a_row_that_an_order_has_not_changed_is_seen,
-    the_last_sums_are_kept,
-);
 
 /// Orders of one unit. An eighth of them may have changed.
 const ORDERS: usize = 400;
@@ -67,6 +55,7 @@ async fn compared(ledger: &dyn Ledger, item: &Item, since: &Sums) -> Sums {
     followed.sums.unwrap()
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn what_has_changed_adds_up_to_what_a_walk_finds(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = sold(env, &*ledger).await;
@@ -99,6 +88,7 @@ async fn what_has_changed_adds_up_to_what_a_walk_finds(env: &TestEnv) {
     compared(&*ledger, &item, &first).await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn orders_are_followed_while_they_move(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = sold(env, &*ledger).await;
@@ -136,6 +126,7 @@ async fn orders_are_followed_while_they_move(env: &TestEnv) {
 }
 
 /// SQLite has one writer at a time.
+#[tested(on_both_databases(crate::env::run))]
 async fn a_transaction_that_was_open_in_the_snapshot_is_followed(env: &TestEnv) {
     if env.backend == Backend::Sqlite {
         return;
@@ -175,6 +166,7 @@ async fn a_transaction_that_was_open_in_the_snapshot_is_followed(env: &TestEnv) 
     compared(&*ledger, &item, &since).await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_order_that_was_reacquired_is_walked(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = sold(env, &*ledger).await;
@@ -194,6 +186,7 @@ async fn an_order_that_was_reacquired_is_walked(env: &TestEnv) {
     assert!(changed(&*ledger, &item, &held).await.is_none());
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_refund_beside_one_that_is_due_is_walked(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = sold(env, &*ledger).await;
@@ -213,6 +206,7 @@ async fn a_refund_beside_one_that_is_due_is_walked(env: &TestEnv) {
     compared(&*ledger, &item, &since).await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn more_changes_than_are_worth_it_are_walked(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = sold(env, &*ledger).await;
@@ -225,6 +219,7 @@ async fn more_changes_than_are_worth_it_are_walked(env: &TestEnv) {
     assert!(changed(&*ledger, &item, &since).await.is_none());
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn events_that_were_removed_are_walked(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = sold(env, &*ledger).await;
@@ -240,6 +235,7 @@ async fn events_that_were_removed_are_walked(env: &TestEnv) {
     .await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_row_that_an_order_has_not_changed_is_seen(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = sold(env, &*ledger).await;
@@ -270,6 +266,7 @@ async fn a_row_that_an_order_has_not_changed_is_seen(env: &TestEnv) {
     compared(&*ledger, &item, &since).await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn the_last_sums_are_kept(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = sold(env, &*ledger).await;

@@ -4,20 +4,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use ledger::{EventCursor, Events};
-use testkit::{Backend, eventually, on_both_databases};
+use testkit::{Backend, eventually, on_both_databases, tested};
 use uuid::Uuid;
 
 use crate::env::TestEnv;
 
-on_both_databases!(crate::env::run:
-    a_new_sink_starts_with_the_oldest_event_that_is_kept,
-    one_publisher_has_a_sink_until_its_lease_ends,
-    concurrent_leases_of_a_new_sink_have_one_winner,
-    events_stay_until_every_sink_in_use_has_them,
-);
-
 const LEASE: Duration = Duration::from_secs(600);
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_new_sink_starts_with_the_oldest_event_that_is_kept(env: &TestEnv) {
     let ledger = env.ledger().await;
     env.create(&*ledger, "first", 1, 1).await;
@@ -38,6 +32,7 @@ async fn a_new_sink_starts_with_the_oldest_event_that_is_kept(env: &TestEnv) {
     .await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn one_publisher_has_a_sink_until_its_lease_ends(env: &TestEnv) {
     let ledger = env.ledger().await;
     let [one, two] = [Uuid::new_v4(), Uuid::new_v4()];
@@ -73,6 +68,7 @@ async fn one_publisher_has_a_sink_until_its_lease_ends(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn concurrent_leases_of_a_new_sink_have_one_winner(env: &TestEnv) {
     let ledger = env.ledger().await;
     let lease = || ledger.lease_sink("redis", Uuid::new_v4(), LEASE);
@@ -81,6 +77,7 @@ async fn concurrent_leases_of_a_new_sink_have_one_winner(env: &TestEnv) {
     assert_eq!(won.into_iter().filter(|won| *won).count(), 1);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn events_stay_until_every_sink_in_use_has_them(env: &TestEnv) {
     let ledger = env.ledger().await;
     let publisher = Uuid::new_v4();

@@ -9,25 +9,10 @@ use ledger::{
     Changed, ItemChange, Ledger, LedgerError, StockChange, StockPart, Transfer, TransferPlan,
     TransferState,
 };
-use testkit::on_both_databases;
+use testkit::{on_both_databases, tested};
 use tokio::task::JoinSet;
 
 use crate::env::{TestEnv, counters, happen, order, row, segment, take};
-
-on_both_databases!(crate::env::run:
-    new_units_are_in_transit_until_they_have_arrived,
-    a_repeated_change_of_stock_changes_nothing,
-    a_change_of_stock_with_a_reused_key_for_another_request_is_refused,
-    transfers_are_found_by_id_in_every_state,
-    a_change_of_stock_on_another_version_changes_nothing,
-    withdrawn_units_leave_the_stock_after_leaving_their_segment,
-    a_transfer_delivers_the_units_that_have_left,
-    entries_of_a_transfer_count_once_in_any_order,
-    entries_that_contradict_the_transfer_are_diverged,
-    only_the_highest_token_plans_and_finishes,
-    concurrent_additions_of_the_same_units_add_them_once,
-    concurrent_additions_and_waves_keep_to_the_maximum,
-);
 
 fn out(id: TransferId, units: u64) -> Change {
     Change::TransferredOut(Transferred {
@@ -75,6 +60,7 @@ async fn opened(env: &TestEnv, ledger: &dyn Ledger) -> (Item, [SegmentKey; 2]) {
     (item, keys)
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn new_units_are_in_transit_until_they_have_arrived(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, keys) = opened(env, &*ledger).await;
@@ -144,6 +130,7 @@ async fn new_units_are_in_transit_until_they_have_arrived(env: &TestEnv) {
     assert_eq!(open(&*ledger, &item).await, []);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_repeated_change_of_stock_changes_nothing(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, keys) = opened(env, &*ledger).await;
@@ -209,6 +196,7 @@ async fn a_repeated_change_of_stock_changes_nothing(env: &TestEnv) {
     assert_eq!(ledger.journal(&item.id, 9).await.unwrap().len(), 1);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_change_of_stock_with_a_reused_key_for_another_request_is_refused(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, _) = opened(env, &*ledger).await;
@@ -287,6 +275,7 @@ async fn a_change_of_stock_with_a_reused_key_for_another_request_is_refused(env:
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn transfers_are_found_by_id_in_every_state(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, keys) = opened(env, &*ledger).await;
@@ -338,6 +327,7 @@ async fn transfers_are_found_by_id_in_every_state(env: &TestEnv) {
     assert_eq!(ledger.transfers(&[]).await.unwrap(), []);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_change_of_stock_on_another_version_changes_nothing(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, _) = opened(env, &*ledger).await;
@@ -371,6 +361,7 @@ async fn a_change_of_stock_on_another_version_changes_nothing(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn withdrawn_units_leave_the_stock_after_leaving_their_segment(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, keys) = opened(env, &*ledger).await;
@@ -467,6 +458,7 @@ async fn planned(ledger: &dyn Ledger, item: &Item, units: u64) -> TransferId {
     id
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_transfer_delivers_the_units_that_have_left(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, keys) = opened(env, &*ledger).await;
@@ -509,6 +501,7 @@ async fn a_transfer_delivers_the_units_that_have_left(env: &TestEnv) {
     assert_eq!(open(&*ledger, &item).await.len(), 1);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn entries_of_a_transfer_count_once_in_any_order(env: &TestEnv) {
     let ledger = env.ledger().await;
     // true: an entry of the giving segment; false: of the receiving segment.
@@ -558,6 +551,7 @@ async fn entries_of_a_transfer_count_once_in_any_order(env: &TestEnv) {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn entries_that_contradict_the_transfer_are_diverged(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, keys) = opened(env, &*ledger).await;
@@ -617,6 +611,7 @@ async fn entries_that_contradict_the_transfer_are_diverged(env: &TestEnv) {
     assert!(matches!(refused, Err(LedgerError::Diverged(key)) if key == keys[0]));
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn only_the_highest_token_plans_and_finishes(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, keys) = opened(env, &*ledger).await;
@@ -671,6 +666,7 @@ async fn only_the_highest_token_plans_and_finishes(env: &TestEnv) {
     assert_eq!(ledger.item(&item.id).await.unwrap().unwrap().stock, 14);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn concurrent_additions_of_the_same_units_add_them_once(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (item, _) = opened(env, &*ledger).await;
@@ -698,6 +694,7 @@ async fn concurrent_additions_of_the_same_units_add_them_once(env: &TestEnv) {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn concurrent_additions_and_waves_keep_to_the_maximum(env: &TestEnv) {
     let ledgers = [env.ledger().await, env.ledger().await];
     let ledger = &ledgers[0];

@@ -10,18 +10,11 @@ use async_trait::async_trait;
 use domain::{Item, OrderState};
 use jiff::Timestamp;
 use ledger::{AuditResult, FailedAudit, GoodAudit, Ledger, Pace, WalkProgress};
-use testkit::on_both_databases;
+use testkit::{on_both_databases, tested};
 
 use crate::env::{
     TestEnv, assert_identity, id, opened, order, order_id, record, segment, step, taken,
 };
-
-on_both_databases!(crate::env::run:
-    a_walk_in_pieces_reads_one_snapshot_while_orders_move,
-    a_walk_without_an_item_reads_nothing,
-    the_rows_of_an_item_tell_what_the_orders_do,
-    the_last_good_audit_and_the_last_fault_are_kept,
-);
 
 /// Records and confirms orders between the pieces.
 struct Moving {
@@ -73,6 +66,7 @@ async fn sold(env: &TestEnv, ledger: &dyn Ledger) -> Item {
     item
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_walk_in_pieces_reads_one_snapshot_while_orders_move(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = sold(env, &*ledger).await;
@@ -105,6 +99,7 @@ async fn a_walk_in_pieces_reads_one_snapshot_while_orders_move(env: &TestEnv) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_walk_without_an_item_reads_nothing(env: &TestEnv) {
     let ledger = env.ledger().await;
     let missing = "missing".parse().unwrap();
@@ -113,6 +108,7 @@ async fn a_walk_without_an_item_reads_nothing(env: &TestEnv) {
     assert_eq!(ledger.last_audits(&missing).await.unwrap().fault(), None);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn the_rows_of_an_item_tell_what_the_orders_do(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create_unlimited(&*ledger, "vase", 10, 1).await;
@@ -149,6 +145,7 @@ async fn the_rows_of_an_item_tell_what_the_orders_do(env: &TestEnv) {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn the_last_good_audit_and_the_last_fault_are_kept(env: &TestEnv) {
     let ledger = env.ledger().await;
     let item = env.create_unlimited(&*ledger, "vase", 10, 1).await;

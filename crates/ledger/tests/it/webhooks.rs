@@ -4,19 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use ledger::{EventCursor, Events, FailedAttempt, Ledger, NewWebhook, Webhook};
-use testkit::{eventually, on_both_databases};
+use testkit::{eventually, on_both_databases, tested};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::env::TestEnv;
-
-on_both_databases!(crate::env::run:
-    a_webhook_starts_with_the_events_to_come,
-    there_are_never_more_webhooks_than_allowed,
-    one_publisher_has_a_webhook_until_its_lease_ends,
-    a_failed_attempt_is_noted_until_one_succeeds,
-    events_stay_until_every_enabled_webhook_has_them,
-);
 
 const LEASE: Duration = Duration::from_secs(600);
 
@@ -35,6 +27,7 @@ async fn only(ledger: &dyn Ledger) -> Webhook {
     all.remove(0)
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_webhook_starts_with_the_events_to_come(env: &TestEnv) {
     let ledger = env.ledger().await;
     env.create(&*ledger, "before", 1, 1).await;
@@ -64,6 +57,7 @@ async fn a_webhook_starts_with_the_events_to_come(env: &TestEnv) {
 }
 
 /// Creations at the same moment, by two processes.
+#[tested(on_both_databases(crate::env::run))]
 async fn there_are_never_more_webhooks_than_allowed(env: &TestEnv) {
     const AT_MOST: u32 = 3;
     let ledgers = [env.ledger().await, env.ledger().await];
@@ -87,6 +81,7 @@ async fn there_are_never_more_webhooks_than_allowed(env: &TestEnv) {
     assert!(!add().await);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn one_publisher_has_a_webhook_until_its_lease_ends(env: &TestEnv) {
     let ledger = env.ledger().await;
     let [one, two] = [Uuid::new_v4(), Uuid::new_v4()];
@@ -118,6 +113,7 @@ async fn one_publisher_has_a_webhook_until_its_lease_ends(env: &TestEnv) {
     assert!(!back || cursor == start, "a webhook never goes back");
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_failed_attempt_is_noted_until_one_succeeds(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (publisher, new) = (Uuid::new_v4(), webhook());
@@ -172,6 +168,7 @@ async fn a_failed_attempt_is_noted_until_one_succeeds(env: &TestEnv) {
     assert_eq!((leased[0].failures, leased[0].disabled_at), (0, None));
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn events_stay_until_every_enabled_webhook_has_them(env: &TestEnv) {
     let ledger = env.ledger().await;
     let (publisher, new) = (Uuid::new_v4(), webhook());

@@ -6,35 +6,18 @@ use events::TargetPolicy;
 use jiff::{SignedDuration, Timestamp};
 use ledger::{EventCursor, Events};
 use publisher::{PublisherSettings, StoreClock};
-use testkit::{eventually, eventually_some, on_both_databases};
+use testkit::{eventually, eventually_some, on_both_databases, tested};
 
 use crate::{
     env::{SHORT_LEASE, TestEnv, settings},
     receiver::{Behaviour, Receiver},
 };
 
-on_both_databases!(crate::env::run:
-    events_arrive_in_order_and_once_from_a_receiver_that_works,
-    a_receiver_that_fails_gets_the_same_event_again_before_any_later_one,
-    a_receiver_that_hangs_delays_no_other,
-    a_late_answer_counts_as_failed_and_the_repeat_has_the_same_id,
-    a_redirect_is_not_followed,
-    a_webhook_gets_only_its_kinds,
-    a_publisher_that_starts_again_loses_nothing,
-    several_publishers_share_the_webhooks,
-    a_receiver_that_fails_for_too_long_is_disabled_and_goes_on_after_it_was_enabled,
-    a_receiver_that_is_gone_is_disabled,
-    a_private_address_is_refused_at_the_delivery_too,
-    a_receiver_without_tls_gets_nothing_at_an_https_url,
-    a_publisher_with_a_wrong_clock_removes_no_event,
-    a_publisher_with_a_wrong_clock_ends_no_webhook,
-    old_events_are_removed,
-);
-
 fn ids_of(received: &[crate::receiver::Received]) -> Vec<&str> {
     received.iter().map(|one| &*one.id).collect()
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn events_arrive_in_order_and_once_from_a_receiver_that_works(env: Arc<TestEnv>) {
     let receiver = Receiver::start().await;
     env.webhook(&receiver, &[]).await;
@@ -58,6 +41,7 @@ async fn events_arrive_in_order_and_once_from_a_receiver_that_works(env: Arc<Tes
     assert!(received.iter().all(|one| one.item() == "vase"));
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_receiver_that_fails_gets_the_same_event_again_before_any_later_one(env: Arc<TestEnv>) {
     let receiver = Receiver::start().await;
     let webhook = env.webhook(&receiver, &[]).await;
@@ -76,6 +60,7 @@ async fn a_receiver_that_fails_gets_the_same_event_again_before_any_later_one(en
     publisher.stop().await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_receiver_that_hangs_delays_no_other(env: Arc<TestEnv>) {
     let (hanging, working) = (Receiver::start().await, Receiver::start().await);
     hanging.then([Behaviour::Late(Duration::from_secs(3600))]);
@@ -99,6 +84,7 @@ async fn a_receiver_that_hangs_delays_no_other(env: Arc<TestEnv>) {
     publisher.crash().await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_late_answer_counts_as_failed_and_the_repeat_has_the_same_id(env: Arc<TestEnv>) {
     let receiver = Receiver::start().await;
     receiver.then([Behaviour::Late(Duration::from_secs(3))]);
@@ -121,6 +107,7 @@ async fn a_late_answer_counts_as_failed_and_the_repeat_has_the_same_id(env: Arc<
     assert_eq!(ids_of(&received[..2]), [&*ids[0], &*ids[0]]);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_redirect_is_not_followed(env: Arc<TestEnv>) {
     let (elsewhere, receiver) = (Receiver::start().await, Receiver::start().await);
     receiver.then([Behaviour::Redirect(elsewhere.url.clone())]);
@@ -134,6 +121,7 @@ async fn a_redirect_is_not_followed(env: Arc<TestEnv>) {
     assert!(elsewhere.received().is_empty());
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_webhook_gets_only_its_kinds(env: Arc<TestEnv>) {
     let receiver = Receiver::start().await;
     let webhook = env.webhook(&receiver, &["item.paused"]).await;
@@ -150,6 +138,7 @@ async fn a_webhook_gets_only_its_kinds(env: Arc<TestEnv>) {
     publisher.stop().await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_publisher_that_starts_again_loses_nothing(env: Arc<TestEnv>) {
     let receiver = Receiver::start().await;
     env.webhook(&receiver, &[]).await;
@@ -181,6 +170,7 @@ async fn a_publisher_that_starts_again_loses_nothing(env: Arc<TestEnv>) {
     publisher.stop().await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn several_publishers_share_the_webhooks(env: Arc<TestEnv>) {
     let (one, two) = (Receiver::start().await, Receiver::start().await);
     for receiver in [&one, &two] {
@@ -209,6 +199,7 @@ async fn several_publishers_share_the_webhooks(env: Arc<TestEnv>) {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_receiver_that_fails_for_too_long_is_disabled_and_goes_on_after_it_was_enabled(
     env: Arc<TestEnv>,
 ) {
@@ -248,6 +239,7 @@ async fn a_receiver_that_fails_for_too_long_is_disabled_and_goes_on_after_it_was
     publisher.stop().await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_receiver_that_is_gone_is_disabled(env: Arc<TestEnv>) {
     let receiver = Receiver::start().await;
     receiver.then([Behaviour::Answer(410)]);
@@ -262,6 +254,7 @@ async fn a_receiver_that_is_gone_is_disabled(env: Arc<TestEnv>) {
     assert_eq!(receiver.received().len(), 1);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_private_address_is_refused_at_the_delivery_too(env: Arc<TestEnv>) {
     let receiver = Receiver::start().await;
     let by_address = env.webhook(&receiver, &[]).await;
@@ -285,6 +278,7 @@ async fn a_private_address_is_refused_at_the_delivery_too(env: Arc<TestEnv>) {
     assert!(receiver.received().is_empty());
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_receiver_without_tls_gets_nothing_at_an_https_url(env: Arc<TestEnv>) {
     let receiver = Receiver::start().await;
     let mut secure = receiver.clone();
@@ -332,6 +326,7 @@ fn wrong_clocks() -> [PublisherSettings; 3] {
     [ahead, behind, another]
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_publisher_with_a_wrong_clock_removes_no_event(env: Arc<TestEnv>) {
     let receiver = Receiver::start().await;
     env.webhook(&receiver, &[]).await;
@@ -351,6 +346,7 @@ async fn a_publisher_with_a_wrong_clock_removes_no_event(env: Arc<TestEnv>) {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_publisher_with_a_wrong_clock_ends_no_webhook(env: Arc<TestEnv>) {
     let receiver = Receiver::start().await;
     receiver.then(vec![Behaviour::Answer(500); 100_000]);
@@ -368,6 +364,7 @@ async fn a_publisher_with_a_wrong_clock_ends_no_webhook(env: Arc<TestEnv>) {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn old_events_are_removed(env: Arc<TestEnv>) {
     let item = env.create("vase").await;
     env.change(&item, 3).await;

@@ -7,7 +7,7 @@ use std::{
 
 use domain::ItemId;
 use publisher::{PublisherSettings, SinkSettings};
-use testkit::{Backend, Deadline, eventually, on_both_databases, timeout};
+use testkit::{Deadline, eventually, on_both_databases, tested, timeout};
 
 use crate::{
     brokers::{Broker, Received, RedisStream},
@@ -15,45 +15,31 @@ use crate::{
     receiver::Receiver,
 };
 
-/// The guarantees of every broker.
-macro_rules! on_broker {
-    ($name:ident: $broker:ty, $backend:expr) => {
-        mod $name {
-            use super::*;
-
-            on_broker!(@tests $broker, $backend,
-                every_event_arrives_once_and_in_order,
-                a_broker_that_is_killed_and_restarted_gets_every_event,
-                a_broker_that_hangs_gets_every_event_afterwards,
-                a_publisher_that_starts_again_loses_nothing,
-            );
+/// Makes tests of a guarantee that holds at every broker, with both databases.
+macro_rules! on_every_broker {
+    ($test:ident) => {
+        mod $test {
+            on_every_broker!(@ $test, RedisStream, redis_with_sqlite, redis_with_postgres);
+            #[cfg(feature = "nats")]
+            on_every_broker!(@ $test, JetStream, nats_with_sqlite, nats_with_postgres);
+            #[cfg(feature = "amqp")]
+            on_every_broker!(@ $test, Exchange, amqp_with_sqlite, amqp_with_postgres);
         }
     };
-    (@tests $broker:ty, $backend:expr, $($test:ident,)+) => {
-        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $test() {
-            env::run($backend, super::$test::<$broker>).await;
-        })+
+    (@ $test:ident, $broker:ident, $with_sqlite:ident, $with_postgres:ident) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $with_sqlite() {
+            let test = super::$test::<crate::brokers::$broker>;
+            crate::env::run(testkit::Backend::Sqlite, test).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $with_postgres() {
+            let test = super::$test::<crate::brokers::$broker>;
+            crate::env::run(testkit::Backend::Postgres, test).await;
+        }
     };
 }
-
-on_broker!(redis_with_sqlite: RedisStream, Backend::Sqlite);
-on_broker!(redis_with_postgres: RedisStream, Backend::Postgres);
-#[cfg(feature = "nats")]
-on_broker!(nats_with_sqlite: crate::brokers::JetStream, Backend::Sqlite);
-#[cfg(feature = "nats")]
-on_broker!(nats_with_postgres: crate::brokers::JetStream, Backend::Postgres);
-#[cfg(feature = "amqp")]
-on_broker!(amqp_with_sqlite: crate::brokers::Exchange, Backend::Sqlite);
-#[cfg(feature = "amqp")]
-on_broker!(amqp_with_postgres: crate::brokers::Exchange, Backend::Postgres);
-
-on_both_databases!(crate::env::run:
-    one_publisher_at_a_time_publishes_to_a_sink,
-    a_broker_that_is_down_delays_no_webhook,
-    a_broker_without_memory_gets_every_event_afterwards,
-    a_stream_is_bounded,
-);
 
 /// Waits longer for the brokers than any of them takes, so that no event is repeated.
 fn publishing_to(sinks: Vec<SinkSettings>) -> PublisherSettings {
@@ -111,6 +97,7 @@ async fn has_some(broker: &mut impl Broker, count: usize) {
     }
 }
 
+#[tested(on_every_broker)]
 async fn every_event_arrives_once_and_in_order<B: Broker>(env: Arc<TestEnv>) {
     let mut broker = B::start().await;
     let before = env.create("before").await;
@@ -131,6 +118,7 @@ async fn every_event_arrives_once_and_in_order<B: Broker>(env: Arc<TestEnv>) {
     assert!(first.event["data"].is_object());
 }
 
+#[tested(on_every_broker)]
 async fn a_broker_that_is_killed_and_restarted_gets_every_event<B: Broker>(env: Arc<TestEnv>) {
     let mut broker = B::start().await;
     let settings = PublisherSettings {
@@ -150,6 +138,7 @@ async fn a_broker_that_is_killed_and_restarted_gets_every_event<B: Broker>(env: 
     publisher.stop().await;
 }
 
+#[tested(on_every_broker)]
 async fn a_broker_that_hangs_gets_every_event_afterwards<B: Broker>(env: Arc<TestEnv>) {
     let mut broker = B::start().await;
     let publisher = env.publish(repeating_to(vec![broker.sink()])).await;
@@ -165,6 +154,7 @@ async fn a_broker_that_hangs_gets_every_event_afterwards<B: Broker>(env: Arc<Tes
     publisher.stop().await;
 }
 
+#[tested(on_every_broker)]
 async fn a_publisher_that_starts_again_loses_nothing<B: Broker>(env: Arc<TestEnv>) {
     let mut broker = B::start().await;
     let settings = || repeating_to(vec![broker.sink()]);
@@ -189,6 +179,7 @@ async fn a_publisher_that_starts_again_loses_nothing<B: Broker>(env: Arc<TestEnv
     publisher.stop().await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn one_publisher_at_a_time_publishes_to_a_sink(env: Arc<TestEnv>) {
     let mut broker = RedisStream::start().await;
     let settings = publishing_to(vec![broker.sink()]);
@@ -206,6 +197,7 @@ async fn one_publisher_at_a_time_publishes_to_a_sink(env: Arc<TestEnv>) {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_broker_that_is_down_delays_no_webhook(env: Arc<TestEnv>) {
     let receiver = Receiver::start().await;
     env.webhook(&receiver, &[]).await;
@@ -226,8 +218,7 @@ mod with_nats {
     use super::*;
     use crate::brokers::JetStream;
 
-    on_both_databases!(crate::env::run: a_broker_that_is_down_delays_no_other_sink);
-
+    #[tested(on_both_databases(crate::env::run))]
     async fn a_broker_that_is_down_delays_no_other_sink(env: Arc<TestEnv>) {
         let (mut down, mut working) = (RedisStream::start().await, JetStream::start().await);
         down.kill().await;
@@ -242,6 +233,7 @@ mod with_nats {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_broker_without_memory_gets_every_event_afterwards(env: Arc<TestEnv>) {
     let mut broker = RedisStream::start().await;
     broker.server.run_out_of_memory().await.unwrap();
@@ -254,6 +246,7 @@ async fn a_broker_without_memory_gets_every_event_afterwards(env: Arc<TestEnv>) 
     publisher.stop().await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_stream_is_bounded(env: Arc<TestEnv>) {
     let mut broker = RedisStream::start().await;
     broker.entries_max = 50;
@@ -286,8 +279,7 @@ mod with_amqp {
     use super::*;
     use crate::brokers::Exchange;
 
-    on_both_databases!(crate::env::run: an_event_for_which_there_is_no_queue_waits_for_one);
-
+    #[tested(on_both_databases(crate::env::run))]
     async fn an_event_for_which_there_is_no_queue_waits_for_one(env: Arc<TestEnv>) {
         let mut broker = Exchange::without_queue().await;
         let publisher = env.publish(publishing_to(vec![broker.sink()])).await;

@@ -8,7 +8,7 @@ use domain::SafetyCheck;
 fn the_home_check_is_needed() {
     assert_needed_by(
         SafetyCheck::HomeCheck,
-        "forgotten::sqlite::a_home_that_lost_its_declines_still_answers_repeats",
+        "forgotten::a_home_that_lost_its_declines_still_answers_repeats::sqlite",
     );
 }
 
@@ -16,7 +16,7 @@ fn the_home_check_is_needed() {
 fn the_clock_check_is_needed() {
     assert_needed_by(
         SafetyCheck::ClockCheck,
-        "expiry::sqlite::a_reconciler_whose_clock_runs_ahead_ends_no_hold_before_its_time",
+        "expiry::a_reconciler_whose_clock_runs_ahead_ends_no_hold_before_its_time::sqlite",
     );
 }
 
@@ -24,7 +24,7 @@ fn the_clock_check_is_needed() {
 fn the_comparison_with_the_audit_is_needed() {
     assert_needed_by(
         SafetyCheck::AuditCompare,
-        "archiving::sqlite::an_item_that_changes_after_its_audit_is_not_archived",
+        "archiving::an_item_that_changes_after_its_audit_is_not_archived::sqlite",
     );
 }
 
@@ -32,6 +32,6 @@ fn the_comparison_with_the_audit_is_needed() {
 fn the_comparison_with_the_export_is_needed() {
     assert_needed_by(
         SafetyCheck::DropCompare,
-        "dropping::sqlite::a_row_that_has_changed_since_its_export_stays_for_the_next_one",
+        "dropping::a_row_that_has_changed_since_its_export_stays_for_the_next_one::sqlite",
     );
 }

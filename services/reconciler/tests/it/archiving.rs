@@ -9,22 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use ledger::{Changed, Erased, ItemChange, LedgerError, StockChange, StockPart};
 use reconciler::{Archived, ReconcilerSettings, archive_once};
 use stock::{Opened, StateSet, StockError};
-use testkit::{Sale, TestEnv, buyer, eventually, on_both_databases, shared_lock};
+use testkit::{Sale, TestEnv, buyer, eventually, on_both_databases, shared_lock, tested};
 
 use crate::{env::quick, unresponsive::UnresponsiveLedger};
-
-on_both_databases!(crate::env::run:
-    an_archived_item_has_a_final_audit_and_no_keys,
-    what_is_open_stands_against_an_archive,
-    an_interrupted_archive_is_finished_by_the_next_reconciler,
-    nothing_brings_the_stock_of_an_archived_item_back,
-    an_item_is_archived_by_itself_after_the_configured_time,
-    a_reconciler_with_a_wrong_clock_archives_nothing_by_itself,
-    reopening_an_item_withdraws_the_request_for_its_archive,
-    a_refund_of_an_archived_item_returns_in_the_ledger_alone,
-    an_item_that_changes_after_its_audit_is_not_archived,
-    a_buyers_name_is_erased_from_archived_items_once,
-);
 
 async fn current(sale: &Sale) -> Item {
     sale.ledger.item(&sale.item.id).await.unwrap().unwrap()
@@ -105,6 +92,7 @@ async fn is_live(sale: &Sale) -> bool {
     live.iter().any(|row| row.item.id == sale.item.id)
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_archived_item_has_a_final_audit_and_no_keys(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = sold(env).await;
@@ -139,6 +127,7 @@ async fn an_archived_item_has_a_final_audit_and_no_keys(env: &Arc<TestEnv>) {
     assert_eq!(sale.journal("archive").await.len(), 1);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn what_is_open_stands_against_an_archive(env: &Arc<TestEnv>) {
     let sale = env.sell(6, 2).await;
     assert_eq!(reasons(&sale).await, "the item is open, close it first");
@@ -196,6 +185,7 @@ async fn archive_in_the_ledger(sale: &Sale, token: u64) -> bool {
     sale.ledger.archive(&archival).await.unwrap()
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_interrupted_archive_is_finished_by_the_next_reconciler(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = sold(env).await;
@@ -213,6 +203,7 @@ async fn an_interrupted_archive_is_finished_by_the_next_reconciler(env: &Arc<Tes
     assert_eq!(sale.journal("archive").await.len(), 1);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn nothing_brings_the_stock_of_an_archived_item_back(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = sold(env).await;
@@ -281,6 +272,7 @@ async fn current_fence(sale: &Sale) -> u64 {
     token
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_item_is_archived_by_itself_after_the_configured_time(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = sold(env).await;
@@ -300,6 +292,7 @@ async fn an_item_is_archived_by_itself_after_the_configured_time(env: &Arc<TestE
     assert_eq!(current(&other).await.state, ItemState::Open);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_reconciler_with_a_wrong_clock_archives_nothing_by_itself(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = sold(env).await;
@@ -333,6 +326,7 @@ async fn a_reconciler_with_a_wrong_clock_archives_nothing_by_itself(env: &Arc<Te
     assert_eq!(sale.journal("archive").await[0].entry.actor, "eve");
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn reopening_an_item_withdraws_the_request_for_its_archive(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = sold(env).await;
@@ -360,6 +354,7 @@ async fn reopening_an_item_withdraws_the_request_for_its_archive(env: &Arc<TestE
     assert_eq!(sale.journal("archive").await[0].entry.actor, "eve");
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_refund_of_an_archived_item_returns_in_the_ledger_alone(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = sold(env).await;
@@ -372,6 +367,7 @@ async fn a_refund_of_an_archived_item_returns_in_the_ledger_alone(env: &Arc<Test
     assert_eq!(sale.report().await.confirmed, 2, "the final audit stands");
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_item_that_changes_after_its_audit_is_not_archived(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = sold(env).await;
@@ -408,6 +404,7 @@ async fn an_item_that_changes_after_its_audit_is_not_archived(env: &Arc<TestEnv>
     sale.inspect(0).await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_buyers_name_is_erased_from_archived_items_once(env: &Arc<TestEnv>) {
     env.record().await;
     let (sale, other) = (sold(env).await, env.sell(4, 1).await);

@@ -5,19 +5,9 @@ use std::{sync::Arc, time::Duration};
 use audit::AuditReport;
 use domain::OrderState;
 use reconciler::ReconcilerSettings;
-use testkit::{Sale, TestEnv, eventually, on_both_databases, shared_lock};
+use testkit::{Sale, TestEnv, eventually, on_both_databases, shared_lock, tested};
 
 use crate::{env::quick, metrics, unresponsive::UnresponsiveLedger};
-
-on_both_databases!(crate::env::run:
-    an_item_is_audited_again_after_a_change_only,
-    orders_that_were_changed_behind_the_ledger_are_found_by_the_next_full_audit,
-    what_a_full_audit_has_found_is_told_by_one_that_reads_no_orders,
-    an_audit_without_an_end_does_not_delay_others,
-    an_item_is_audited_in_pieces_while_it_sells,
-    of_a_large_item_only_what_has_changed_is_read,
-    a_row_that_its_orders_have_not_changed_is_found_by_a_walk,
-);
 
 fn auditing(full_audit_interval: Duration) -> ReconcilerSettings {
     ReconcilerSettings {
@@ -42,6 +32,7 @@ async fn is_audited(sale: &Sale) -> ledger::GoodAudit {
     found.unwrap()
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_item_is_audited_again_after_a_change_only(env: &Arc<TestEnv>) {
     env.record().await;
     let first = env.reconciler(auditing(DAY), shared_lock().await).await;
@@ -61,6 +52,7 @@ async fn an_item_is_audited_again_after_a_change_only(env: &Arc<TestEnv>) {
     assert!(after.at > before.at && after.revision != before.revision);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn orders_that_were_changed_behind_the_ledger_are_found_by_the_next_full_audit(
     env: &Arc<TestEnv>,
 ) {
@@ -110,6 +102,7 @@ async fn brief(sale: &Sale) -> AuditReport {
     audited.unwrap().unwrap()
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn what_a_full_audit_has_found_is_told_by_one_that_reads_no_orders(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env.sell(40, 2).await;
@@ -148,6 +141,7 @@ async fn what_a_full_audit_has_found_is_told_by_one_that_reads_no_orders(env: &A
     .await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_audit_without_an_end_does_not_delay_others(env: &Arc<TestEnv>) {
     env.record().await;
     let long = env.sell(40, 1).await;
@@ -170,6 +164,7 @@ async fn an_audit_without_an_end_does_not_delay_others(env: &Arc<TestEnv>) {
     assert_eq!(long.ledger.good_audit(&long.item.id).await.unwrap(), None);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_item_is_audited_in_pieces_while_it_sells(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env.sell(200, 2).await;
@@ -206,6 +201,7 @@ async fn is_compared(sale: &Sale) {
     .await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn of_a_large_item_only_what_has_changed_is_read(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env.sell(400, 2).await;
@@ -228,6 +224,7 @@ async fn of_a_large_item_only_what_has_changed_is_read(env: &Arc<TestEnv>) {
     assert_eq!(brief(&sale).await.confirmed, 5);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_row_that_its_orders_have_not_changed_is_found_by_a_walk(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env.sell(40, 1).await;

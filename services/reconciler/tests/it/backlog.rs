@@ -4,12 +4,7 @@
 use std::sync::Arc;
 
 use audit::{Outboxes, Snapshot};
-use testkit::{Sale, TestEnv, buyer, on_both_databases};
-
-on_both_databases!(crate::env::run_on_own_redis:
-    a_poll_reads_what_is_new_and_not_the_backlog,
-    an_outbox_that_lost_its_end_is_read_again,
-);
+use testkit::{Sale, TestEnv, buyer, on_both_databases, tested};
 
 const KEYS: [&str; 5] = ["stock", "decisions", "buyers", "outbox", "spillovers"];
 const BACKLOG: usize = 3000;
@@ -68,6 +63,7 @@ async fn sent(sale: &Sale) -> u64 {
     stats.get("total_net_output_bytes").unwrap()
 }
 
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn a_poll_reads_what_is_new_and_not_the_backlog(env: &Arc<TestEnv>) {
     let sale = with_backlog(env).await;
     let mut outboxes = Outboxes::default();
@@ -123,6 +119,7 @@ async fn restore(sale: &Sale, dumps: Vec<Vec<u8>>) {
 }
 
 /// The ledger has none of the lost entries, so nothing but the end of the outbox shows it.
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn an_outbox_that_lost_its_end_is_read_again(env: &Arc<TestEnv>) {
     let sale = with_backlog(env).await;
     let mut outboxes = Outboxes::default();

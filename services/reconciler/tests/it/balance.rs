@@ -6,20 +6,9 @@ use domain::{Item, Quantity};
 use futures::StreamExt;
 use reconciler::ReconcilerSettings;
 use stock::{Outcome, Reservation, StockError};
-use testkit::{Sale, TestEnv, buyer, eventually, is_held, on_both_databases};
+use testkit::{Sale, TestEnv, buyer, eventually, is_held, on_both_databases, tested};
 
 use crate::env::quick;
-
-on_both_databases!(crate::env::run:
-    an_order_for_several_units_gets_those_that_lie_in_fragments,
-    a_fresh_process_consolidates_fragments_before_its_first_spillover,
-    an_empty_segment_is_refilled_from_full_ones,
-    units_are_moved_during_a_rush_and_none_is_lost,
-    as_many_buyers_as_units_all_get_one_while_a_reconciler_runs,
-    units_of_an_item_that_does_not_sell_are_not_moved,
-    no_units_are_moved_for_an_order_above_the_limit,
-    as_many_buyers_as_units_all_get_one_beside_a_buyer_who_asks_for_too_many,
-);
 
 fn balancing() -> ReconcilerSettings {
     ReconcilerSettings {
@@ -35,6 +24,7 @@ fn four_each(item: Item) -> Item {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_order_for_several_units_gets_those_that_lie_in_fragments(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env.sell_with(6, 6, four_each).await;
@@ -68,6 +58,7 @@ async fn an_order_for_several_units_gets_those_that_lie_in_fragments(env: &Arc<T
     assert!(late.is_sold_out(), "the item has none: {late:?}");
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_fresh_process_consolidates_fragments_before_its_first_spillover(env: &Arc<TestEnv>) {
     env.record().await;
     env.reconcile(balancing()).await;
@@ -92,6 +83,7 @@ async fn a_fresh_process_consolidates_fragments_before_its_first_spillover(env: 
     eprintln!("attempt {attempts} had its units");
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_empty_segment_is_refilled_from_full_ones(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env.sell(400, 4).await;
@@ -110,6 +102,7 @@ async fn an_empty_segment_is_refilled_from_full_ones(env: &Arc<TestEnv>) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn units_are_moved_during_a_rush_and_none_is_lost(env: &Arc<TestEnv>) {
     env.record().await;
     env.reconcile(balancing()).await;
@@ -140,6 +133,7 @@ async fn units_are_moved_during_a_rush_and_none_is_lost(env: &Arc<TestEnv>) {
     assert!(sale.journal("drift").await.is_empty());
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn as_many_buyers_as_units_all_get_one_while_a_reconciler_runs(env: &Arc<TestEnv>) {
     env.record().await;
     env.reconcile(balancing()).await;
@@ -173,6 +167,7 @@ fn one_each(item: Item) -> Item {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn no_units_are_moved_for_an_order_above_the_limit(env: &Arc<TestEnv>) {
     env.record().await;
     env.reconcile(balancing()).await;
@@ -195,6 +190,7 @@ async fn no_units_are_moved_for_an_order_above_the_limit(env: &Arc<TestEnv>) {
     assert!(sale.ledger.open_transfers(None).await.unwrap().is_empty());
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn as_many_buyers_as_units_all_get_one_beside_a_buyer_who_asks_for_too_many(
     env: &Arc<TestEnv>,
 ) {
@@ -228,6 +224,7 @@ async fn as_many_buyers_as_units_all_get_one_beside_a_buyer_who_asks_for_too_man
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn units_of_an_item_that_does_not_sell_are_not_moved(env: &Arc<TestEnv>) {
     env.record().await;
     let sale: Arc<Sale> = env

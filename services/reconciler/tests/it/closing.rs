@@ -8,31 +8,12 @@ use ledger::ItemChange;
 use reconciler::ReconcilerSettings;
 use recorder::RecorderSettings;
 use stock::InspectionEntries;
-use testkit::{Sale, TestEnv, buyer, eventually, on_both_databases};
+use testkit::{Sale, TestEnv, buyer, eventually, on_both_databases, tested};
 
 use crate::{
     env::{quick, record_on},
     unresponsive::UnresponsiveLedger,
 };
-
-on_both_databases!(crate::env::run:
-    an_item_closes_by_itself_once_with_several_reconcilers,
-    an_item_that_closed_by_itself_can_be_reopened_with_another_window,
-    a_return_to_a_closed_item_at_rest_is_recorded,
-);
-
-mod own_redis {
-    use super::{
-        a_closed_item_at_rest_is_repaired_after_redis_has_lost_it,
-        closed_items_at_rest_cost_no_script,
-    };
-    use testkit::on_both_databases;
-
-    on_both_databases!(crate::env::run_on_own_redis:
-        closed_items_at_rest_cost_no_script,
-        a_closed_item_at_rest_is_repaired_after_redis_has_lost_it,
-    );
-}
 
 fn closing() -> ReconcilerSettings {
     ReconcilerSettings {
@@ -122,6 +103,7 @@ async fn comes_to_silence(sale: &Sale, ledger: &UnresponsiveLedger) {
     .await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_item_closes_by_itself_once_with_several_reconcilers(env: &Arc<TestEnv>) {
     env.record().await;
     for _ in 0..3 {
@@ -145,6 +127,7 @@ async fn an_item_closes_by_itself_once_with_several_reconcilers(env: &Arc<TestEn
     assert_eq!(sale.state(order).await, Some(OrderState::Held));
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_item_that_closed_by_itself_can_be_reopened_with_another_window(env: &Arc<TestEnv>) {
     env.record().await;
     env.reconcile(closing()).await;
@@ -161,6 +144,7 @@ async fn an_item_that_closed_by_itself_can_be_reopened_with_another_window(env: 
     assert_eq!(current(&sale).await.state, ItemState::Open);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_return_to_a_closed_item_at_rest_is_recorded(env: &Arc<TestEnv>) {
     env.record().await;
     env.reconcile(closing()).await;
@@ -182,6 +166,7 @@ async fn a_return_to_a_closed_item_at_rest_is_recorded(env: &Arc<TestEnv>) {
 }
 
 /// `docs/operations.md`, "After the sale", has the figures.
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn closed_items_at_rest_cost_no_script(env: &Arc<TestEnv>) {
     let ledger = UnresponsiveLedger::that_counts(env.ledger().await);
     record_on(env, Arc::clone(&ledger) as _, RecorderSettings::default()).await;
@@ -206,6 +191,7 @@ async fn closed_items_at_rest_cost_no_script(env: &Arc<TestEnv>) {
     assert_eq!(closed, 0, "scripts for 216 segments at rest");
 }
 
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn a_closed_item_at_rest_is_repaired_after_redis_has_lost_it(env: &Arc<TestEnv>) {
     let ledger = workers(env).await;
     let sale = env.sell_with(6, 2, ends_later).await;

@@ -9,7 +9,7 @@ use domain::{ItemState, OrderState};
 use ledger::{Changed, ItemChange};
 use reconciler::ReconcilerSettings;
 use stock::StateSet;
-use testkit::{Deadline, Sale, TestEnv, buyer, eventually, is_held, on_both_databases};
+use testkit::{Deadline, Sale, TestEnv, buyer, eventually, is_held, on_both_databases, tested};
 
 use crate::{
     env::{CONFIRMATION_PERIOD, quick},
@@ -17,19 +17,11 @@ use crate::{
     unresponsive::UnresponsiveLedger,
 };
 
-on_both_databases!(crate::env::run:
-    drift_of_either_sign_is_reported_immediately_and_repaired_once_confirmed,
-    drift_that_disappears_is_reported_and_not_repaired,
-    orders_that_redis_oversold_are_rejected_and_not_repaired_twice,
-    no_buyer_notices_a_repair_during_a_sale,
-    a_segment_left_halted_is_reopened,
-    a_segment_whose_repair_was_not_committed_is_paused_with_its_item,
-);
-
 fn drift_of(sale: &Sale) -> Option<f64> {
     metrics::gauge("stockade_drift_units", sale.item.id.as_str())
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn drift_of_either_sign_is_reported_immediately_and_repaired_once_confirmed(
     env: &Arc<TestEnv>,
 ) {
@@ -125,6 +117,7 @@ async fn drift_of_either_sign_is_reported_immediately_and_repaired_once_confirme
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn drift_that_disappears_is_reported_and_not_repaired(env: &Arc<TestEnv>) {
     env.record().await;
     let confirmation_period = Duration::from_secs(1);
@@ -165,6 +158,7 @@ async fn drift_that_disappears_is_reported_and_not_repaired(env: &Arc<TestEnv>) 
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn orders_that_redis_oversold_are_rejected_and_not_repaired_twice(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env.sell(5, 1).await;
@@ -195,6 +189,7 @@ async fn orders_that_redis_oversold_are_rejected_and_not_repaired_twice(env: &Ar
     eventually("repairing", async || sale.available().await == [0]).await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn no_buyer_notices_a_repair_during_a_sale(env: &Arc<TestEnv>) {
     env.record().await;
     env.reconcile(quick()).await;
@@ -233,6 +228,7 @@ async fn no_buyer_notices_a_repair_during_a_sale(env: &Arc<TestEnv>) {
     assert_eq!(sale.journal("drift").await.len(), 2);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_segment_left_halted_is_reopened(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env.sell(20, 2).await;
@@ -288,6 +284,7 @@ async fn repaired_without_a_commit_in_the_ledger(sale: &Sale, segment: u16) {
         .unwrap();
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_segment_whose_repair_was_not_committed_is_paused_with_its_item(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env.sell(20, 2).await;

@@ -16,24 +16,9 @@ use ledger::{
 };
 use reconciler::{Archived, DropError, Dropped, ReconcilerSettings, archive_once, drop_once};
 use serde_json::{Value, json};
-use testkit::{Backend, Sale, TestEnv, buyer, eventually, on_both_databases, shared_lock};
+use testkit::{Backend, Sale, TestEnv, buyer, eventually, on_both_databases, shared_lock, tested};
 
 use crate::{env::quick, metrics};
-
-on_both_databases!(crate::env::run:
-    a_reconciler_drops_archived_items_on_request,
-    an_item_is_dropped_by_itself_when_it_is_old_enough,
-    a_drop_that_was_interrupted_is_continued,
-    a_row_that_has_changed_since_its_export_stays_for_the_next_one,
-    a_drop_without_its_export_deletes_nothing,
-    the_journal_keeps_payments_the_end_of_the_item_and_the_names_of_admins,
-    events_go_when_they_are_old_and_every_webhook_has_them,
-    money_that_is_owed_keeps_its_order,
-    a_failed_refund_keeps_its_order,
-    a_refund_that_is_on_its_way_keeps_its_order,
-    a_drop_makes_no_payment_due_and_leaves_those_that_are,
-    the_failed_refunds_of_archived_items_are_shown,
-);
 
 /// An archived item with a paid order, a cancelled one, and some that were expired.
 async fn archived(env: &TestEnv) -> Arc<Sale> {
@@ -123,6 +108,7 @@ async fn orders(sale: &Sale) -> u64 {
     sale.orders().await.values().sum()
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_reconciler_drops_archived_items_on_request(env: &Arc<TestEnv>) {
     env.record().await;
     let (sale, other) = (archived(env).await, archived(env).await);
@@ -169,6 +155,7 @@ async fn a_reconciler_drops_archived_items_on_request(env: &Arc<TestEnv>) {
     forget(env).await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_item_is_dropped_by_itself_when_it_is_old_enough(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = archived(env).await;
@@ -191,6 +178,7 @@ async fn an_item_is_dropped_by_itself_when_it_is_old_enough(env: &Arc<TestEnv>) 
     forget(env).await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_drop_that_was_interrupted_is_continued(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = archived(env).await;
@@ -230,6 +218,7 @@ async fn a_drop_that_was_interrupted_is_continued(env: &Arc<TestEnv>) {
     forget(env).await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_row_that_has_changed_since_its_export_stays_for_the_next_one(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = archived(env).await;
@@ -270,6 +259,7 @@ async fn a_row_that_has_changed_since_its_export_stays_for_the_next_one(env: &Ar
 }
 
 /// A folder that cannot be made stands for a disk that is full: the first write fails.
+#[tested(on_both_databases(crate::env::run))]
 async fn a_drop_without_its_export_deletes_nothing(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = archived(env).await;
@@ -304,6 +294,7 @@ async fn a_drop_without_its_export_deletes_nothing(env: &Arc<TestEnv>) {
     forget(env).await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn the_journal_keeps_payments_the_end_of_the_item_and_the_names_of_admins(
     env: &Arc<TestEnv>,
 ) {
@@ -363,6 +354,7 @@ async fn the_journal_keeps_payments_the_end_of_the_item_and_the_names_of_admins(
     forget(env).await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn events_go_when_they_are_old_and_every_webhook_has_them(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = archived(env).await;
@@ -411,6 +403,7 @@ async fn events_go_when_they_are_old_and_every_webhook_has_them(env: &Arc<TestEn
     forget(env).await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn money_that_is_owed_keeps_its_order(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = archived(env).await;
@@ -432,6 +425,7 @@ async fn money_that_is_owed_keeps_its_order(env: &Arc<TestEnv>) {
     forget(env).await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_failed_refund_keeps_its_order(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = archived(env).await;
@@ -505,6 +499,7 @@ fn report(sale: &Sale, payment: &PaymentId, state: RefundState) -> RefundReport 
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_refund_that_is_on_its_way_keeps_its_order(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = archived(env).await;
@@ -524,6 +519,7 @@ async fn a_refund_that_is_on_its_way_keeps_its_order(env: &Arc<TestEnv>) {
 
 /// A payment that was refused first and accepted then has paid its order, and one that nothing took
 /// is due: both whether the order still exists or not.
+#[tested(on_both_databases(crate::env::run))]
 async fn a_drop_makes_no_payment_due_and_leaves_those_that_are(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = archived(env).await;
@@ -570,6 +566,7 @@ async fn a_drop_makes_no_payment_due_and_leaves_those_that_are(env: &Arc<TestEnv
 }
 
 /// A refund may fail long after its item was archived.
+#[tested(on_both_databases(crate::env::run))]
 async fn the_failed_refunds_of_archived_items_are_shown(env: &Arc<TestEnv>) {
     metrics::supervise();
     env.record().await;

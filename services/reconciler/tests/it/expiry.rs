@@ -8,19 +8,9 @@ use domain::{
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use reconciler::ReconcilerSettings;
-use testkit::{Sale, TestEnv, buyer, eventually, is_held, on_both_databases};
+use testkit::{Sale, TestEnv, buyer, eventually, is_held, on_both_databases, tested};
 
 use crate::{env::quick, unresponsive::UnresponsiveLedger};
-
-on_both_databases!(crate::env::run:
-    a_hold_expires_in_the_first_pass_after_its_end_and_its_unit_can_be_bought_again,
-    several_expirers_end_each_hold_once,
-    paid_and_cancelled_orders_do_not_expire,
-    expiry_retries_after_a_ledger_did_not_answer,
-    a_hold_that_the_ledger_refuses_to_end_blocks_no_other,
-    a_reconciler_whose_clock_runs_ahead_ends_no_hold_before_its_time,
-    more_carts_than_a_batch_end_together,
-);
 
 fn short_holds(item: Item) -> Item {
     Item {
@@ -32,6 +22,7 @@ fn short_holds(item: Item) -> Item {
 
 /// The first pass after the end of a hold ends it and returns its unit. So the interval of the
 /// passes is what a buyer waits for.
+#[tested(on_both_databases(crate::env::run))]
 async fn a_hold_expires_in_the_first_pass_after_its_end_and_its_unit_can_be_bought_again(
     env: &Arc<TestEnv>,
 ) {
@@ -87,6 +78,7 @@ async fn reconciled_by(env: &Arc<TestEnv>, clock: fn() -> Timestamp) -> Arc<Sale
     sale
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_reconciler_whose_clock_runs_ahead_ends_no_hold_before_its_time(env: &Arc<TestEnv>) {
     for clock in [
         (|| Timestamp::now() + SignedDuration::from_mins(15)) as fn() -> Timestamp,
@@ -112,6 +104,7 @@ async fn a_reconciler_whose_clock_runs_ahead_ends_no_hold_before_its_time(env: &
     assert!(Timestamp::now() >= over, "not before its time");
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn several_expirers_end_each_hold_once(env: &Arc<TestEnv>) {
     env.record().await;
     for _ in 0..3 {
@@ -136,6 +129,7 @@ async fn several_expirers_end_each_hold_once(env: &Arc<TestEnv>) {
     assert!(sale.journal("drift").await.is_empty());
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn paid_and_cancelled_orders_do_not_expire(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env.sell_with(30, 3, short_holds).await;
@@ -157,6 +151,7 @@ async fn paid_and_cancelled_orders_do_not_expire(env: &Arc<TestEnv>) {
     assert_eq!(sum_of(&sale).await, [20, 0, 10]);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn expiry_retries_after_a_ledger_did_not_answer(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env.sell_with(20, 2, short_holds).await;
@@ -178,6 +173,7 @@ async fn expiry_retries_after_a_ledger_did_not_answer(env: &Arc<TestEnv>) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_hold_that_the_ledger_refuses_to_end_blocks_no_other(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env.sell_with(20, 2, short_holds).await;
@@ -236,6 +232,7 @@ fn abandoned_cart(item: &Item, n: usize) -> Cart {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn more_carts_than_a_batch_end_together(env: &Arc<TestEnv>) {
     env.record().await;
     let (sale, ledger) = (env.sell(10, 1).await, env.ledger().await);

@@ -8,14 +8,9 @@ use ledger::ItemChange;
 use reconciler::ReconcilerSettings;
 use stock::Outcome;
 use testbed::{RedisCluster, RedisSentinel};
-use testkit::{Backend, Sale, TestEnv, eventually, on_both_databases};
+use testkit::{Backend, Sale, TestEnv, eventually, on_both_databases, tested};
 
 use crate::env::{close, open_on_failover, quick};
-
-on_both_databases!(crate::forgotten::run:
-    a_home_that_lost_its_declines_still_answers_repeats,
-    a_home_that_lost_nothing_but_declines_still_answers_repeats,
-);
 
 /// The home of most buyers, and the segment that has the units of some of them.
 const HOME: u16 = 1;
@@ -146,6 +141,7 @@ async fn forgotten_orders(sale: &Sale) -> Vec<serde_json::Value> {
 
 /// All segments are on one server, which loses what the other segment took as well. The ledger has
 /// it, and its repair restores it there and not at home.
+#[tested(on_both_databases(crate::forgotten::run))]
 async fn a_home_that_lost_its_declines_still_answers_repeats(backend: Backend) {
     let mut group = RedisSentinel::start(1).await.unwrap();
     let env = open_on_failover(backend, group.url()).await;
@@ -176,6 +172,7 @@ async fn a_home_that_lost_its_declines_still_answers_repeats(backend: Backend) {
 }
 
 /// Home's server fails alone. It loses no entry of an outbox, so no segment has diverged.
+#[tested(on_both_databases(crate::forgotten::run))]
 async fn a_home_that_lost_nothing_but_declines_still_answers_repeats(backend: Backend) {
     let mut cluster = RedisCluster::start_with(MASTERS, 1).await.unwrap();
     let env = open_on_failover(backend, cluster.url()).await;

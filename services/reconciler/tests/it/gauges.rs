@@ -5,22 +5,16 @@ use std::{sync::Arc, time::Duration};
 use domain::{OrderState, PaymentId};
 use ledger::{RefundReport, RefundState, Transition};
 use reconciler::ReconcilerSettings;
-use testkit::{Sale, TestEnv, eventually, on_both_databases};
+use testkit::{Sale, TestEnv, eventually, on_both_databases, tested};
 
 use crate::{env::quick, metrics};
-
-on_both_databases!(crate::env::run_on_own_redis:
-    the_units_of_an_item_are_shown_by_state,
-    orders_whose_money_must_be_returned_are_shown,
-    payments_whose_refund_has_failed_are_shown,
-    the_memory_of_redis_is_shown,
-);
 
 fn units(sale: &Sale, state: &str) -> Option<f64> {
     let labels = format!("item=\"{}\",state=\"{state}\"", sale.item.id);
     metrics::labelled("stockade_item_units", &labels)
 }
 
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn the_units_of_an_item_are_shown_by_state(env: &Arc<TestEnv>) {
     metrics::supervise();
     env.record().await;
@@ -52,6 +46,7 @@ async fn the_units_of_an_item_are_shown_by_state(env: &Arc<TestEnv>) {
     shows(expected).await;
 }
 
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn orders_whose_money_must_be_returned_are_shown(env: &Arc<TestEnv>) {
     metrics::supervise();
     env.record().await;
@@ -77,6 +72,7 @@ async fn orders_whose_money_must_be_returned_are_shown(env: &Arc<TestEnv>) {
     shows(0.0).await;
 }
 
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn payments_whose_refund_has_failed_are_shown(env: &Arc<TestEnv>) {
     metrics::supervise();
     env.record().await;
@@ -122,6 +118,7 @@ async fn payments_whose_refund_has_failed_are_shown(env: &Arc<TestEnv>) {
     shows(0.0).await;
 }
 
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn the_memory_of_redis_is_shown(env: &Arc<TestEnv>) {
     metrics::supervise();
     env.redis::<()>(redis::cmd("CONFIG").arg(&["SET", "maxmemory", "100mb"]))

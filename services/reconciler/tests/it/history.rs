@@ -9,20 +9,9 @@ use std::{
 use domain::{Item, Order, OrderId, OrderState, Quantity};
 use lock::RedisLockBuilder;
 use stock::Outcome;
-use testkit::{Deadline, Sale, TestEnv, buyer, eventually, is_held, on_both_databases};
+use testkit::{Deadline, Sale, TestEnv, buyer, eventually, is_held, on_both_databases, tested};
 
 use crate::env::quick;
-
-on_both_databases!(crate::env::run_on_own_redis:
-    an_emptied_redis_is_restored_from_the_ledger,
-    a_lost_segment_is_restored_and_the_others_keep_selling,
-    a_lost_key_is_restored,
-    a_restored_backup_is_brought_up_to_date,
-    units_that_were_returning_when_redis_was_emptied_are_returned,
-    units_in_transfer_when_redis_was_emptied_arrive_once,
-    a_lock_that_was_lost_with_the_stock_does_not_block_its_repair,
-    orders_that_arrive_during_a_repair_are_answered,
-);
 
 fn two_each(item: Item) -> Item {
     Item {
@@ -120,6 +109,7 @@ async fn heals(sale: &Sale, since: Instant) {
     eprintln!("{} healed after {:?}", sale.item.id, since.elapsed());
 }
 
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn an_emptied_redis_is_restored_from_the_ledger(env: &Arc<TestEnv>) {
     env.record().await;
     env.reconcile(quick()).await;
@@ -146,6 +136,7 @@ async fn an_emptied_redis_is_restored_from_the_ledger(env: &Arc<TestEnv>) {
     is_restored(&sale, &known, left).await;
 }
 
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn a_lost_segment_is_restored_and_the_others_keep_selling(env: &Arc<TestEnv>) {
     env.record().await;
     env.reconcile(quick()).await;
@@ -166,6 +157,7 @@ async fn a_lost_segment_is_restored_and_the_others_keep_selling(env: &Arc<TestEn
 }
 
 /// Any key of a segment. An entry that replaces the anchor has the same effect.
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn a_lost_key_is_restored(env: &Arc<TestEnv>) {
     env.record().await;
     env.reconcile(quick()).await;
@@ -213,6 +205,7 @@ async fn restore(env: &TestEnv, backup: &BTreeMap<String, Vec<u8>>) {
 }
 
 /// After the backup, orders were placed, paid, released and reacquired.
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn a_restored_backup_is_brought_up_to_date(env: &Arc<TestEnv>) {
     env.record().await;
     env.reconcile(quick()).await;
@@ -270,6 +263,7 @@ async fn reacquired(sale: &Sale, expired: &Known) -> Order {
 
 /// Orders that ended in the ledger and were not released; and orders whose release was lost before
 /// it was recorded.
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn units_that_were_returning_when_redis_was_emptied_are_returned(env: &Arc<TestEnv>) {
     let sale = env.sell_with(60, 3, two_each).await;
     for n in 0..30 {
@@ -297,6 +291,7 @@ async fn units_that_were_returning_when_redis_was_emptied_are_returned(env: &Arc
     }
 }
 
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn units_in_transfer_when_redis_was_emptied_arrive_once(env: &Arc<TestEnv>) {
     let sale = env.sell(90, 3).await;
     for n in 0..9 {
@@ -339,6 +334,7 @@ async fn units_in_transfer_when_redis_was_emptied_arrive_once(env: &Arc<TestEnv>
 
 /// `--lock redis` keeps the lock where the stock is: its tokens restart, and the item's row has
 /// higher ones.
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn a_lock_that_was_lost_with_the_stock_does_not_block_its_repair(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env.sell_with(60, 2, two_each).await;
@@ -355,6 +351,7 @@ async fn a_lock_that_was_lost_with_the_stock_does_not_block_its_repair(env: &Arc
     is_restored(&sale, &known, left).await;
 }
 
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn orders_that_arrive_during_a_repair_are_answered(env: &Arc<TestEnv>) {
     env.record().await;
     env.reconcile(quick()).await;

@@ -7,18 +7,12 @@ use jiff::{SignedDuration, Timestamp};
 use ledger::Ledger;
 use recorder::RecorderSettings;
 use stock::{Acknowledge, Stock};
-use testkit::{Sale, TestEnv, eventually, fresh_item_id, is_held, on_both_databases};
+use testkit::{Sale, TestEnv, eventually, fresh_item_id, is_held, on_both_databases, tested};
 
 use crate::{
     env::{quick, record_on},
     unresponsive::UnresponsiveLedger,
 };
-
-on_both_databases!(crate::env::run_on_own_redis:
-    items_whose_sale_is_over_are_polled_rarely,
-    archived_items_cost_the_workers_nothing,
-    items_without_orders_cost_the_workers_nothing,
-);
 
 fn ended(item: Item) -> Item {
     let window = Window {
@@ -47,6 +41,7 @@ fn count_of_scripts(stats: &redis::InfoDict) -> u64 {
 /// Rounds in which every item would be polled, if each round polled all.
 const ROUNDS: usize = 25;
 
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn items_whose_sale_is_over_are_polled_rarely(env: &Arc<TestEnv>) {
     // The polls of a sweep would count, too.
     let without_sweeps = RecorderSettings {
@@ -99,6 +94,7 @@ async fn a_thousand_archived(env: &TestEnv, like: &Item) {
 }
 
 /// Recorder and reconciler work from the index of live items.
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn archived_items_cost_the_workers_nothing(env: &Arc<TestEnv>) {
     let counting = UnresponsiveLedger::that_counts(env.ledger().await);
     record_on(env, Arc::clone(&counting) as _, RecorderSettings::default()).await;
@@ -148,6 +144,7 @@ async fn calls_at_rest(env: &TestEnv, ledger: &UnresponsiveLedger) -> f64 {
 }
 
 /// A shop has tens of thousands of open items, and few of them sell.
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn items_without_orders_cost_the_workers_nothing(env: &Arc<TestEnv>) {
     let counting = UnresponsiveLedger::that_counts(env.ledger().await);
     record_on(env, Arc::clone(&counting) as _, RecorderSettings::default()).await;

@@ -5,14 +5,9 @@ use std::{sync::Arc, time::Duration};
 
 use reconciler::ReconcilerSettings;
 use serde_json::{Value, json};
-use testkit::{Sale, TestEnv, eventually, on_both_databases};
+use testkit::{Sale, TestEnv, eventually, on_both_databases, tested};
 
 use crate::{env::quick, metrics, unresponsive::UnresponsiveLedger};
-
-on_both_databases!(crate::env::run:
-    unaccounted_units_are_shown_and_reported_once,
-    orders_that_do_not_add_up_to_their_row_are_shown_and_reported_once
-);
 
 async fn shows(sale: &Sale, ledger: &UnresponsiveLedger, units: f64) {
     let shown =
@@ -38,6 +33,7 @@ async fn reported(sale: &Sale, action: &str) -> Vec<Value> {
     entries.into_iter().map(|entry| entry.entry.after).collect()
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn unaccounted_units_are_shown_and_reported_once(env: &Arc<TestEnv>) {
     metrics::supervise();
     env.record().await;
@@ -73,6 +69,7 @@ async fn unaccounted_units_are_shown_and_reported_once(env: &Arc<TestEnv>) {
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn orders_that_do_not_add_up_to_their_row_are_shown_and_reported_once(env: &Arc<TestEnv>) {
     metrics::supervise();
     env.record().await;

@@ -5,17 +5,11 @@ use std::{sync::Arc, time::Duration};
 use domain::{OrderState, TransferId};
 use ledger::{LedgerError, StockChange, StockPart, TransferPlan};
 use stock::{Outcome, Restoration, StockError};
-use testkit::{Sale, TestEnv, buyer, eventually, eventually_some, is_held, on_both_databases};
+use testkit::{
+    Sale, TestEnv, buyer, eventually, eventually_some, is_held, on_both_databases, tested,
+};
 
 use crate::{env::quick, locks::Anarchy};
-
-on_both_databases!(crate::env::run_on_own_redis:
-    a_reconciler_that_lost_its_lock_during_a_repair_is_refused_everywhere,
-    low_tokens_repair_nothing_until_they_are_high_enough,
-    the_next_holder_continues_the_work_of_one_that_lost_the_lock,
-    several_reconcilers_repair_each_fault_once,
-    only_the_latest_token_takes_effect_if_all_reconcilers_have_the_lock,
-);
 
 /// An item with recorded orders.
 async fn sold(env: &Arc<TestEnv>) -> Arc<Sale> {
@@ -46,6 +40,7 @@ fn refused_by_ledger<T>(outcome: Result<T, LedgerError>) {
 
 /// A reconciler halts a segment under token 1 and stalls; meanwhile another one repairs all
 /// segments and moves units.
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn a_reconciler_that_lost_its_lock_during_a_repair_is_refused_everywhere(env: &Arc<TestEnv>) {
     let sale = sold(env).await;
     let (id, mine, planned) = (&sale.item.id, 1, TransferId::random());
@@ -166,6 +161,7 @@ async fn a_reconciler_that_lost_its_lock_during_a_repair_is_refused_everywhere(e
 }
 
 /// New lock servers start with low tokens.
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn low_tokens_repair_nothing_until_they_are_high_enough(env: &Arc<TestEnv>) {
     let sale = sold(env).await;
     sale.ledger.claim_item(&sale.item.id, 50).await.unwrap();
@@ -192,6 +188,7 @@ async fn low_tokens_repair_nothing_until_they_are_high_enough(env: &Arc<TestEnv>
 }
 
 /// A hundred holders, each of which loses the lock at some point of its work.
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn the_next_holder_continues_the_work_of_one_that_lost_the_lock(env: &Arc<TestEnv>) {
     let sale = sold(env).await;
     for micros in (0..8000_u32).step_by(250) {
@@ -217,6 +214,7 @@ async fn the_next_holder_continues_the_work_of_one_that_lost_the_lock(env: &Arc<
     assert_eq!(sale.available().await.iter().sum::<u64>(), 40);
 }
 
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn several_reconcilers_repair_each_fault_once(env: &Arc<TestEnv>) {
     let sale = sold(env).await;
     for _ in 0..3 {
@@ -243,6 +241,7 @@ async fn several_reconcilers_repair_each_fault_once(env: &Arc<TestEnv>) {
 
 /// Without a working lock, many reconcilers run concurrently: only tokens and versions protect the
 /// item.
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn only_the_latest_token_takes_effect_if_all_reconcilers_have_the_lock(env: &Arc<TestEnv>) {
     let sale = sold(env).await;
     let lock = Anarchy::from(1).that_waits_up_to(Duration::from_secs(1));

@@ -11,15 +11,10 @@ use jiff::{SignedDuration, Timestamp};
 use ledger::SegmentReplay;
 use reconciler::ReconcilerSettings;
 use stock::Outcome;
-use testkit::{Sale, TestEnv, buyer, in_time, on_both_databases, shared_lock};
+use testkit::{Sale, TestEnv, buyer, in_time, on_both_databases, shared_lock, tested};
 use tokio_util::sync::CancellationToken;
 
 use crate::{env::quick, unresponsive::UnresponsiveLedger};
-
-on_both_databases!(crate::env::run:
-    a_repair_that_dies_at_any_step_is_repeated_to_its_end,
-    orders_are_paid_while_their_segments_are_restored,
-);
 
 /// Orders in one recorded entry.
 const ENTRY: usize = 5_000;
@@ -78,6 +73,7 @@ async fn restored(sale: &Sale, segment: u16) -> Option<u64> {
     sale.redis(&restored).await
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_repair_that_dies_at_any_step_is_repeated_to_its_end(env: &Arc<TestEnv>) {
     const ORDERS: usize = 1_500;
     let sale = env.create(2_000, 3).await;
@@ -125,6 +121,7 @@ async fn a_repair_that_dies_at_any_step_is_repeated_to_its_end(env: &Arc<TestEnv
     assert_eq!(sale.available().await.iter().sum::<u64>(), left);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn orders_are_paid_while_their_segments_are_restored(env: &Arc<TestEnv>) {
     const ORDERS: usize = 4_000;
     let sale = env.create(5_000, 2).await;

@@ -6,16 +6,7 @@ use domain::{BuyerId, Item, ItemId, OrderState, TransferId};
 use jiff::Timestamp;
 use ledger::{StockChange, StockPart};
 use reconciler::{Plan, ReconcilerSettings, plan, reconcile_once};
-use testkit::{Sale, TestEnv, buyer, eventually, is_held, on_both_databases, shared_lock};
-
-on_both_databases!(crate::env::run_on_own_redis:
-    the_plan_of_a_consistent_item_is_empty,
-    all_faults_of_an_item_are_planned_and_repaired_in_one_run,
-    steps_that_cannot_be_executed_stay_in_the_plan,
-    a_manual_repair_waits_until_the_anomaly_is_confirmed,
-    a_manual_repair_skips_drift_that_disappears,
-    a_manual_run_expires_holds_behind_any_number_of_other_holds,
-);
+use testkit::{Sale, TestEnv, buyer, eventually, is_held, on_both_databases, shared_lock, tested};
 
 async fn planned(sale: &Sale) -> Plan {
     plan(&sale.stock, &*sale.ledger, &sale.item.id)
@@ -36,6 +27,7 @@ fn actions(plan: &Plan) -> Vec<&str> {
     plan.steps.iter().map(|step| step.action).collect()
 }
 
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn the_plan_of_a_consistent_item_is_empty(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env.sell(100, 2).await;
@@ -77,6 +69,7 @@ async fn the_plan_of_a_consistent_item_is_empty(env: &Arc<TestEnv>) {
     assert_eq!(none, None);
 }
 
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn all_faults_of_an_item_are_planned_and_repaired_in_one_run(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env.sell(120, 4).await;
@@ -184,6 +177,7 @@ fn without_entries(mut plan: Plan) -> Plan {
 }
 
 /// Spillovers settle later; and without a recorder, units that have left do not arrive.
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn steps_that_cannot_be_executed_stay_in_the_plan(env: &Arc<TestEnv>) {
     let sale = env.sell(8, 4).await;
     let greedy = BuyerId::new("greedy").unwrap();
@@ -229,6 +223,7 @@ async fn steps_that_cannot_be_executed_stay_in_the_plan(env: &Arc<TestEnv>) {
     assert_eq!(sale.report().await.stock, 7);
 }
 
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn a_manual_repair_waits_until_the_anomaly_is_confirmed(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env.sell(20, 2).await;
@@ -248,6 +243,7 @@ async fn a_manual_repair_waits_until_the_anomaly_is_confirmed(env: &Arc<TestEnv>
     );
 }
 
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn a_manual_repair_skips_drift_that_disappears(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env.sell(20, 2).await;
@@ -276,6 +272,7 @@ async fn a_manual_repair_skips_drift_that_disappears(env: &Arc<TestEnv>) {
 }
 
 /// Another item has more due holds, due for longer, than fit into one batch.
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn a_manual_run_expires_holds_behind_any_number_of_other_holds(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env

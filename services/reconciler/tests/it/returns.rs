@@ -4,16 +4,9 @@ use std::sync::Arc;
 
 use domain::{Item, OrderState, Quantity};
 use reconciler::ReconcilerSettings;
-use testkit::{TestEnv, buyer, is_held, on_both_databases};
+use testkit::{TestEnv, buyer, is_held, on_both_databases, tested};
 
 use crate::env::quick;
-
-on_both_databases!(crate::env::run:
-    interrupted_returns_are_completed,
-    a_return_that_was_made_and_not_recorded_is_not_made_twice,
-    several_reconcilers_make_each_return_once,
-    a_refunded_order_returns_its_units,
-);
 
 fn one_each(item: Item) -> Item {
     Item {
@@ -24,6 +17,7 @@ fn one_each(item: Item) -> Item {
 
 /// The orders ended in the ledger, and then the process died before it released the units. Many of
 /// the buyers have another home segment.
+#[tested(on_both_databases(crate::env::run))]
 async fn interrupted_returns_are_completed(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env.sell_with(12, 4, one_each).await;
@@ -49,6 +43,7 @@ async fn interrupted_returns_are_completed(env: &Arc<TestEnv>) {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_return_that_was_made_and_not_recorded_is_not_made_twice(env: &Arc<TestEnv>) {
     let sale = env.sell_with(6, 3, one_each).await;
     for n in 0..6 {
@@ -82,6 +77,7 @@ async fn a_return_that_was_made_and_not_recorded_is_not_made_twice(env: &Arc<Tes
     assert!(sale.journal("drift").await.is_empty());
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn several_reconcilers_make_each_return_once(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env.sell(300, 3).await;
@@ -101,6 +97,7 @@ async fn several_reconcilers_make_each_return_once(env: &Arc<TestEnv>) {
     assert!(sale.journal("drift").await.is_empty());
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_refunded_order_returns_its_units(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env.sell_with(4, 2, one_each).await;

@@ -4,12 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use domain::BuyerId;
 use stock::{InspectionEntries, Outcome, Reservation};
-use testkit::{Sale, TestEnv, eventually, eventually_some, on_both_databases};
+use testkit::{Sale, TestEnv, eventually, eventually_some, on_both_databases, tested};
 
 use crate::env::quick;
-
-on_both_databases!(crate::env::run:
-    abandoned_spillovers_are_settled);
 
 fn short(sale: &Sale, buyer: &str, units: u32) -> Reservation {
     Reservation {
@@ -28,6 +25,7 @@ async fn pending_spillovers(sale: &Sale) -> u64 {
     segments.iter().map(|segment| segment.spillovers).sum()
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn abandoned_spillovers_are_settled(env: &Arc<TestEnv>) {
     let sale = env.sell(9, 3).await;
     // The item has fewer units: a settled spillover, which every segment has to remove.

@@ -4,17 +4,9 @@ use std::sync::Arc;
 
 use domain::TransferId;
 use ledger::{Changed, StockChange, StockPart, TransferPlan};
-use testkit::{Sale, TestEnv, buyer, is_held, on_both_databases};
+use testkit::{Sale, TestEnv, buyer, is_held, on_both_databases, tested};
 
 use crate::env::quick;
-
-on_both_databases!(crate::env::run:
-    a_transfer_continues_from_every_step,
-    a_top_up_continues_from_every_step,
-    a_withdrawal_continues_from_every_step,
-    a_withdrawal_takes_the_units_that_are_unsold_when_it_runs,
-    several_reconcilers_execute_each_transfer_once,
-);
 
 /// The step at which the transfer was interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +47,7 @@ async fn is_completed(env: &Arc<TestEnv>, sales: &[Arc<Sale>]) {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_transfer_continues_from_every_step(env: &Arc<TestEnv>) {
     let mut sales = Vec::new();
     for step in STEPS {
@@ -100,6 +93,7 @@ async fn a_transfer_continues_from_every_step(env: &Arc<TestEnv>) {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_top_up_continues_from_every_step(env: &Arc<TestEnv>) {
     let mut sales = Vec::new();
     for step in [Step::LeftAndRecorded, Step::Arrived] {
@@ -137,6 +131,7 @@ async fn a_top_up_continues_from_every_step(env: &Arc<TestEnv>) {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_withdrawal_continues_from_every_step(env: &Arc<TestEnv>) {
     let mut sales = Vec::new();
     for step in [Step::Planned, Step::Left, Step::LeftAndRecorded] {
@@ -180,6 +175,7 @@ async fn a_withdrawal_continues_from_every_step(env: &Arc<TestEnv>) {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_withdrawal_takes_the_units_that_are_unsold_when_it_runs(env: &Arc<TestEnv>) {
     let sale = a_sale(env).await;
     let part = StockPart {
@@ -209,6 +205,7 @@ async fn a_withdrawal_takes_the_units_that_are_unsold_when_it_runs(env: &Arc<Tes
     );
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn several_reconcilers_execute_each_transfer_once(env: &Arc<TestEnv>) {
     let sale = env.sell(400, 4).await;
     let plan = |n: u16| TransferPlan {

@@ -4,14 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use domain::{Item, Wave};
 use jiff::Timestamp;
-use testkit::{TestEnv, buyer, eventually, is_held, on_both_databases};
+use testkit::{TestEnv, buyer, eventually, is_held, on_both_databases, tested};
 
 use crate::env::quick;
 
-on_both_databases!(crate::env::run:
-    a_wave_is_added_at_its_time_once_by_several_reconcilers,
-);
-
+#[tested(on_both_databases(crate::env::run))]
 async fn a_wave_is_added_at_its_time_once_by_several_reconcilers(env: &Arc<TestEnv>) {
     env.record().await;
     for _ in 0..3 {

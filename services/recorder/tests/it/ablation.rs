@@ -8,6 +8,6 @@ use domain::SafetyCheck;
 fn the_anchor_check_is_needed() {
     assert_needed_by(
         SafetyCheck::AnchorCheck,
-        "history::sqlite::an_entry_that_replaces_the_anchor_quarantines_its_segment_only",
+        "history::an_entry_that_replaces_the_anchor_quarantines_its_segment_only::sqlite",
     );
 }

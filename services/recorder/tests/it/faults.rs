@@ -5,14 +5,10 @@ use std::{sync::Arc, time::Duration};
 use recorder::RecorderSettings;
 use stock::Acknowledge;
 use testbed::{Postgres, Redis};
-use testkit::{Database, TestEnv, eventually, in_time, is_held, on_both_databases};
+use testkit::{Database, TestEnv, eventually, in_time, is_held, on_both_databases, tested};
 use tokio_util::sync::CancellationToken;
 
-on_both_databases!(crate::env::run:
-    after_a_recorder_dies_all_entries_are_recorded_once,
-    after_a_claim_is_dropped_all_entries_are_recorded
-);
-
+#[tested(on_both_databases(crate::env::run))]
 async fn after_a_recorder_dies_all_entries_are_recorded_once(env: &Arc<TestEnv>) {
     let sale = env.sell(2000, 4).await;
     let mut taken = 0;
@@ -43,6 +39,7 @@ async fn after_a_recorder_dies_all_entries_are_recorded_once(env: &Arc<TestEnv>)
     assert_eq!(totals.orders_by_state, [("held".to_owned(), 1200)]);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn after_a_claim_is_dropped_all_entries_are_recorded(env: &Arc<TestEnv>) {
     let sale = env.sell(100, 2).await;
     sale.rush(&sale.stock, 0..50, Acknowledge::Accepted).await;

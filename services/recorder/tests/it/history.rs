@@ -8,15 +8,7 @@ use ledger::SegmentRow;
 use recorder::{RecorderSettings, record_once};
 use stock::{Acknowledge, InspectionEntries};
 use testbed::Redis;
-use testkit::{Backend, Database, Sale, TestEnv, eventually, is_held, on_both_databases};
-
-on_both_databases!(crate::env::run:
-    a_deleted_outbox_quarantines_its_segment_only,
-    an_entry_that_replaces_the_anchor_quarantines_its_segment_only,
-    an_outbox_that_opens_again_quarantines_its_segment_only,
-    an_unreadable_entry_quarantines_its_segment_only,
-    an_order_that_the_ledger_refuses_quarantines_its_segment_only,
-);
+use testkit::{Backend, Database, Sale, TestEnv, eventually, is_held, on_both_databases, tested};
 
 /// An item with two segments, both with recorded orders.
 async fn two_segments(env: &Arc<TestEnv>) -> Arc<Sale> {
@@ -70,6 +62,7 @@ async fn only_the_second_is_recorded(sale: &Sale, before: &SegmentRow) {
     sale.diverged.lock().unwrap().push(0);
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_deleted_outbox_quarantines_its_segment_only(env: &Arc<TestEnv>) {
     let recorder = env.recorder(RecorderSettings::default()).await;
     let sale = two_segments(env).await;
@@ -79,6 +72,7 @@ async fn a_deleted_outbox_quarantines_its_segment_only(env: &Arc<TestEnv>) {
     recorder.stop().await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_entry_that_replaces_the_anchor_quarantines_its_segment_only(env: &Arc<TestEnv>) {
     let recorder = env.recorder(RecorderSettings::default()).await;
     let sale = two_segments(env).await;
@@ -103,6 +97,7 @@ async fn an_entry_that_replaces_the_anchor_quarantines_its_segment_only(env: &Ar
 }
 
 /// The anchor matches, but the entries after it do not follow.
+#[tested(on_both_databases(crate::env::run))]
 async fn an_outbox_that_opens_again_quarantines_its_segment_only(env: &Arc<TestEnv>) {
     let recorder = env.recorder(RecorderSettings::default()).await;
     let sale = two_segments(env).await;
@@ -122,6 +117,7 @@ async fn an_outbox_that_opens_again_quarantines_its_segment_only(env: &Arc<TestE
     recorder.stop().await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_unreadable_entry_quarantines_its_segment_only(env: &Arc<TestEnv>) {
     let sale = {
         let recorder = env.recorder(RecorderSettings::default()).await;
@@ -163,6 +159,7 @@ async fn an_unreadable_entry_quarantines_its_segment_only(env: &Arc<TestEnv>) {
     recorder.stop().await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn an_order_that_the_ledger_refuses_quarantines_its_segment_only(env: &Arc<TestEnv>) {
     let recorder = env.recorder(RecorderSettings::default()).await;
     let sale = two_segments(env).await;

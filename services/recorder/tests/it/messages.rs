@@ -6,15 +6,7 @@ use ledger::SegmentReplay;
 use recorder::{RecorderSettings, open_missing_segments};
 use stock::{Acknowledge, InspectionEntries};
 use testbed::Redis;
-use testkit::{Database, Sale, TestEnv, eventually, is_held, on_both_databases};
-
-on_both_databases!(crate::env::run:
-    orders_taken_before_a_recorder_started_are_recorded,
-    a_wake_up_alone_starts_recording,
-    an_outbox_that_was_not_trimmed_is_trimmed_and_wakes_again,
-    an_order_whose_wake_up_was_lost_is_recorded_by_a_later_sweep,
-    a_segment_that_its_creator_left_unopened_is_opened,
-);
+use testkit::{Database, Sale, TestEnv, eventually, is_held, on_both_databases, tested};
 
 /// Longer than the test.
 const NO_SWEEP: Duration = Duration::from_secs(3600);
@@ -27,6 +19,7 @@ async fn outbox_length(sale: &Sale, segment: u16) -> u64 {
         .outbox
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn orders_taken_before_a_recorder_started_are_recorded(env: &Arc<TestEnv>) {
     let sale = env.sell(100, 2).await;
     sale.rush(&sale.stock, 0..50, Acknowledge::Accepted).await;
@@ -40,6 +33,7 @@ async fn orders_taken_before_a_recorder_started_are_recorded(env: &Arc<TestEnv>)
     recorder.stop().await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_wake_up_alone_starts_recording(env: &Arc<TestEnv>) {
     let recorder = env
         .recorder(RecorderSettings {
@@ -100,6 +94,7 @@ async fn orders_are_recorded_after_a_subscription_was_lost() {
 }
 
 /// A recorder that dies between commit and trim leaves an outbox whose script sends no wake-ups.
+#[tested(on_both_databases(crate::env::run))]
 async fn an_outbox_that_was_not_trimmed_is_trimmed_and_wakes_again(env: &Arc<TestEnv>) {
     let sale = env.sell(100, 1).await;
     sale.rush(&sale.stock, 0..3, Acknowledge::Accepted).await;
@@ -134,6 +129,7 @@ async fn an_outbox_that_was_not_trimmed_is_trimmed_and_wakes_again(env: &Arc<Tes
 
 /// One sweep is enough: see `orders_taken_before_a_recorder_started_are_recorded`. So the interval
 /// of the sweeps is what an order waits for, and what a sweep takes.
+#[tested(on_both_databases(crate::env::run))]
 async fn an_order_whose_wake_up_was_lost_is_recorded_by_a_later_sweep(env: &Arc<TestEnv>) {
     assert!(RecorderSettings::default().sweep_interval * 2 <= Duration::from_secs(1));
     let recorder = env.recorder(RecorderSettings::default()).await;
@@ -162,6 +158,7 @@ async fn an_order_whose_wake_up_was_lost_is_recorded_by_a_later_sweep(env: &Arc<
     recorder.stop().await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn a_segment_that_its_creator_left_unopened_is_opened(env: &Arc<TestEnv>) {
     let recorder = env.recorder(RecorderSettings::default()).await;
     let sale = env.create(60, 3).await;

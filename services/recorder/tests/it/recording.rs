@@ -5,18 +5,10 @@ use std::{sync::Arc, time::Duration};
 use domain::OrderState;
 use recorder::{RecorderSettings, record_once};
 use stock::{Acknowledge, InspectionEntries, Outcome};
-use testkit::{Sale, TestEnv, eventually, is_held, on_both_databases};
+use testkit::{Sale, TestEnv, eventually, is_held, on_both_databases, tested};
 use tokio::task::JoinSet;
 
-on_both_databases!(crate::env::run:
-    an_order_that_waits_for_the_ledger_is_answered_once_recorded,
-    accepted_orders_are_recorded_soon,
-    two_concurrent_recorders_record_everything_once,
-    more_segments_than_fit_a_transaction_are_recorded,
-    stopping_drains_the_orders_that_were_taken,
-    orders_that_redis_oversold_are_rejected,
-);
-
+#[tested(on_both_databases(crate::env::run))]
 async fn an_order_that_waits_for_the_ledger_is_answered_once_recorded(env: &Arc<TestEnv>) {
     let recorder = env.recorder(RecorderSettings::default()).await;
     let sale = env.sell(400, 4).await;
@@ -47,6 +39,7 @@ async fn an_order_that_waits_for_the_ledger_is_answered_once_recorded(env: &Arc<
     recorder.stop().await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn accepted_orders_are_recorded_soon(env: &Arc<TestEnv>) {
     let recorder = env.recorder(RecorderSettings::default()).await;
     let sale = env.sell(250, 3).await;
@@ -68,6 +61,7 @@ async fn accepted_orders_are_recorded_soon(env: &Arc<TestEnv>) {
     recorder.stop().await;
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn two_concurrent_recorders_record_everything_once(env: &Arc<TestEnv>) {
     let recorders = [
         env.recorder(RecorderSettings::default()).await,
@@ -115,6 +109,7 @@ async fn two_concurrent_recorders_record_everything_once(env: &Arc<TestEnv>) {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn more_segments_than_fit_a_transaction_are_recorded(env: &Arc<TestEnv>) {
     let sale = env.sell(400, 40).await;
     sale.rush(&sale.stock, 0..100, Acknowledge::Accepted).await;
@@ -134,6 +129,7 @@ async fn more_segments_than_fit_a_transaction_are_recorded(env: &Arc<TestEnv>) {
     }
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn stopping_drains_the_orders_that_were_taken(env: &Arc<TestEnv>) {
     // Neither a sweep nor, for most of the orders, a wake-up arrives before the stop.
     let settings = RecorderSettings {
@@ -159,6 +155,7 @@ async fn held(sale: &Sale) -> u64 {
         .sum()
 }
 
+#[tested(on_both_databases(crate::env::run))]
 async fn orders_that_redis_oversold_are_rejected(env: &Arc<TestEnv>) {
     let recorder = env.recorder(RecorderSettings::default()).await;
     let sale = env.sell(10, 1).await;

@@ -52,7 +52,7 @@ fn replaced(source: &str, line: &str, by: &str) -> &'static str {
 fn recorded_decisions_are_needed() {
     assert_needed_by(
         SafetyCheck::RecordedDecision,
-        "selling::single::a_retry_after_a_unit_came_back_never_takes_a_second_one",
+        "selling::a_retry_after_a_unit_came_back_never_takes_a_second_one::single",
     );
 }
 
@@ -60,7 +60,7 @@ fn recorded_decisions_are_needed() {
 fn the_proof_of_sold_out_is_needed() {
     assert_needed_by(
         SafetyCheck::SoldOutProof,
-        "proof::single::a_unit_on_its_way_is_waited_for",
+        "proof::a_unit_on_its_way_is_waited_for::single",
     );
 }
 
@@ -68,7 +68,7 @@ fn the_proof_of_sold_out_is_needed() {
 fn the_limit_at_home_is_needed() {
     assert_needed_by(
         SafetyCheck::LimitAtHome,
-        "selling::single::a_buyer_never_holds_more_than_the_limit",
+        "selling::a_buyer_never_holds_more_than_the_limit::single",
     );
 }
 
@@ -76,7 +76,7 @@ fn the_limit_at_home_is_needed() {
 fn the_tombstone_is_needed() {
     assert_needed_by(
         SafetyCheck::Tombstone,
-        "scripts::archive::single::a_process_that_comes_late_sells_nothing_of_an_archived_item",
+        "scripts::archive::a_process_that_comes_late_sells_nothing_of_an_archived_item::single",
     );
 }
 
@@ -84,7 +84,7 @@ fn the_tombstone_is_needed() {
 fn the_settlement_is_needed() {
     assert_needed_by(
         SafetyCheck::Settlement,
-        "spillovers::single::a_buyer_whose_order_was_abandoned_may_buy_again",
+        "spillovers::a_buyer_whose_order_was_abandoned_may_buy_again::single",
     );
 }
 
@@ -92,6 +92,6 @@ fn the_settlement_is_needed() {
 fn that_an_unchecked_home_is_not_trusted_is_needed() {
     assert_needed_by(
         SafetyCheck::CheckedHome,
-        "unchecked::single::a_new_process_does_not_trust_an_unchecked_home",
+        "unchecked::a_new_process_does_not_trust_an_unchecked_home::single",
     );
 }

@@ -8,17 +8,9 @@ use stock::{ItemStock, Outcome, StockSettings};
 
 use crate::{
     sale::{self, Sale, Terms, buyer, is_held},
-    site::{Site, on_both, on_own_server},
+    site::{Site, on_both, on_own_server, tested},
     sold_out_cache::calls,
 };
-
-on_both!(
-    an_early_buyer_who_holds_units_gets_the_recorded_decision,
-    the_first_orders_after_the_opening_are_taken,
-    an_item_that_opens_earlier_than_planned_sells_at_once,
-);
-
-on_own_server!(early_orders_cost_no_calls);
 
 fn opens_in(milliseconds: i64) -> Window {
     Window {
@@ -53,6 +45,7 @@ async fn set_window(sale: &Sale, window: Window, epoch: u64) {
 }
 
 /// One at a time, so that no batch makes them cheap.
+#[tested(on_own_server)]
 async fn early_orders_cost_no_calls(site: Arc<Site>, _server: &mut testbed::Redis) {
     const ORDERS: usize = 2000;
     // A look at the segments is good for an hour.
@@ -77,6 +70,7 @@ async fn early_orders_cost_no_calls(site: Arc<Site>, _server: &mut testbed::Redi
     assert!(calls <= 13, "{calls} calls for a look at three segments");
 }
 
+#[tested(on_both)]
 async fn an_early_buyer_who_holds_units_gets_the_recorded_decision(site: Arc<Site>) {
     let sale = opening(&site, Window::default()).await;
     let other = sale.instance().await;
@@ -94,6 +88,7 @@ async fn an_early_buyer_who_holds_units_gets_the_recorded_decision(site: Arc<Sit
     }
 }
 
+#[tested(on_both)]
 async fn the_first_orders_after_the_opening_are_taken(site: Arc<Site>) {
     // A busy machine may need longer than the first for an order before the opening.
     for milliseconds in [600, 6000, 60_000] {
@@ -131,6 +126,7 @@ async fn early_orders_until_the_opening(site: &Arc<Site>, milliseconds: i64) -> 
     early
 }
 
+#[tested(on_both)]
 async fn an_item_that_opens_earlier_than_planned_sells_at_once(site: Arc<Site>) {
     let sale = opening(&site, opens_in(AN_HOUR)).await;
     let (item, other) = (sale.at_first(), sale.instance().await);

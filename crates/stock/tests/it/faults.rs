@@ -11,22 +11,14 @@ use testbed::{Redis, in_time};
 use crate::{
     crowd::{all_answered, at_once, held, instances},
     sale::{self, Sale, Terms, buyer, eventually, is_held},
-    site::{Site, on_own_server, patient},
+    site::{Site, on_own_server, patient, tested},
 };
-
-on_own_server!(
-    a_server_that_lost_its_scripts_gets_them_back_within_the_request,
-    a_restarted_server_has_every_accepted_order_and_takes_new_ones,
-    orders_that_run_into_a_restart_take_once,
-    a_server_that_is_silent_for_a_while_makes_orders_slow_and_nothing_else,
-    an_order_whose_time_runs_out_is_unknown_and_a_repeat_resolves_it,
-    a_server_without_memory_takes_nothing_until_it_has_some,
-);
 
 async fn flush_scripts(sale: &Sale) {
     let () = sale.redis(redis::cmd("SCRIPT").arg("FLUSH")).await;
 }
 
+#[tested(on_own_server)]
 async fn a_server_that_lost_its_scripts_gets_them_back_within_the_request(
     site: Arc<Site>,
     _server: &mut Redis,
@@ -49,6 +41,7 @@ async fn a_server_that_lost_its_scripts_gets_them_back_within_the_request(
     assert!(is_held(&sale.order(&ann, "home", 1).await.unwrap()));
 }
 
+#[tested(on_own_server)]
 async fn a_restarted_server_has_every_accepted_order_and_takes_new_ones(
     site: Arc<Site>,
     server: &mut Redis,
@@ -78,6 +71,7 @@ async fn a_restarted_server_has_every_accepted_order_and_takes_new_ones(
     assert_eq!(sale.available().await, 0);
 }
 
+#[tested(on_own_server)]
 async fn orders_that_run_into_a_restart_take_once(site: Arc<Site>, server: &mut Redis) {
     let sale = sale::open(&site, Terms::new(5000, 2)).await;
     let instances = instances(&sale, 2).await;
@@ -117,6 +111,7 @@ async fn impatient(site: &Site) -> Arc<Stock> {
     .await
 }
 
+#[tested(on_own_server)]
 async fn a_server_that_is_silent_for_a_while_makes_orders_slow_and_nothing_else(
     site: Arc<Site>,
     server: &mut Redis,
@@ -143,6 +138,7 @@ async fn a_server_that_is_silent_for_a_while_makes_orders_slow_and_nothing_else(
     assert_eq!(sale.available().await, 0);
 }
 
+#[tested(on_own_server)]
 async fn an_order_whose_time_runs_out_is_unknown_and_a_repeat_resolves_it(
     site: Arc<Site>,
     server: &mut Redis,
@@ -179,6 +175,7 @@ async fn an_order_whose_time_runs_out_is_unknown_and_a_repeat_resolves_it(
     );
 }
 
+#[tested(on_own_server)]
 async fn a_server_without_memory_takes_nothing_until_it_has_some(
     site: Arc<Site>,
     _server: &mut Redis,

@@ -8,22 +8,13 @@ use testbed::{Redis, in_time};
 
 use crate::{
     sale::{self, Sale, Terms, buyer, eventually, is_held},
-    site::{Site, on_both, on_own_server},
+    site::{Site, on_both, on_own_server, tested},
 };
 
 /// The size of the pool.
 const CONNECTIONS_MAX: usize = 4;
 
-on_both!(
-    snapshots_and_outboxes_are_read_on_every_kind_of_server,
-    the_memory_of_every_master_is_read,
-);
-
-on_own_server!(
-    concurrent_reads_open_at_most_four_connections,
-    a_read_fails_in_time_while_the_server_hangs_and_succeeds_afterwards,
-);
-
+#[tested(on_both)]
 async fn snapshots_and_outboxes_are_read_on_every_kind_of_server(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(8, 2)).await;
     let order = sale.order(&sale.buyer_at(0, 0), "k", 1).await.unwrap();
@@ -37,6 +28,7 @@ async fn snapshots_and_outboxes_are_read_on_every_kind_of_server(site: Arc<Site>
     assert_eq!(entries.last().unwrap().id, inspection.last);
 }
 
+#[tested(on_both)]
 async fn the_memory_of_every_master_is_read(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(8, 2)).await;
     let memory = sale.stock.memory().await.unwrap();
@@ -54,6 +46,7 @@ async fn clients(sale: &Sale) -> usize {
     list.lines().count()
 }
 
+#[tested(on_own_server)]
 async fn concurrent_reads_open_at_most_four_connections(site: Arc<Site>, _: &mut Redis) {
     let sale = sale::open(&site, Terms::new(8, 2)).await;
     let before = clients(&sale).await;
@@ -78,6 +71,7 @@ async fn concurrent_reads_open_at_most_four_connections(site: Arc<Site>, _: &mut
     );
 }
 
+#[tested(on_own_server)]
 async fn a_read_fails_in_time_while_the_server_hangs_and_succeeds_afterwards(
     site: Arc<Site>,
     server: &mut Redis,

@@ -17,24 +17,8 @@ use tokio::{task::JoinSet, time::Instant};
 use crate::{
     crowd::instances,
     sale::{self, Sale, Terms, buyer, eventually, is_held},
-    site::{Site, on_both},
+    site::{Site, on_both, tested},
 };
-
-on_both!(
-    a_unit_that_came_back_behind_an_order_is_found_in_another_round,
-    a_unit_that_comes_back_in_each_round_is_found_wherever_it_is,
-    a_unit_on_its_way_is_waited_for,
-    a_unit_on_its_way_is_waited_for_by_an_order_that_every_segment_has_declined,
-    a_transfer_that_is_not_settled_delays_the_refusal,
-    a_late_settlement_does_not_hide_units_on_their_way,
-    units_in_fragments_are_not_called_sold_out,
-    an_order_that_is_given_up_may_be_placed_again,
-    an_order_that_is_given_up_goes_on_at_once_when_it_is_placed_again,
-    an_order_whose_round_home_has_lost_is_sold_out,
-    an_item_that_is_paused_during_a_spillover_is_not_called_sold_out,
-    as_many_buyers_as_units_all_get_one_while_units_move,
-    no_buyer_hears_sold_out_while_units_are_free,
-);
 
 fn within(ms: u64, reservation: Reservation) -> Reservation {
     Reservation {
@@ -43,6 +27,7 @@ fn within(ms: u64, reservation: Reservation) -> Reservation {
     }
 }
 
+#[tested(on_both)]
 async fn a_unit_that_came_back_behind_an_order_is_found_in_another_round(site: Arc<Site>) {
     for back_at in 0..3 {
         let sale = sale::open(&site, Terms::new(0, 3).limit(1)).await;
@@ -63,6 +48,7 @@ async fn a_unit_that_came_back_behind_an_order_is_found_in_another_round(site: A
     }
 }
 
+#[tested(on_both)]
 async fn a_unit_that_comes_back_in_each_round_is_found_wherever_it_is(site: Arc<Site>) {
     // Another buyer takes the unit before the order reaches it, and gives it back behind it.
     let sale = sale::open(&site, Terms::new(0, 3)).await;
@@ -130,12 +116,14 @@ async fn gets_the_unit_on_its_way(sale: &Arc<Sale>, order: Reservation) {
     assert!(is_held(&waiting.await.unwrap().unwrap()));
 }
 
+#[tested(on_both)]
 async fn a_unit_on_its_way_is_waited_for(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 2)).await;
     let order = sale.reservation(&sale.buyer_at(1, 0), "k", 1);
     gets_the_unit_on_its_way(&sale, order).await;
 }
 
+#[tested(on_both)]
 async fn a_unit_on_its_way_is_waited_for_by_an_order_that_every_segment_has_declined(
     site: Arc<Site>,
 ) {
@@ -146,6 +134,7 @@ async fn a_unit_on_its_way_is_waited_for_by_an_order_that_every_segment_has_decl
     gets_the_unit_on_its_way(&sale, sale.reservation(&ann, "k", 1)).await;
 }
 
+#[tested(on_both)]
 async fn a_transfer_that_is_not_settled_delays_the_refusal(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 2)).await;
     let moved = take_out(&sale, 0).await;
@@ -164,6 +153,7 @@ async fn a_transfer_that_is_not_settled_delays_the_refusal(site: Arc<Site>) {
     assert!(waiting.await.unwrap().unwrap().is_sold_out());
 }
 
+#[tested(on_both)]
 async fn a_late_settlement_does_not_hide_units_on_their_way(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2, 2)).await;
     let moved = take_out(&sale, 0).await;
@@ -178,6 +168,7 @@ async fn a_late_settlement_does_not_hide_units_on_their_way(site: Arc<Site>) {
     assert_eq!(sale.dump(0).await.stock["leaving"], "2");
 }
 
+#[tested(on_both)]
 async fn units_in_fragments_are_not_called_sold_out(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2, 2)).await;
     let order = within(300, sale.reservation(&buyer(0), "k", 2));
@@ -198,6 +189,7 @@ async fn units_in_fragments_are_not_called_sold_out(site: Arc<Site>) {
     assert!(is_held(&waiting.await.unwrap().unwrap()));
 }
 
+#[tested(on_both)]
 async fn an_order_that_is_given_up_may_be_placed_again(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2, 2).limit(2)).await;
     let ann = sale.buyer_at(1, 0);
@@ -222,6 +214,7 @@ async fn an_order_that_is_given_up_may_be_placed_again(site: Arc<Site>) {
     assert!(is_held(&sale.at_first().order(order()).await.unwrap()));
 }
 
+#[tested(on_both)]
 async fn an_order_that_is_given_up_goes_on_at_once_when_it_is_placed_again(site: Arc<Site>) {
     for back_at in 0..2 {
         // An order that waited for the margin would wait for an hour.
@@ -268,6 +261,7 @@ async fn give_up_in_a_pause(sale: &Sale, ann: &domain::BuyerId) {
     }
 }
 
+#[tested(on_both)]
 async fn an_order_whose_round_home_has_lost_is_sold_out(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(0, 2)).await;
     let (ann, deadline) = (sale.buyer_at(1, 0), sale.now_ms().await + 60_000);
@@ -292,6 +286,7 @@ async fn an_order_whose_round_home_has_lost_is_sold_out(site: Arc<Site>) {
     assert!(outcome.unwrap().is_sold_out());
 }
 
+#[tested(on_both)]
 async fn an_item_that_is_paused_during_a_spillover_is_not_called_sold_out(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2, 2)).await;
     let ann = sale.buyer_at(1, 0);
@@ -325,6 +320,7 @@ async fn move_units(sale: &Sale, stop: &AtomicBool) {
     }
 }
 
+#[tested(on_both)]
 async fn as_many_buyers_as_units_all_get_one_while_units_move(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(120, 4)).await;
     let stop = Arc::new(AtomicBool::new(false));
@@ -377,6 +373,7 @@ impl Claims {
 
 /// Buyers take and give back as fast as they can, three more of them than there are units. A buyer
 /// hears "sold out" only if no unit can have been free.
+#[tested(on_both)]
 async fn no_buyer_hears_sold_out_while_units_are_free(site: Arc<Site>) {
     const UNITS: u64 = 6;
     const CACHE_TTL: Duration = Duration::from_millis(100);

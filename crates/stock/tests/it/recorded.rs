@@ -12,17 +12,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     crowd::{all_answered, instances},
     sale::{self, Sale, Terms, buyer, eventually},
-    site::{Site, on_both},
+    site::{Site, on_both, tested},
 };
-
-on_both!(
-    an_order_is_acknowledged_when_it_is_recorded_and_not_before,
-    an_order_that_the_ledger_rejects_gets_rejected,
-    a_recorder_in_the_same_process_notifies_waiters_without_a_message,
-    a_lost_message_is_made_up_for,
-    an_order_that_is_never_recorded_is_unknown_and_keeps_its_units,
-    a_crowd_is_acknowledged_at_every_instance_while_the_outbox_is_trimmed,
-);
 
 fn recorded(reservation: Reservation) -> Reservation {
     Reservation {
@@ -73,6 +64,7 @@ async fn publish(sale: &Sale, segment: u16, entries: &[(EntryId, i64)], rejected
         .unwrap();
 }
 
+#[tested(on_both)]
 async fn an_order_is_acknowledged_when_it_is_recorded_and_not_before(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2, 2)).await;
     // Also for units that were taken away from home.
@@ -135,6 +127,7 @@ async fn an_order_is_acknowledged_when_it_is_recorded_and_not_before(site: Arc<S
     );
 }
 
+#[tested(on_both)]
 async fn an_order_that_the_ledger_rejects_gets_rejected(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2, 1)).await;
     let (ann, bob) = (sale.buyer_at(0, 0), sale.buyer_at(0, 1));
@@ -164,6 +157,7 @@ async fn an_order_that_the_ledger_rejects_gets_rejected(site: Arc<Site>) {
     assert_eq!(second.await.unwrap().unwrap(), Outcome::Rejected);
 }
 
+#[tested(on_both)]
 async fn a_recorder_in_the_same_process_notifies_waiters_without_a_message(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(3, 2)).await;
     let reconnected = sale.stock.reconnect().await.unwrap();
@@ -187,6 +181,7 @@ async fn a_recorder_in_the_same_process_notifies_waiters_without_a_message(site:
     }
 }
 
+#[tested(on_both)]
 async fn a_lost_message_is_made_up_for(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2, 2)).await;
     let ann = sale.buyer_at(1, 0);
@@ -212,6 +207,7 @@ async fn a_lost_message_is_made_up_for(site: Arc<Site>) {
     ));
 }
 
+#[tested(on_both)]
 async fn an_order_that_is_never_recorded_is_unknown_and_keeps_its_units(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 2)).await;
     let ann = sale.buyer_at(1, 0);
@@ -284,6 +280,7 @@ fn orders(entry: &Entry) -> Vec<OrderId> {
     }
 }
 
+#[tested(on_both)]
 async fn a_crowd_is_acknowledged_at_every_instance_while_the_outbox_is_trimmed(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(600, 3)).await;
     let instances = instances(&sale, 3).await;

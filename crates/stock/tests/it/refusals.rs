@@ -114,45 +114,58 @@ async fn refused_at(server: Redis, url: String, provoke: impl AsyncFnOnce(&mut R
     site::close(&site).await;
 }
 
-macro_rules! refusals {
-    ($($name:ident = $provoke:expr);+ $(;)?) => {
-        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $name() {
-            refused($provoke).await;
-        })+
-    };
-}
-
-refusals! {
-    out_of_memory = async |at: &mut Refusing| {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn out_of_memory() {
+    refused(async |at| {
         at.config("maxmemory", "1").await;
         at.refuses("OOM").await;
         at.config("maxmemory", "0").await;
-    };
-    too_few_replicas = async |at: &mut Refusing| {
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn too_few_replicas() {
+    refused(async |at| {
         at.config("min-replicas-to-write", "1").await;
         at.refuses("NOREPLICAS").await;
         at.config("min-replicas-to-write", "0").await;
-    };
-    a_replica = async |at: &mut Refusing| {
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica() {
+    refused(async |at| {
         follow_a_missing_master(at).await;
         at.refuses("ReadOnly").await;
         at.run(cmd("REPLICAOF").arg("NO").arg("ONE")).await;
-    };
-    // Another replica answers with READONLY first.
-    a_writable_replica_without_its_master = async |at: &mut Refusing| {
+    })
+    .await;
+}
+
+/// Another replica answers with READONLY first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writable_replica_without_its_master() {
+    refused(async |at| {
         at.config("replica-read-only", "no").await;
         at.config("replica-serve-stale-data", "no").await;
         follow_a_missing_master(at).await;
         at.refuses("MasterDown").await;
         at.run(cmd("REPLICAOF").arg("NO").arg("ONE")).await;
-    };
-    a_server_that_reads_its_file = async |at: &mut Refusing| {
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_reads_its_file() {
+    refused(async |at| {
         // The delay is one of each key, and is ended below.
         for part in 0..60 {
             let mut fill = cmd("EVAL");
             let script = "for i = 1, 1000 do redis.call('SET', KEYS[1] .. i, '') end";
-            at.run(fill.arg(script).arg(1).arg(format!("{part}:"))).await;
+            at.run(fill.arg(script).arg(1).arg(format!("{part}:")))
+                .await;
         }
         at.config("key-load-delay", "1000").await;
         at.run(cmd("CONFIG").arg("REWRITE")).await;
@@ -161,7 +174,9 @@ refusals! {
         let meets_loading = async {
             // An order that the end of the connection surprises is undecided until its time limit.
             eventually("a server that reads its file", async || {
-                let error = order_within(sale, Duration::from_secs(5)).await.unwrap_err();
+                let error = order_within(sale, Duration::from_secs(5))
+                    .await
+                    .unwrap_err();
                 error.proves_unchanged() && error.to_string().contains("BusyLoading")
             })
             .await;
@@ -169,35 +184,76 @@ refusals! {
         };
         let (restarted, ()) = tokio::join!(at.server.restart(), meets_loading);
         restarted.unwrap();
-    };
-    a_user_without_rights = async |at: &mut Refusing| {
-        at.run(cmd("ACL").arg("SETUSER").arg(SHOP.name).arg("-evalsha").arg("-eval")).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_without_rights() {
+    refused(async |at| {
+        at.run(
+            cmd("ACL")
+                .arg("SETUSER")
+                .arg(SHOP.name)
+                .arg("-evalsha")
+                .arg("-eval"),
+        )
+        .await;
         at.refuses("NoPerm").await;
         at.server.create_user(&SHOP).await.unwrap();
-    };
-    a_user_without_a_right_to_the_keys = async |at: &mut Refusing| {
-        at.run(cmd("ACL").arg("SETUSER").arg(SHOP.name).arg("resetkeys").arg("~other")).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_without_a_right_to_the_keys() {
+    refused(async |at| {
+        at.run(
+            cmd("ACL")
+                .arg("SETUSER")
+                .arg(SHOP.name)
+                .arg("resetkeys")
+                .arg("~other"),
+        )
+        .await;
         at.refuses("NoPerm").await;
         at.server.create_user(&SHOP).await.unwrap();
-    };
-    a_file_that_cannot_be_written = async |at: &mut Refusing| {
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_cannot_be_written() {
+    refused(async |at| {
         // A save fails in a folder that is gone, and the server refuses writes until one succeeds.
         at.config("save", "3600 1").await;
-        let (folder, aside) = (at.server.dir().to_owned(), at.server.dir().with_extension("aside"));
+        let (folder, aside) = (
+            at.server.dir().to_owned(),
+            at.server.dir().with_extension("aside"),
+        );
         std::fs::create_dir(&aside).unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
         at.run(&cmd("BGSAVE")).await;
         eventually("a save that fails", async || {
             let mut raw = site::raw(&at.server.url()).await;
-            let info: String = cmd("INFO").arg("persistence").query_async(&mut raw).await.unwrap();
+            let info: String = cmd("INFO")
+                .arg("persistence")
+                .query_async(&mut raw)
+                .await
+                .unwrap();
             info.contains("rdb_last_bgsave_status:err")
         })
         .await;
         at.refuses("MISCONF").await;
         at.config("save", "").await;
         std::fs::rename(&aside, &folder).unwrap();
-    };
-    a_script_that_runs_for_too_long = async |at: &mut Refusing| {
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_that_runs_for_too_long() {
+    refused(async |at| {
         at.config("busy-reply-threshold", "50").await;
         let mut raw = site::raw(&at.server.url()).await;
         let endless = tokio::spawn(async move {
@@ -214,7 +270,8 @@ refusals! {
         at.refuses("BUSY").await;
         at.run(cmd("SCRIPT").arg("KILL")).await;
         assert!(endless.await.unwrap().is_err(), "it was killed");
-    };
+    })
+    .await;
 }
 
 /// The server would take the data of its master: there is none.

@@ -10,15 +10,8 @@ use stock::{
 use crate::{
     crowd::{all_answered, instances},
     sale::{self, Sale, Terms, buyer, is_held},
-    site::{Site, on_both},
+    site::{Site, on_both, tested},
 };
-
-on_both!(
-    an_emptied_segment_is_restored_with_every_decision_and_count,
-    counts_are_restored_with_those_of_unfinished_spillovers,
-    a_repairer_that_lost_the_item_lock_is_fenced,
-    more_orders_than_fit_into_one_call_are_restored,
-);
 
 /// What a ledger would remember: the last attempt of each order, and whether it has its units.
 async fn memories(sale: &Sale) -> Vec<Memory> {
@@ -171,6 +164,7 @@ async fn lively_sale(sale: &Arc<Sale>) -> Vec<Asked> {
     asked
 }
 
+#[tested(on_both)]
 async fn an_emptied_segment_is_restored_with_every_decision_and_count(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(30, 3).limit(6)).await;
     let asked = lively_sale(&sale).await;
@@ -234,6 +228,7 @@ async fn an_emptied_segment_is_restored_with_every_decision_and_count(site: Arc<
     assert_eq!(sale.available().await, available + held);
 }
 
+#[tested(on_both)]
 async fn counts_are_restored_with_those_of_unfinished_spillovers(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 2).limit(9)).await;
     let (ann, bob) = (sale.buyer_at(1, 0), sale.buyer_at(1, 1));
@@ -282,6 +277,7 @@ async fn counts_are_restored_with_those_of_unfinished_spillovers(site: Arc<Site>
     assert!(is_held(&sale.order(&bob, "under-way", 1).await.unwrap()));
 }
 
+#[tested(on_both)]
 async fn a_repairer_that_lost_the_item_lock_is_fenced(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 1)).await;
     let key = sale.segment(0);
@@ -353,6 +349,7 @@ async fn a_repairer_that_lost_the_item_lock_is_fenced(site: Arc<Site>) {
     assert!(is_held(&sale.order(&buyer(0), "k", 4).await.unwrap()));
 }
 
+#[tested(on_both)]
 async fn more_orders_than_fit_into_one_call_are_restored(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2500, 1)).await;
     let buyers: Vec<BuyerId> = (0..2500).map(buyer).collect();

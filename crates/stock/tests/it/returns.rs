@@ -14,20 +14,8 @@ use tokio::task::JoinSet;
 use crate::{
     crowd::{all_answered, held, instances},
     sale::{self, Sale, Terms, buyer, eventually, is_held},
-    site::{self, Site, on_both, on_own_server},
+    site::{self, Site, on_both, on_own_server, tested},
 };
-
-on_both!(
-    units_released_by_several_processes_concurrently_return_once,
-    a_unit_that_came_back_is_sold_at_once_at_every_instance,
-    a_buyer_who_released_units_may_buy_again,
-    a_released_order_is_released_permanently,
-    a_crowd_buys_whatever_others_release,
-    units_that_were_not_taken_are_not_released,
-    a_change_of_limit_and_window_is_obeyed_by_every_segment_and_instance,
-);
-
-on_own_server!(a_server_without_memory_still_releases_and_is_repaired);
 
 /// Far longer than any test waits, whatever waits for its end.
 const SOLD_OUT_CACHE_TTL: Duration = Duration::from_secs(3600);
@@ -41,6 +29,7 @@ async fn stubborn(site: &Site) -> Arc<stock::Stock> {
     .await
 }
 
+#[tested(on_both)]
 async fn units_released_by_several_processes_concurrently_return_once(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(120, 3).limit(3)).await;
     // More than there is: some of them spillover.
@@ -107,6 +96,7 @@ async fn soon_held(sale: &Sale, item: &ItemStock, buyer: &BuyerId) {
     println!("sold {:?} after it came back", begin.elapsed());
 }
 
+#[tested(on_both)]
 async fn a_unit_that_came_back_is_sold_at_once_at_every_instance(site: Arc<Site>) {
     let sale = sale::open_with(&site, Terms::new(3, 3), stubborn(&site).await).await;
     let other = stubborn(&site).await.item(&sale.item);
@@ -150,6 +140,7 @@ async fn a_unit_that_came_back_is_sold_at_once_at_every_instance(site: Arc<Site>
     soon_held(&sale, &sale.at_first(), &buyer(15)).await;
 }
 
+#[tested(on_both)]
 async fn a_buyer_who_released_units_may_buy_again(site: Arc<Site>) {
     // Home 0 gives its two; what else this buyer gets is elsewhere.
     let sale = sale::open(&site, Terms::new(6, 3).limit(3)).await;
@@ -194,6 +185,7 @@ async fn a_buyer_who_released_units_may_buy_again(site: Arc<Site>) {
     );
 }
 
+#[tested(on_both)]
 async fn a_released_order_is_released_permanently(site: Arc<Site>) {
     let sale = sale::open_with(&site, Terms::new(2, 2).limit(1), stubborn(&site).await).await;
     let (ann, bob) = (sale.buyer_at(0, 0), sale.buyer_at(0, 1));
@@ -257,6 +249,7 @@ async fn a_released_order_is_released_permanently(site: Arc<Site>) {
     released("and that changes nothing").await;
 }
 
+#[tested(on_both)]
 async fn a_crowd_buys_whatever_others_release(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(30, 3).limit(2)).await;
     let mut buyers = JoinSet::new();
@@ -319,6 +312,7 @@ async fn find(sale: &Sale, order: OrderId) -> u16 {
     0
 }
 
+#[tested(on_both)]
 async fn units_that_were_not_taken_are_not_released(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 2)).await;
     let (ann, bob) = (sale.buyer_at(0, 0), sale.buyer_at(1, 0));
@@ -336,6 +330,7 @@ async fn units_that_were_not_taken_are_not_released(site: Arc<Site>) {
     assert_eq!(sale.dumps().await, before);
 }
 
+#[tested(on_both)]
 async fn a_change_of_limit_and_window_is_obeyed_by_every_segment_and_instance(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(60, 3).limit(1)).await;
     // They had the item before.
@@ -528,6 +523,7 @@ async fn a_master_that_is_silent_keeps_only_its_own_units() {
     .await;
 }
 
+#[tested(on_own_server)]
 async fn a_server_without_memory_still_releases_and_is_repaired(
     site: Arc<Site>,
     _server: &mut Redis,

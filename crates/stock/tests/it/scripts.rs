@@ -19,7 +19,7 @@ use testbed::in_time;
 
 use crate::{
     sale::{self, Sale, Terms},
-    site::{Site, on_both},
+    site::{Site, on_both, tested},
 };
 
 const RESERVE_HOME: &str = include_str!("../../../../lua/reserve_home.lua");
@@ -36,26 +36,6 @@ const SET_STATE: &str = include_str!("../../../../lua/set_state.lua");
 
 /// The margin that these tests tell the scripts.
 const MARGIN_MS: i64 = 1000;
-
-on_both!(
-    reserve_home_replies_in_every_case,
-    reserve_home_without_another_segment_replies_sold_out,
-    reserve_home_refuses_before_it_writes,
-    reserve_home_keeps_the_latest_deadline,
-    reserve_home_outside_the_window_refuses_but_repeats,
-    reserve_next_replies_in_every_case,
-    reserve_next_refuses_before_it_writes,
-    finish_spillover_settles_once,
-    finish_spillover_changes_only_declined_decisions,
-    due_spillovers_lists_what_is_due,
-    forget_declined_drops_only_records_up_to_the_known_deadline,
-    forget_spillover_forgets_only_what_was_listed_and_is_due,
-    open_segment_twice_changes_nothing,
-    set_state_lets_the_higher_epoch_stand,
-    inspect_shows_everything,
-    a_segment_that_lost_a_key_replies_missing,
-    the_first_entry_of_a_drained_outbox_sends_a_wake_up,
-);
 
 /// An order of a batch, in columns that the test builds itself.
 #[derive(Clone)]
@@ -399,6 +379,7 @@ fn taken(reply: &Value) -> String {
     format!("T1x{:x}", expires(reply).parse::<i64>().unwrap())
 }
 
+#[tested(on_both)]
 async fn reserve_home_replies_in_every_case(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(6, 2).limit(2)).await;
     let [ann, bob, cid, dan] = [0, 1, 2, 3].map(|n| sale.buyer_at(0, n));
@@ -519,6 +500,7 @@ async fn reserve_home_replies_in_every_case(site: Arc<Site>) {
     );
 }
 
+#[tested(on_both)]
 async fn reserve_home_without_another_segment_replies_sold_out(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 1).limit(1)).await;
     let (ann, bob) = (sale.buyer_at(0, 0), sale.buyer_at(0, 1));
@@ -548,6 +530,7 @@ async fn reserve_home_without_another_segment_replies_sold_out(site: Arc<Site>) 
     );
 }
 
+#[tested(on_both)]
 async fn reserve_home_refuses_before_it_writes(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2, 2)).await;
     let ann = sale.buyer_at(0, 0);
@@ -579,6 +562,7 @@ async fn reserve_home_refuses_before_it_writes(site: Arc<Site>) {
     assert_eq!(exists, 0, "a segment that is missing is not made by asking");
 }
 
+#[tested(on_both)]
 async fn reserve_home_keeps_the_latest_deadline(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(0, 2)).await;
     let row = sale.row(&sale.buyer_at(0, 0), "1", 1);
@@ -614,6 +598,7 @@ async fn reserve_home_keeps_the_latest_deadline(site: Arc<Site>) {
     );
 }
 
+#[tested(on_both)]
 async fn reserve_home_outside_the_window_refuses_but_repeats(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2, 1)).await;
     let (ann, bob) = (sale.buyer_at(0, 0), sale.buyer_at(0, 1));
@@ -650,6 +635,7 @@ async fn reserve_home_outside_the_window_refuses_but_repeats(site: Arc<Site>) {
     }
 }
 
+#[tested(on_both)]
 async fn reserve_next_replies_in_every_case(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 2)).await;
     let [ann, bob, cid] = [0, 1, 2].map(|n| sale.buyer_at(0, n));
@@ -724,6 +710,7 @@ async fn reserve_next_replies_in_every_case(site: Arc<Site>) {
         .await;
 }
 
+#[tested(on_both)]
 async fn reserve_next_refuses_before_it_writes(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2, 2)).await;
     let ann = sale.buyer_at(0, 0);
@@ -772,6 +759,7 @@ async fn reserve_next_refuses_before_it_writes(site: Arc<Site>) {
     );
 }
 
+#[tested(on_both)]
 async fn finish_spillover_settles_once(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 2).limit(3)).await;
     let ann = sale.buyer_at(1, 0);
@@ -859,6 +847,7 @@ async fn finish_spillover_settles_once(site: Arc<Site>) {
     );
 }
 
+#[tested(on_both)]
 async fn finish_spillover_changes_only_declined_decisions(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2, 2)).await;
     let row = sale.row(&sale.buyer_at(0, 0), "1", 1);
@@ -874,6 +863,7 @@ async fn finish_spillover_changes_only_declined_decisions(site: Arc<Site>) {
     assert_eq!(sale.dump(0).await, before, "the units were taken at home");
 }
 
+#[tested(on_both)]
 async fn due_spillovers_lists_what_is_due(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(0, 2)).await;
     let now = sale.now_ms().await;
@@ -923,6 +913,7 @@ async fn due_spillovers_lists_what_is_due(site: Arc<Site>) {
         .await;
 }
 
+#[tested(on_both)]
 async fn forget_declined_drops_only_records_up_to_the_known_deadline(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 2)).await;
     let deadline = sale.now_ms().await + 60_000;
@@ -962,6 +953,7 @@ async fn forget_declined_drops_only_records_up_to_the_known_deadline(site: Arc<S
     );
 }
 
+#[tested(on_both)]
 async fn forget_spillover_forgets_only_what_was_listed_and_is_due(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 2)).await;
     let deadline = sale.now_ms().await + 1500;
@@ -1018,6 +1010,7 @@ async fn forget_spillover_forgets_only_what_was_listed_and_is_due(site: Arc<Site
     );
 }
 
+#[tested(on_both)]
 async fn open_segment_twice_changes_nothing(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(0, 1)).await;
     let names = sale.names(7);
@@ -1078,6 +1071,7 @@ async fn open_segment_twice_changes_nothing(site: Arc<Site>) {
     assert_eq!(sale.dump(7).await, before);
 }
 
+#[tested(on_both)]
 async fn set_state_lets_the_higher_epoch_stand(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(5, 1)).await;
     let set = async |segment: u16, state: &str, epoch: u64| {
@@ -1130,6 +1124,7 @@ async fn set_state_lets_the_higher_epoch_stand(site: Arc<Site>) {
     );
 }
 
+#[tested(on_both)]
 async fn inspect_shows_everything(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 2).limit(7)).await;
     let [ann, bob] = [0, 1].map(|n| sale.buyer_at(0, n));
@@ -1207,6 +1202,7 @@ fn shown<'a>(reply: &'a Value, name: &str) -> &'a Value {
 }
 
 /// And what is written to it later does not make it whole.
+#[tested(on_both)]
 async fn a_segment_that_lost_a_key_replies_missing(site: Arc<Site>) {
     for (kind, home_refuses, next_refuses) in [
         ("decisions", true, true),
@@ -1272,6 +1268,7 @@ async fn a_segment_that_lost_a_key_replies_missing(site: Arc<Site>) {
     }
 }
 
+#[tested(on_both)]
 async fn the_first_entry_of_a_drained_outbox_sends_a_wake_up(site: Arc<Site>) {
     let stock = site.instance().await;
     let mut wakeups = stock.outbox_wakeups();

@@ -10,23 +10,10 @@ use tokio::task::JoinSet;
 use crate::{
     crowd::{all_answered, held, instances, sold_out},
     sale::{self, Sale, Terms, buyer, is_held},
-    site::{Site, on_both},
+    site::{Site, on_both, tested},
 };
 
-on_both!(
-    the_last_unit_is_sold_once,
-    whatever_the_segments_the_stock_is_sold_to_the_last_unit_and_no_further,
-    retries_of_one_order_at_several_instances_are_one_order,
-    a_buyer_never_holds_more_than_the_limit,
-    a_spillover_that_ends_sold_out_releases_the_buyers_count,
-    a_key_that_is_used_again_for_another_quantity_is_refused,
-    a_key_reused_during_its_spillover_adds_no_pending_spillover,
-    an_order_is_never_filled_in_part,
-    a_retry_after_a_unit_came_back_never_takes_a_second_one,
-    an_item_sells_only_while_it_is_open,
-    what_an_order_holds_is_found_wherever_it_is,
-);
-
+#[tested(on_both)]
 async fn the_last_unit_is_sold_once(site: Arc<Site>) {
     for round in 0..20 {
         let sale = sale::open(&site, Terms::new(1, 1 + round % 4)).await;
@@ -71,6 +58,7 @@ async fn closed_loop(sale: &Arc<Sale>, instances: &[Arc<ItemStock>], workers: us
     loops.join_all().await.into_iter().sum()
 }
 
+#[tested(on_both)]
 async fn whatever_the_segments_the_stock_is_sold_to_the_last_unit_and_no_further(site: Arc<Site>) {
     for (stock, segments) in [
         (0, 1),
@@ -93,6 +81,7 @@ async fn whatever_the_segments_the_stock_is_sold_to_the_last_unit_and_no_further
     }
 }
 
+#[tested(on_both)]
 async fn retries_of_one_order_at_several_instances_are_one_order(site: Arc<Site>) {
     // The home of the second one is empty, so that its attempts race each other around the ring.
     for (stock, segments, home) in [(10, 3, 0), (1, 3, 2), (2, 4, 3)] {
@@ -134,6 +123,7 @@ fn expiry(outcome: &Outcome) -> Timestamp {
     }
 }
 
+#[tested(on_both)]
 async fn a_buyer_never_holds_more_than_the_limit(site: Arc<Site>) {
     for home in 0..4 {
         // Half a unit for each segment: every other spillover has to leave home.
@@ -162,6 +152,7 @@ async fn a_buyer_never_holds_more_than_the_limit(site: Arc<Site>) {
     }
 }
 
+#[tested(on_both)]
 async fn a_spillover_that_ends_sold_out_releases_the_buyers_count(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(3, 3).limit(4)).await;
     let ann = sale.buyer_at(1, 0);
@@ -180,6 +171,7 @@ async fn a_spillover_that_ends_sold_out_releases_the_buyers_count(site: Arc<Site
     assert_eq!(sale.dump(1).await.buyers[ann.as_str()], 2);
 }
 
+#[tested(on_both)]
 async fn a_key_that_is_used_again_for_another_quantity_is_refused(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 2)).await;
     let (ann, bob) = (sale.buyer_at(0, 0), sale.buyer_at(0, 1));
@@ -205,6 +197,7 @@ async fn a_key_that_is_used_again_for_another_quantity_is_refused(site: Arc<Site
     assert_eq!(sale.order(&bob, "sold-out", 1).await.unwrap(), reused(2));
 }
 
+#[tested(on_both)]
 async fn a_key_reused_during_its_spillover_adds_no_pending_spillover(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 2)).await;
     let ann = sale.buyer_at(1, 0);
@@ -226,6 +219,7 @@ async fn a_key_reused_during_its_spillover_adds_no_pending_spillover(site: Arc<S
     assert_eq!(sale.dumps().await, before);
 }
 
+#[tested(on_both)]
 async fn an_order_is_never_filled_in_part(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(3, 3)).await;
     let outcomes = all_answered(
@@ -239,6 +233,7 @@ async fn an_order_is_never_filled_in_part(site: Arc<Site>) {
     assert_eq!(sale.available().await, 3);
 }
 
+#[tested(on_both)]
 async fn a_retry_after_a_unit_came_back_never_takes_a_second_one(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 3)).await;
     let (ann, bob) = (sale.buyer_at(1, 0), sale.buyer_at(2, 0));
@@ -274,6 +269,7 @@ async fn a_retry_after_a_unit_came_back_never_takes_a_second_one(site: Arc<Site>
     assert_eq!(sale.available().await, 3);
 }
 
+#[tested(on_both)]
 async fn an_item_sells_only_while_it_is_open(site: Arc<Site>) {
     let hour = SignedDuration::from_hours(1);
     let (past, future) = (Timestamp::now() - hour, Timestamp::now() + hour);
@@ -319,6 +315,7 @@ async fn an_item_sells_only_while_it_is_open(site: Arc<Site>) {
     }
 }
 
+#[tested(on_both)]
 async fn what_an_order_holds_is_found_wherever_it_is(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 3)).await;
     let (ann, bob) = (sale.buyer_at(0, 0), sale.buyer_at(1, 0));

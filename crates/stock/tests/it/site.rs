@@ -41,39 +41,38 @@ pub async fn close(site: &Site) {
     }
 }
 
-/// Makes a test of every function: on one server and on a cluster.
+/// Makes two tests of a function: on one server and on a cluster.
 macro_rules! on_both {
-    ($($name:ident),+ $(,)?) => {
-        mod single {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() {
-                $crate::site::run($crate::site::Site::single().await, super::$name).await;
-            })+
-        }
+    ($test:ident) => {
+        mod $test {
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn single() {
+                $crate::site::run($crate::site::Site::single().await, super::$test).await;
+            }
 
-        mod cluster {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() {
-                $crate::site::run($crate::site::Site::cluster().await, super::$name).await;
-            })+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn cluster() {
+                $crate::site::run($crate::site::Site::cluster().await, super::$test).await;
+            }
         }
     };
 }
 
-/// Makes a test of every function, for those that need a server of their own.
+/// Makes a test of a function that needs a server of its own.
 macro_rules! on_own_server {
-    ($($name:ident),+ $(,)?) => {
-        mod own_server {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() {
+    ($test:ident) => {
+        mod $test {
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn own_server() {
                 let mut server = testbed::Redis::start().await.unwrap();
                 let site = $crate::site::Site::at(server.url(), vec![server.url()]).await;
-                $crate::site::run(site, async |site| super::$name(site, &mut server).await).await;
-            })+
+                $crate::site::run(site, async |site| super::$test(site, &mut server).await).await;
+            }
         }
     };
 }
 
+pub use testkit_macros::tested;
 pub(crate) use {on_both, on_own_server};
 
 /// Servers, and a connection to look at them from outside.

@@ -15,23 +15,8 @@ use tokio::task::JoinSet;
 use crate::{
     crowd::{all_answered, held, instances, sold_out},
     sale::{self, Sale, Terms, buyer, eventually, is_held},
-    site::{Site, on_both, on_own_server},
+    site::{Site, on_both, on_own_server, tested},
 };
-
-on_both!(
-    refusals_of_an_empty_item_leave_no_trace,
-    a_buyer_who_holds_units_gets_the_recorded_decision,
-    a_buyer_whose_segment_lost_its_keys_is_not_shed,
-    a_paused_item_is_not_called_sold_out,
-    a_returned_unit_is_sold_once_the_sold_out_cache_has_expired,
-    few_units_cost_few_spillovers_however_many_want_them,
-    units_that_come_back_into_a_storm_are_sold_at_the_price_of_a_few_spillovers,
-);
-
-on_own_server!(
-    refusals_of_an_empty_item_cost_no_calls,
-    a_unit_that_comes_back_costs_no_scan_of_a_large_crowd,
-);
 
 async fn sold_out_sale(site: &Arc<Site>, stock: u64, segments: u16) -> Arc<Sale> {
     let sale = sale::open(site, Terms::new(stock, segments).limit(1)).await;
@@ -68,6 +53,7 @@ async fn decisions(sale: &Sale) -> usize {
         .sum()
 }
 
+#[tested(on_both)]
 async fn refusals_of_an_empty_item_leave_no_trace(site: Arc<Site>) {
     let sale = sold_out_sale(&site, 3, 3).await;
     let before = sale.dumps().await;
@@ -84,6 +70,7 @@ async fn refusals_of_an_empty_item_leave_no_trace(site: Arc<Site>) {
     assert_eq!(sale.dumps().await, before);
 }
 
+#[tested(on_own_server)]
 async fn refusals_of_an_empty_item_cost_no_calls(site: Arc<Site>, _server: &mut testbed::Redis) {
     let sale = sold_out_sale(&site, 3, 3).await;
     refuse(&sale, 1000).await;
@@ -120,6 +107,7 @@ async fn set_crowd(sale: &Sale, count: usize, add: bool) {
 }
 
 /// A unit of a sold-out item with 300,000 buyers comes back again and again, and is bought again.
+#[tested(on_own_server)]
 async fn a_unit_that_comes_back_costs_no_scan_of_a_large_crowd(
     site: Arc<Site>,
     _server: &mut testbed::Redis,
@@ -188,6 +176,7 @@ async fn commands(sale: &Sale, names: &[&str]) -> u64 {
     names.iter().copied().map(calls).sum()
 }
 
+#[tested(on_both)]
 async fn a_buyer_who_holds_units_gets_the_recorded_decision(site: Arc<Site>) {
     let sale = sold_out_sale(&site, 3, 3).await;
     for instance in instances(&sale, 2).await {
@@ -218,6 +207,7 @@ async fn a_buyer_who_holds_units_gets_the_recorded_decision(site: Arc<Site>) {
 
 /// A segment that has lost its counts does not know who has something, so a sold-out cache that
 /// rests on it says nothing.
+#[tested(on_both)]
 async fn a_buyer_whose_segment_lost_its_keys_is_not_shed(site: Arc<Site>) {
     let sale = sold_out_sale(&site, 3, 3).await;
     let winner = buyer(0);
@@ -242,6 +232,7 @@ async fn a_buyer_whose_segment_lost_its_keys_is_not_shed(site: Arc<Site>) {
     );
 }
 
+#[tested(on_both)]
 async fn a_paused_item_is_not_called_sold_out(site: Arc<Site>) {
     let sale = sold_out_sale(&site, 3, 3).await;
     assert_eq!(sale.order(&buyer(9), "k", 1).await.unwrap(), Outcome::Shed);
@@ -281,6 +272,7 @@ async fn a_paused_item_is_not_called_sold_out(site: Arc<Site>) {
     }
 }
 
+#[tested(on_both)]
 async fn a_returned_unit_is_sold_once_the_sold_out_cache_has_expired(site: Arc<Site>) {
     let sale = sold_out_sale(&site, 3, 3).await;
     for n in 0..5 {
@@ -298,6 +290,7 @@ async fn a_returned_unit_is_sold_once_the_sold_out_cache_has_expired(site: Arc<S
     }
 }
 
+#[tested(on_both)]
 async fn few_units_cost_few_spillovers_however_many_want_them(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(20, 3)).await;
     let instances = instances(&sale, 4).await;
@@ -319,6 +312,7 @@ async fn few_units_cost_few_spillovers_however_many_want_them(site: Arc<Site>) {
     );
 }
 
+#[tested(on_both)]
 async fn units_that_come_back_into_a_storm_are_sold_at_the_price_of_a_few_spillovers(
     site: Arc<Site>,
 ) {

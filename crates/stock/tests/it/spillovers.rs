@@ -11,21 +11,8 @@ use tokio::task::JoinSet;
 use crate::{
     crowd::instances,
     sale::{self, Sale, Terms, buyer, eventually, is_held},
-    site::{Site, on_both},
+    site::{Site, on_both, tested},
 };
-
-on_both!(
-    a_sold_out_spillover_is_forgotten_everywhere_and_the_order_may_be_reserved_again,
-    a_spillover_that_took_elsewhere_is_forgotten_but_not_what_it_took,
-    abandoned_spillovers_are_finished_wherever_they_stopped,
-    a_buyer_whose_order_was_abandoned_may_buy_again,
-    home_keeps_its_decision_as_long_as_any_other_segment,
-    a_reservation_that_arrives_after_its_deadline_is_refused,
-    orders_that_are_cancelled_at_any_point_are_settled,
-    a_key_with_another_quantity_adds_no_pending_spillover,
-    more_spillovers_than_fit_on_a_page_are_settled_in_one_run,
-    spillovers_that_cannot_be_forgotten_do_not_delay_others,
-);
 
 fn short(reservation: Reservation) -> Reservation {
     Reservation {
@@ -93,6 +80,7 @@ async fn decline_everywhere(sale: &Sale, buyer: &BuyerId) {
     );
 }
 
+#[tested(on_both)]
 async fn a_sold_out_spillover_is_forgotten_everywhere_and_the_order_may_be_reserved_again(
     site: Arc<Site>,
 ) {
@@ -115,6 +103,7 @@ async fn a_sold_out_spillover_is_forgotten_everywhere_and_the_order_may_be_reser
     }
 }
 
+#[tested(on_both)]
 async fn a_spillover_that_took_elsewhere_is_forgotten_but_not_what_it_took(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 3)).await;
     let ann = sale.buyer_at(1, 0);
@@ -143,6 +132,7 @@ async fn a_spillover_that_took_elsewhere_is_forgotten_but_not_what_it_took(site:
 }
 
 /// A pending spillover counts against the buyer's limit, and its process is gone.
+#[tested(on_both)]
 async fn a_buyer_whose_order_was_abandoned_may_buy_again(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(0, 2).limit(1)).await;
     let ann = sale.buyer_at(1, 0);
@@ -157,6 +147,7 @@ async fn a_buyer_whose_order_was_abandoned_may_buy_again(site: Arc<Site>) {
     assert!(is_held(&again), "{again:?}");
 }
 
+#[tested(on_both)]
 async fn abandoned_spillovers_are_finished_wherever_they_stopped(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2, 3).limit(2)).await;
     let [ann, bob, cid, dan] = [0, 1, 2, 3].map(|n| sale.buyer_at(2, n));
@@ -228,6 +219,7 @@ async fn abandoned_spillovers_are_finished_wherever_they_stopped(site: Arc<Site>
     assert_eq!(kinds(&sale).await, "EETT");
 }
 
+#[tested(on_both)]
 async fn home_keeps_its_decision_as_long_as_any_other_segment(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(3, 3)).await;
     let ann = sale.buyer_at(1, 0);
@@ -259,6 +251,7 @@ async fn home_keeps_its_decision_as_long_as_any_other_segment(site: Arc<Site>) {
     assert_eq!(kinds(&sale).await, "");
 }
 
+#[tested(on_both)]
 async fn a_reservation_that_arrives_after_its_deadline_is_refused(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 2)).await;
     let ann = sale.buyer_at(1, 0);
@@ -282,6 +275,7 @@ async fn a_reservation_that_arrives_after_its_deadline_is_refused(site: Arc<Site
     assert_eq!(sale.dumps().await, before);
 }
 
+#[tested(on_both)]
 async fn orders_that_are_cancelled_at_any_point_are_settled(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(60, 3).limit(2)).await;
     let instances = instances(&sale, 3).await;
@@ -322,6 +316,7 @@ async fn orders_that_are_cancelled_at_any_point_are_settled(site: Arc<Site>) {
     );
 }
 
+#[tested(on_both)]
 async fn a_key_with_another_quantity_adds_no_pending_spillover(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(3, 3).limit(9)).await;
     let ann = sale.buyer_at(1, 0);
@@ -349,6 +344,7 @@ async fn a_key_with_another_quantity_adds_no_pending_spillover(site: Arc<Site>) 
     assert_eq!(kinds(&sale).await, "");
 }
 
+#[tested(on_both)]
 async fn more_spillovers_than_fit_on_a_page_are_settled_in_one_run(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(0, 2)).await;
     let buyers: Vec<_> = (0..1300).map(|n| sale.buyer_at(0, n)).collect();
@@ -362,6 +358,7 @@ async fn more_spillovers_than_fit_on_a_page_are_settled_in_one_run(site: Arc<Sit
     assert_eq!(settle_all(&sale).await.forgotten, buyers.len());
 }
 
+#[tested(on_both)]
 async fn spillovers_that_cannot_be_forgotten_do_not_delay_others(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(3, 3)).await;
     // More than a page of spillovers that are over, all from home 1.

@@ -9,15 +9,8 @@ use testbed::eventually;
 
 use crate::{
     sale::{self, Sale, Terms, buyer, is_held},
-    site::{Site, on_both},
+    site::{Site, on_both, tested},
 };
-
-on_both!(
-    no_stranger_is_shed_while_a_home_is_unchecked,
-    a_new_process_does_not_trust_an_unchecked_home,
-    no_stranger_hears_that_an_item_is_paused_while_a_home_is_unchecked,
-    an_order_is_found_at_the_segment_that_has_taken_it,
-);
 
 const UNITS: usize = 3;
 
@@ -62,6 +55,7 @@ async fn hears(sale: &Sale, item: &ItemStock, what: &str, expected: impl Fn(&Out
     eventually(what, async || expected(&order(sale, item, 9).await)).await;
 }
 
+#[tested(on_both)]
 async fn no_stranger_is_shed_while_a_home_is_unchecked(site: Arc<Site>) {
     let sale = sold_out_sale(&site).await;
     let item = sale.at_first();
@@ -92,6 +86,7 @@ async fn no_stranger_is_shed_while_a_home_is_unchecked(site: Arc<Site>) {
 }
 
 /// It has no cache from before, so its first answer tells.
+#[tested(on_both)]
 async fn a_new_process_does_not_trust_an_unchecked_home(site: Arc<Site>) {
     let sale = sold_out_sale(&site).await;
     mark(&sale, 1, "another").await;
@@ -103,6 +98,7 @@ async fn a_new_process_does_not_trust_an_unchecked_home(site: Arc<Site>) {
     );
 }
 
+#[tested(on_both)]
 async fn no_stranger_hears_that_an_item_is_paused_while_a_home_is_unchecked(site: Arc<Site>) {
     let sale = sold_out_sale(&site).await;
     let item = sale.instance().await;
@@ -123,6 +119,7 @@ async fn no_stranger_hears_that_an_item_is_paused_while_a_home_is_unchecked(site
     hears(&sale, &item, "a refusal by checked homes", is_paused).await;
 }
 
+#[tested(on_both)]
 async fn an_order_is_found_at_the_segment_that_has_taken_it(site: Arc<Site>) {
     let sale = sold_out_sale(&site).await;
     let item = sale.at_first();

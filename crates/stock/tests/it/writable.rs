@@ -7,14 +7,8 @@ use testbed::{Redis, RedisCluster, timeout};
 
 use crate::{
     sale::{self, Sale, Terms, eventually, is_held},
-    site::{self, Site, on_own_server, raw},
+    site::{self, Site, on_own_server, raw, tested},
 };
-
-on_own_server!(
-    a_server_that_refuses_orders_is_named_with_its_reason_until_it_takes_them,
-    a_server_that_never_answers_refuses,
-    a_check_writes_nothing_and_sends_nothing_to_replicas,
-);
 
 /// A fault: what begins it, what ends it, and the word with which the server refuses.
 struct Fault {
@@ -70,6 +64,7 @@ fn all_take_orders(checks: &[WriteCheck]) {
     assert!(refused.is_empty(), "{refused:?}");
 }
 
+#[tested(on_own_server)]
 async fn a_server_that_refuses_orders_is_named_with_its_reason_until_it_takes_them(
     site: Arc<Site>,
     server: &mut Redis,
@@ -108,6 +103,7 @@ async fn a_server_that_refuses_orders_is_named_with_its_reason_until_it_takes_th
     }
 }
 
+#[tested(on_own_server)]
 async fn a_server_that_never_answers_refuses(site: Arc<Site>, server: &mut Redis) {
     let sale = sale::open(&site, Terms::new(1, 1)).await;
     server.pause().await.unwrap();
@@ -137,6 +133,7 @@ async fn written(url: &str) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
+#[tested(on_own_server)]
 async fn a_check_writes_nothing_and_sends_nothing_to_replicas(
     site: Arc<Site>,
     _server: &mut Redis,

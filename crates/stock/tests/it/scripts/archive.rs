@@ -9,17 +9,10 @@ use stock::StockError;
 use super::{HALT, INSPECT, fields, status, text};
 use crate::{
     sale::{self, Names, Sale, Terms, buyer},
-    site::{Site, on_both},
+    site::{Site, on_both, tested},
 };
 
 const ARCHIVE_SEGMENT: &str = include_str!("../../../../../lua/archive_segment.lua");
-
-on_both!(
-    archive_segment_leaves_a_tombstone_once,
-    archive_segment_refuses_before_it_writes,
-    a_segment_that_never_was_gets_a_tombstone_too,
-    a_process_that_comes_late_sells_nothing_of_an_archived_item,
-);
 
 impl Sale {
     async fn archive(&self, segment: u16, token: u64, epoch: u64) -> Value {
@@ -85,6 +78,7 @@ impl Sale {
     }
 }
 
+#[tested(on_both)]
 async fn archive_segment_leaves_a_tombstone_once(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 2)).await;
     let row = sale.row(&sale.buyer_at(0, 0), "k", 1);
@@ -110,6 +104,7 @@ async fn archive_segment_leaves_a_tombstone_once(site: Arc<Site>) {
     sale.is_not_audited();
 }
 
+#[tested(on_both)]
 async fn archive_segment_refuses_before_it_writes(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 1)).await;
     sale.set_state(ItemState::Closed, 12).await.unwrap();
@@ -134,6 +129,7 @@ async fn archive_segment_refuses_before_it_writes(site: Arc<Site>) {
     sale.is_not_audited();
 }
 
+#[tested(on_both)]
 async fn a_segment_that_never_was_gets_a_tombstone_too(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 1)).await;
     assert_eq!(status(&sale.archive(1, 1, 1).await), "archived");
@@ -141,6 +137,7 @@ async fn a_segment_that_never_was_gets_a_tombstone_too(site: Arc<Site>) {
 }
 
 /// It still has the item as open, and would create the segments that it misses.
+#[tested(on_both)]
 async fn a_process_that_comes_late_sells_nothing_of_an_archived_item(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 2)).await;
     sale.stock.archive(&sale.item, 1).await.unwrap();

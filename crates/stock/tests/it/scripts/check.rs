@@ -8,18 +8,11 @@ use redis::Value;
 use super::{HALT, Row, column, fields, status, text};
 use crate::{
     sale::{self, Names, Sale, Terms},
-    site::{Site, on_both},
+    site::{Site, on_both, tested},
 };
 
 const CHECK_HOME: &str = include_str!("../../../../../lua/check_home.lua");
 const MARK_CHECKED: &str = include_str!("../../../../../lua/mark_checked.lua");
-
-on_both!(
-    check_home_lists_what_home_has_forgotten,
-    check_home_reads_one_history_of_a_whole_segment,
-    mark_checked_refuses_lower_tokens_and_other_histories,
-    a_repair_that_drops_decisions_removes_the_mark,
-);
 
 impl Sale {
     /// Orders, and whether the ledger says that they have units.
@@ -81,6 +74,7 @@ fn forgotten(reply: &Value) -> Vec<String> {
     fields(reply)[1..].iter().map(text).collect()
 }
 
+#[tested(on_both)]
 async fn check_home_lists_what_home_has_forgotten(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 2)).await;
     let [ann, bob, eve] = [0, 1, 2].map(|n| sale.row(&sale.buyer_at(1, n), "1", 1));
@@ -99,6 +93,7 @@ async fn check_home_lists_what_home_has_forgotten(site: Arc<Site>) {
     assert!(check(&all[..2]).await.is_empty());
 }
 
+#[tested(on_both)]
 async fn check_home_reads_one_history_of_a_whole_segment(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 2)).await;
     let ann = sale.row(&sale.buyer_at(0, 0), "1", 1);
@@ -112,6 +107,7 @@ async fn check_home_reads_one_history_of_a_whole_segment(site: Arc<Site>) {
     assert_eq!(check(0, &history).await, "repairing");
 }
 
+#[tested(on_both)]
 async fn mark_checked_refuses_lower_tokens_and_other_histories(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 2)).await;
     let names = sale.names(0);
@@ -140,6 +136,7 @@ async fn mark_checked_refuses_lower_tokens_and_other_histories(site: Arc<Site>) 
     assert_eq!(mark(11, &history).await, ["repairing"]);
 }
 
+#[tested(on_both)]
 async fn a_repair_that_drops_decisions_removes_the_mark(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2, 3)).await;
     sale.halt_dropping(0, 1, "keep").await;

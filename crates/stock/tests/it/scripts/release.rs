@@ -9,22 +9,11 @@ use stock::{InspectionEntries, Settled};
 use super::{MARGIN_MS, Row, column, decided, expires, fields, ids, pack, status, text};
 use crate::{
     sale::{self, Sale, Terms},
-    site::{Site, on_both},
+    site::{Site, on_both, tested},
 };
 
 const RELEASE_COUNT: &str = include_str!("../../../../../lua/release_count.lua");
 const RELEASE: &str = include_str!("../../../../../lua/release.lua");
-
-on_both!(
-    release_replies_in_every_case,
-    release_at_home_gives_the_count_back_with_the_units,
-    release_refuses_before_it_writes,
-    release_count_replies_in_every_case,
-    release_count_refuses_before_it_writes,
-    a_count_never_falls_below_zero,
-    an_abandoned_spillover_ends_with_the_release_and_is_forgotten,
-    units_that_come_back_are_announced,
-);
 
 impl Sale {
     /// With whether the segment is the buyer's home.
@@ -142,6 +131,7 @@ impl Row {
     }
 }
 
+#[tested(on_both)]
 async fn release_replies_in_every_case(site: Arc<Site>) {
     // Segment 1 has nothing: buyers whose home it is take at segment 0.
     let sale = sale::open(&site, Terms::new(9, 2).limit(4)).await;
@@ -255,6 +245,7 @@ async fn release_replies_in_every_case(site: Arc<Site>) {
     sale.take(0, &[&sale.row(&bob, "again", 2)]).await;
 }
 
+#[tested(on_both)]
 async fn release_at_home_gives_the_count_back_with_the_units(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(6, 1).limit(5)).await;
     let [ann, bob] = [0, 1].map(|n| sale.buyer_at(0, n));
@@ -281,6 +272,7 @@ async fn release_at_home_gives_the_count_back_with_the_units(site: Arc<Site>) {
     sale.take(0, &[&sale.row(&ann, "4", 3)]).await;
 }
 
+#[tested(on_both)]
 async fn release_refuses_before_it_writes(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 2)).await;
     let [one, two] = [0, 1].map(|n| sale.row(&sale.buyer_at(0, n), "k", 1));
@@ -305,6 +297,7 @@ async fn release_refuses_before_it_writes(site: Arc<Site>) {
     );
 }
 
+#[tested(on_both)]
 async fn release_count_replies_in_every_case(site: Arc<Site>) {
     // Segment 1 is home and has nothing; 0 has what they take.
     let sale = sale::open(&site, Terms::new(11, 2).limit(9)).await;
@@ -424,6 +417,7 @@ async fn release_count_replies_in_every_case(site: Arc<Site>) {
     );
 }
 
+#[tested(on_both)]
 async fn release_count_refuses_before_it_writes(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 2)).await;
     let row = sale.row(&sale.buyer_at(1, 0), "k", 1);
@@ -437,6 +431,7 @@ async fn release_count_refuses_before_it_writes(site: Arc<Site>) {
     assert_eq!(exists, 0);
 }
 
+#[tested(on_both)]
 async fn a_count_never_falls_below_zero(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 2)).await;
     let ann = sale.buyer_at(1, 0);
@@ -459,6 +454,7 @@ async fn a_count_never_falls_below_zero(site: Arc<Site>) {
     assert_eq!(sale.released(0, &[(&elsewhere, false)]).await, (2, 1));
 }
 
+#[tested(on_both)]
 async fn an_abandoned_spillover_ends_with_the_release_and_is_forgotten(site: Arc<Site>) {
     // The ring of home 1 is 1, 2, 0, and only segment 0 has a unit.
     let sale = sale::open(&site, Terms::new(1, 3).limit(1)).await;
@@ -538,6 +534,7 @@ async fn an_abandoned_spillover_ends_with_the_release_and_is_forgotten(site: Arc
     );
 }
 
+#[tested(on_both)]
 async fn units_that_come_back_are_announced(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 2)).await;
     let [one, two] = ["1", "2"].map(|key| sale.row(&sale.buyer_at(0, 0), key, 1));

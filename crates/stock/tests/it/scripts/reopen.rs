@@ -8,16 +8,10 @@ use redis::Value;
 use super::{MARGIN_MS, Row, decided, fields, pack, status, text};
 use crate::{
     sale::{self, Sale, Terms},
-    site::{Site, on_both},
+    site::{Site, on_both, tested},
 };
 
 const REOPEN_SPILLOVER: &str = include_str!("../../../../../lua/reopen_spillover.lua");
-
-on_both!(
-    finish_spillover_ends_a_round_that_home_has_lost,
-    reopen_spillover_begins_the_next_round,
-    reopen_spillover_changes_nothing_else,
-);
 
 impl Sale {
     async fn reopen(&self, segment: u16, deadline_ms: i64, row: &Row) -> Value {
@@ -51,6 +45,7 @@ impl Sale {
     }
 }
 
+#[tested(on_both)]
 async fn finish_spillover_ends_a_round_that_home_has_lost(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(0, 2)).await;
     let (ann, deadline) = (sale.buyer_at(0, 0), sale.now_ms().await + 60_000);
@@ -68,6 +63,7 @@ async fn finish_spillover_ends_a_round_that_home_has_lost(site: Arc<Site>) {
     assert_eq!(dump.buyers.get(ann.as_str()), None);
 }
 
+#[tested(on_both)]
 async fn reopen_spillover_begins_the_next_round(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(0, 2).limit(2)).await;
     let deadline = sale.now_ms().await + 60_000;
@@ -112,6 +108,7 @@ async fn reopen_spillover_begins_the_next_round(site: Arc<Site>) {
     }
 }
 
+#[tested(on_both)]
 async fn reopen_spillover_changes_nothing_else(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 2).limit(1)).await;
     let deadline = sale.now_ms().await + 60_000;

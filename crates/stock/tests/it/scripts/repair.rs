@@ -10,27 +10,12 @@ use stock::{Adjusted, Halted, InspectionEntries, Moved, Restoration, StockError,
 use super::{MARGIN_MS, Row, column, decided, fields, pack, status, text};
 use crate::{
     sale::{self, Names, Sale, Terms, is_held},
-    site::{Site, on_both},
+    site::{Site, on_both, tested},
 };
 
 const ADJUST: &str = include_str!("../../../../../lua/adjust.lua");
 const HALT_SEGMENT: &str = include_str!("../../../../../lua/halt_segment.lua");
 const RESTORE_ORDERS: &str = include_str!("../../../../../lua/restore_orders.lua");
-
-on_both!(
-    the_higher_token_halts,
-    a_segment_that_is_gone_is_recreated_empty_and_halted,
-    a_lost_key_is_recreated,
-    a_repairer_may_drop_what_a_segment_has_stored_of_orders,
-    a_halted_segment_refuses_what_would_change_it_and_nothing_else,
-    orders_are_restored_by_the_last_repairer_to_halt,
-    a_spillover_that_is_restored_is_remembered_as_long_as_one_that_ended,
-    a_batch_that_was_lost_or_comes_late_is_noticed,
-    transfers_are_restored_as_the_ledger_has_them,
-    adjust_is_a_compare_and_set_on_the_last_entry,
-    adjust_sets_everything_and_the_segment_sells_again,
-    an_order_waits_for_the_end_of_a_repair,
-);
 
 impl Sale {
     async fn halt(&self, segment: u16, token: u64) -> Value {
@@ -158,6 +143,7 @@ fn shown(reply: &Value) -> Vec<String> {
     fields(reply).iter().map(text).collect()
 }
 
+#[tested(on_both)]
 async fn the_higher_token_halts(site: Arc<Site>) {
     const EXACT: u64 = 1 << 53;
     let sale = sale::open(&site, Terms::new(5, 1)).await;
@@ -222,6 +208,7 @@ async fn the_higher_token_halts(site: Arc<Site>) {
     );
 }
 
+#[tested(on_both)]
 async fn a_segment_that_is_gone_is_recreated_empty_and_halted(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(5, 1)).await;
     let reply = sale.halt(7, 4).await;
@@ -284,6 +271,7 @@ async fn a_segment_that_is_gone_is_recreated_empty_and_halted(site: Arc<Site>) {
 }
 
 /// The ledger was restored from a backup, and the segment has an order that the ledger lost.
+#[tested(on_both)]
 async fn a_repairer_may_drop_what_a_segment_has_stored_of_orders(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(5, 1)).await;
     let row = sale.row(&sale.buyer_at(0, 0), "k", 2);
@@ -317,6 +305,7 @@ async fn a_repairer_may_drop_what_a_segment_has_stored_of_orders(site: Arc<Site>
     sale.end_repairing(0).await;
 }
 
+#[tested(on_both)]
 async fn a_lost_key_is_recreated(site: Arc<Site>) {
     for part in 0..4 {
         let sale = sale::open(&site, Terms::new(5, 1)).await;
@@ -445,6 +434,7 @@ async fn refusals(sale: &Sale, row: &Row, token: u64) -> Vec<(&'static str, Stri
     ]
 }
 
+#[tested(on_both)]
 async fn a_halted_segment_refuses_what_would_change_it_and_nothing_else(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 2)).await;
     let row = sale.row(&sale.buyer_at(0, 0), "k", 1);
@@ -500,6 +490,7 @@ async fn a_halted_segment_refuses_what_would_change_it_and_nothing_else(site: Ar
     );
 }
 
+#[tested(on_both)]
 async fn orders_are_restored_by_the_last_repairer_to_halt(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(6, 1).limit(3)).await;
     let [ann, bob, cid] = [0, 1, 2].map(|n| sale.buyer_at(0, n));
@@ -594,6 +585,7 @@ async fn orders_are_restored_by_the_last_repairer_to_halt(site: Arc<Site>) {
     assert_eq!(decided(&again, 1).1, ["a T2:77"]);
 }
 
+#[tested(on_both)]
 async fn a_spillover_that_is_restored_is_remembered_as_long_as_one_that_ended(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 2)).await;
     let (ann, bob) = (sale.buyer_at(1, 0), sale.buyer_at(1, 1));
@@ -631,6 +623,7 @@ async fn a_spillover_that_is_restored_is_remembered_as_long_as_one_that_ended(si
     sale.end_repairing(1).await;
 }
 
+#[tested(on_both)]
 async fn a_batch_that_was_lost_or_comes_late_is_noticed(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(5, 1)).await;
     let row = sale.row(&sale.buyer_at(0, 0), "k", 2);
@@ -704,6 +697,7 @@ async fn a_batch_that_was_lost_or_comes_late_is_noticed(site: Arc<Site>) {
     sale.end_repairing(0).await;
 }
 
+#[tested(on_both)]
 async fn transfers_are_restored_as_the_ledger_has_them(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(5, 1)).await;
     let [out, into, undone] = [0; 3].map(|_| TransferId::random());
@@ -762,6 +756,7 @@ async fn transfers_are_restored_as_the_ledger_has_them(site: Arc<Site>) {
         .await;
 }
 
+#[tested(on_both)]
 async fn adjust_is_a_compare_and_set_on_the_last_entry(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(5, 1)).await;
     let first = sale.dump(0).await.stock["last"].clone();
@@ -812,6 +807,7 @@ async fn adjust_is_a_compare_and_set_on_the_last_entry(site: Arc<Site>) {
     assert_eq!(sale.dump(0).await, after);
 }
 
+#[tested(on_both)]
 async fn adjust_sets_everything_and_the_segment_sells_again(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(0, 3)).await;
     let (ann, row) = (sale.buyer_at(0, 0), sale.row(&sale.buyer_at(0, 1), "k", 1));
@@ -903,6 +899,7 @@ async fn adjust_sets_everything_and_the_segment_sells_again(site: Arc<Site>) {
     );
 }
 
+#[tested(on_both)]
 async fn an_order_waits_for_the_end_of_a_repair(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2, 2)).await;
     let ann: BuyerId = sale.buyer_at(0, 0);

@@ -10,20 +10,11 @@ use stock::StockError;
 use super::{fields, status, text};
 use crate::{
     sale::{self, Sale, Terms},
-    site::{Site, on_both},
+    site::{Site, on_both, tested},
 };
 
 const TRANSFER_IN: &str = include_str!("../../../../../lua/transfer_in.lua");
 const TRANSFER_OUT: &str = include_str!("../../../../../lua/transfer_out.lua");
-
-on_both!(
-    transfer_out_moves_free_units_and_no_more,
-    transfer_in_arrives_once,
-    a_lower_token_is_refused_whatever_its_length,
-    transfers_refuse_before_they_write,
-    units_that_arrive_are_announced_and_units_that_leave_wake_the_recorder,
-    what_leaves_one_segment_arrives_at_the_other,
-);
 
 /// Two that a double cannot tell apart.
 const EXACT: u64 = 1 << 53;
@@ -79,6 +70,7 @@ impl Sale {
     }
 }
 
+#[tested(on_both)]
 async fn transfer_out_moves_free_units_and_no_more(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(9, 1)).await;
     sale.take(0, &[&sale.row(&sale.buyer_at(0, 0), "k", 2)])
@@ -130,6 +122,7 @@ async fn transfer_out_moves_free_units_and_no_more(site: Arc<Site>) {
     );
 }
 
+#[tested(on_both)]
 async fn transfer_in_arrives_once(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 1)).await;
     let [first, second] = [(); 2].map(|()| TransferId::random());
@@ -174,6 +167,7 @@ async fn transfer_in_arrives_once(site: Arc<Site>) {
         .await;
 }
 
+#[tested(on_both)]
 async fn a_lower_token_is_refused_whatever_its_length(site: Arc<Site>) {
     for script in [TRANSFER_OUT, TRANSFER_IN] {
         let sale = sale::open(&site, Terms::new(99, 1)).await;
@@ -243,6 +237,7 @@ async fn a_lower_token_is_refused_whatever_its_length(site: Arc<Site>) {
     }
 }
 
+#[tested(on_both)]
 async fn transfers_refuse_before_they_write(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 1)).await;
     for script in [TRANSFER_OUT, TRANSFER_IN] {
@@ -269,6 +264,7 @@ async fn transfers_refuse_before_they_write(site: Arc<Site>) {
     );
 }
 
+#[tested(on_both)]
 async fn units_that_arrive_are_announced_and_units_that_leave_wake_the_recorder(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 1)).await;
     let (mut returned, mut outbox) = (
@@ -298,6 +294,7 @@ async fn units_that_arrive_are_announced_and_units_that_leave_wake_the_recorder(
     );
 }
 
+#[tested(on_both)]
 async fn what_leaves_one_segment_arrives_at_the_other(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 2)).await;
     let (id, ann) = (TransferId::random(), sale.buyer_at(1, 0));

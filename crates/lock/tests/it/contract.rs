@@ -1,7 +1,7 @@
 //! One suite that every backend passes on real servers. The differences are in its
 //! [`Capabilities`](lock::Capabilities), and are tested as well.
 //!
-//! A backend takes part with a [`TestEnv`] and one line: `contract!(name, TestEnv)`.
+//! A backend takes part with a [`TestEnv`] and a line of `on_every_backend!`.
 
 use std::{
     mem,
@@ -16,6 +16,7 @@ use lock::{
     Answer, FencingToken, Guard, InvalidArgument, Lock, LockError, ReleaseOutcome, Request, Wait,
 };
 use testbed::{Deadline, in_time, timeout};
+use testkit_macros::tested;
 use tokio::{
     runtime::Builder,
     sync::oneshot,
@@ -100,43 +101,40 @@ fn answer_timeout(lease: Duration) -> Duration {
     (lease * 3 / 4).min(timeout())
 }
 
-macro_rules! contract {
-    ($backend:ident, $env:ty) => {
-        $crate::contract::contract! { $backend, $env,
-            a_lock_has_one_holder
-            names_are_compared_exactly
-            a_release_admits_a_waiter
-            a_waiter_stops_at_its_timeout
-            the_lock_of_a_vanished_holder_ends_with_its_lease
-            a_loss_is_reported_and_leaves_the_next_holder_alone
-            an_extension_restarts_the_lease_and_never_adds_to_it
-            invalid_names_are_refused
-            shared_mode_is_as_the_capabilities_state
-            the_lock_delay_is_as_the_capabilities_state
-            the_order_of_waiters_is_as_the_capabilities_state
-            contenders_exclude_each_other_and_their_tokens_rise
-            dropping_a_guard_frees_the_lock
-            renewal_continues_until_the_last_handle_is_released
-            unavailable_servers_are_an_error_until_they_return
-            a_waiter_that_met_an_error_does_not_wait_for_its_next_retry
-            several_locks_are_held_as_one
-            a_body_runs_under_the_lock_for_longer_than_a_lease
-            a_cancelled_wait_leaves_nothing_behind
+/// Makes a test of a guarantee for each enabled backend.
+macro_rules! on_every_backend {
+    ($test:ident) => {
+        mod $test {
+            use super::*;
+
+            on_every_backend! { $test:
+                "redis" redis_plain: redis::Single<false>,
+                "redis" redis_reentrant: redis::Single<true>,
+                "redlock" redlock_unordered: redlock::Nodes<false>,
+                "redlock" redlock_fair: redlock::Nodes<true>,
+                "postgres" postgres_row: postgres::Postgres<{ postgres::ROW }>,
+                "postgres" postgres_advisory: postgres::Postgres<{ postgres::ADVISORY }>,
+                "postgres" postgres_for_update: postgres::Postgres<{ postgres::FOR_UPDATE }>,
+                "mysql" mariadb_row: mysql::MariaDb<{ mysql::ROW }>,
+                "mysql" mariadb_advisory: mysql::MariaDb<{ mysql::ADVISORY }>,
+                "mysql" mariadb_for_update: mysql::MariaDb<{ mysql::FOR_UPDATE }>,
+                "sqlite" sqlite: sqlite::File,
+                "etcd" etcd: etcd::EtcdEnv,
+                "zookeeper" zookeeper: zookeeper::ZooKeeperEnv,
+                "consul" consul_double: consul::ConsulEnv,
+            }
         }
     };
-    ($backend:ident, $env:ty, $($test:ident)+) => {
-        mod $backend {
-            use super::*;
-            $(
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $test() {
-                    $crate::contract::$test::<$env>().await;
-                }
-            )+
-        }
+    ($test:ident: $($feature:literal $backend:ident: $env:ty,)+) => {
+        $(
+            #[cfg(feature = $feature)]
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $backend() {
+                super::$test::<$env>().await;
+            }
+        )+
     };
 }
-pub(crate) use contract;
 
 fn refused(result: Result<Guard, LockError>) -> LockError {
     result.expect_err("the lock must not be acquired")
@@ -186,7 +184,8 @@ async fn take_over<S: TestEnv>(env: &S, lock: &Arc<dyn Lock>, name: &str) -> Gua
     }
 }
 
-pub async fn a_lock_has_one_holder<S: TestEnv>() {
+#[tested(on_every_backend)]
+async fn a_lock_has_one_holder<S: TestEnv>() {
     let env = S::shared().await;
     let (one, other) = (env.patient_client().await, env.patient_client().await);
     let name = name("one holder");
@@ -215,7 +214,8 @@ pub async fn a_lock_has_one_holder<S: TestEnv>() {
         .unwrap();
 }
 
-pub async fn names_are_compared_exactly<S: TestEnv>() {
+#[tested(on_every_backend)]
+async fn names_are_compared_exactly<S: TestEnv>() {
     let env = S::shared().await;
     let (lock, other) = (env.patient_client().await, env.patient_client().await);
     let stem = name("Name");
@@ -255,7 +255,8 @@ pub async fn names_are_compared_exactly<S: TestEnv>() {
     }
 }
 
-pub async fn a_release_admits_a_waiter<S: TestEnv>() {
+#[tested(on_every_backend)]
+async fn a_release_admits_a_waiter<S: TestEnv>() {
     let env = S::shared().await;
     let (one, other) = (env.patient_client().await, env.patient_client().await);
     let name = name("waiter");
@@ -273,7 +274,8 @@ pub async fn a_release_admits_a_waiter<S: TestEnv>() {
     guard.release().await.unwrap();
 }
 
-pub async fn a_waiter_stops_at_its_timeout<S: TestEnv>() {
+#[tested(on_every_backend)]
+async fn a_waiter_stops_at_its_timeout<S: TestEnv>() {
     let env = S::shared().await;
     let (one, other) = (env.patient_client().await, env.patient_client().await);
     let name = name("gives up");
@@ -293,7 +295,8 @@ pub async fn a_waiter_stops_at_its_timeout<S: TestEnv>() {
         .unwrap();
 }
 
-pub async fn the_lock_of_a_vanished_holder_ends_with_its_lease<S: TestEnv>() {
+#[tested(on_every_backend)]
+async fn the_lock_of_a_vanished_holder_ends_with_its_lease<S: TestEnv>() {
     let name = name("vanished");
     let lock = S::shared().await.client().await;
     let token = acquire_and_vanish::<S>(&name).await;
@@ -311,7 +314,8 @@ pub async fn the_lock_of_a_vanished_holder_ends_with_its_lease<S: TestEnv>() {
     guard.release().await.unwrap();
 }
 
-pub async fn a_loss_is_reported_and_leaves_the_next_holder_alone<S: TestEnv>() {
+#[tested(on_every_backend)]
+async fn a_loss_is_reported_and_leaves_the_next_holder_alone<S: TestEnv>() {
     let env = S::shared().await;
     let (one, other) = (env.patient_client().await, env.patient_client().await);
     let name = name("lost");
@@ -345,7 +349,8 @@ pub async fn a_loss_is_reported_and_leaves_the_next_holder_alone<S: TestEnv>() {
     next.release().await.unwrap();
 }
 
-pub async fn an_extension_restarts_the_lease_and_never_adds_to_it<S: TestEnv>() {
+#[tested(on_every_backend)]
+async fn an_extension_restarts_the_lease_and_never_adds_to_it<S: TestEnv>() {
     let lock = S::shared().await.patient_client().await;
     let mut guard = lock.acquire(&name("extension")).await.unwrap();
     let token = guard.token();
@@ -361,7 +366,8 @@ pub async fn an_extension_restarts_the_lease_and_never_adds_to_it<S: TestEnv>() 
     guard.release().await.unwrap();
 }
 
-pub async fn invalid_names_are_refused<S: TestEnv>() {
+#[tested(on_every_backend)]
+async fn invalid_names_are_refused<S: TestEnv>() {
     let lock = S::shared().await.client().await;
     let error = refused(lock.acquire("").await);
     assert!(
@@ -383,7 +389,8 @@ pub async fn invalid_names_are_refused<S: TestEnv>() {
     );
 }
 
-pub async fn shared_mode_is_as_the_capabilities_state<S: TestEnv>() {
+#[tested(on_every_backend)]
+async fn shared_mode_is_as_the_capabilities_state<S: TestEnv>() {
     let env = S::shared().await;
     let (one, other) = (env.patient_client().await, env.patient_client().await);
     let name = name("shared");
@@ -428,7 +435,8 @@ pub async fn shared_mode_is_as_the_capabilities_state<S: TestEnv>() {
     alone.release().await.unwrap();
 }
 
-pub async fn the_lock_delay_is_as_the_capabilities_state<S: TestEnv>() {
+#[tested(on_every_backend)]
+async fn the_lock_delay_is_as_the_capabilities_state<S: TestEnv>() {
     let env = S::shared().await;
     let plain = env.client().await;
     if !plain.capabilities().lock_delay {
@@ -460,7 +468,8 @@ pub async fn the_lock_delay_is_as_the_capabilities_state<S: TestEnv>() {
     kept_out(lock.acquire_within(&name, timeout()).await.unwrap(), drop).await;
 }
 
-pub async fn the_order_of_waiters_is_as_the_capabilities_state<S: TestEnv>() {
+#[tested(on_every_backend)]
+async fn the_order_of_waiters_is_as_the_capabilities_state<S: TestEnv>() {
     if !S::shared().await.client().await.capabilities().fair {
         return;
     }
@@ -488,7 +497,8 @@ pub async fn the_order_of_waiters_is_as_the_capabilities_state<S: TestEnv>() {
     assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4]);
 }
 
-pub async fn contenders_exclude_each_other_and_their_tokens_rise<S: TestEnv>() {
+#[tested(on_every_backend)]
+async fn contenders_exclude_each_other_and_their_tokens_rise<S: TestEnv>() {
     const EACH: usize = 5;
     let env = S::shared().await;
     let name = Arc::new(name("contended"));
@@ -524,7 +534,8 @@ pub async fn contenders_exclude_each_other_and_their_tokens_rise<S: TestEnv>() {
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
 }
 
-pub async fn dropping_a_guard_frees_the_lock<S: TestEnv>() {
+#[tested(on_every_backend)]
+async fn dropping_a_guard_frees_the_lock<S: TestEnv>() {
     let env = S::shared().await;
     let (one, other) = (env.patient_client().await, env.patient_client().await);
     let name = name("dropped");
@@ -539,7 +550,8 @@ pub async fn dropping_a_guard_frees_the_lock<S: TestEnv>() {
         .unwrap();
 }
 
-pub async fn renewal_continues_until_the_last_handle_is_released<S: TestEnv>() {
+#[tested(on_every_backend)]
+async fn renewal_continues_until_the_last_handle_is_released<S: TestEnv>() {
     let env = S::shared().await;
     let (one, other) = (env.client().await, env.client().await);
     let name = name("renewed");
@@ -566,7 +578,8 @@ pub async fn renewal_continues_until_the_last_handle_is_released<S: TestEnv>() {
         .unwrap();
 }
 
-pub async fn unavailable_servers_are_an_error_until_they_return<S: TestEnv>() {
+#[tested(on_every_backend)]
+async fn unavailable_servers_are_an_error_until_they_return<S: TestEnv>() {
     let mut env = S::own().await;
     let lock = env.client().await;
     let name = name("away");
@@ -607,7 +620,8 @@ pub async fn unavailable_servers_are_an_error_until_they_return<S: TestEnv>() {
 
 /// Nothing tells a waiter that the servers are well again. Its pause between two attempts is meant
 /// for a lock that is held, and may be long.
-pub async fn a_waiter_that_met_an_error_does_not_wait_for_its_next_retry<S: TestEnv>() {
+#[tested(on_every_backend)]
+async fn a_waiter_that_met_an_error_does_not_wait_for_its_next_retry<S: TestEnv>() {
     let mut env = S::own().await;
     let (lock, name) = (env.seldom_client().await, name("away for a moment"));
     env.make_unavailable().await;
@@ -626,7 +640,8 @@ pub async fn a_waiter_that_met_an_error_does_not_wait_for_its_next_retry<S: Test
     guard.release().await.unwrap();
 }
 
-pub async fn several_locks_are_held_as_one<S: TestEnv>() {
+#[tested(on_every_backend)]
+async fn several_locks_are_held_as_one<S: TestEnv>() {
     let env = S::shared().await;
     let (one, other) = (env.client().await, env.client().await);
     let (a, b, c) = (name("several a"), name("several b"), name("several c"));
@@ -682,7 +697,8 @@ pub async fn several_locks_are_held_as_one<S: TestEnv>() {
     tokio::join!(both(&one, [&a, &b]), both(&other, [&b, &a]));
 }
 
-pub async fn a_body_runs_under_the_lock_for_longer_than_a_lease<S: TestEnv>() {
+#[tested(on_every_backend)]
+async fn a_body_runs_under_the_lock_for_longer_than_a_lease<S: TestEnv>() {
     let env = S::shared().await;
     let (one, other) = (env.client().await, env.client().await);
     let name = name("body");
@@ -711,7 +727,8 @@ pub async fn a_body_runs_under_the_lock_for_longer_than_a_lease<S: TestEnv>() {
     assert!(end.await.is_err());
 }
 
-pub async fn a_cancelled_wait_leaves_nothing_behind<S: TestEnv>() {
+#[tested(on_every_backend)]
+async fn a_cancelled_wait_leaves_nothing_behind<S: TestEnv>() {
     let env = S::shared().await;
     let (one, other) = (env.patient_client().await, env.patient_client().await);
     let name = name("cancelled");

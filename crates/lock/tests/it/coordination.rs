@@ -5,6 +5,7 @@ use std::{mem, sync::Arc, time::Instant};
 
 use lock::{Guard, Lock, LockError};
 use testbed::{in_time, timeout};
+use testkit_macros::tested;
 use tokio::{
     runtime::Builder,
     task::{AbortHandle, JoinSet, spawn_blocking},
@@ -35,6 +36,25 @@ trait Queue: TestEnv {
     async fn pause(&self);
 
     async fn resume(&self);
+}
+
+/// Makes a test of a function for each service with a queue.
+macro_rules! on_every_queue {
+    ($test:ident) => {
+        mod $test {
+            #[cfg(feature = "etcd")]
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn etcd() {
+                super::$test::<crate::contract::etcd::EtcdEnv>().await;
+            }
+
+            #[cfg(feature = "zookeeper")]
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn zookeeper() {
+                super::$test::<crate::contract::zookeeper::ZooKeeperEnv>().await;
+            }
+        }
+    };
 }
 
 type Waiters = JoinSet<Result<Guard, LockError>>;
@@ -92,6 +112,7 @@ async fn next(waiters: &mut Waiters) -> Guard {
         .unwrap()
 }
 
+#[tested(on_every_queue)]
 async fn the_token_is_the_creation_number_of_the_server<S: Queue>() {
     let (env, name) = (S::shared().await, name("token"));
     let lock = env.client().await;
@@ -102,6 +123,7 @@ async fn the_token_is_the_creation_number_of_the_server<S: Queue>() {
     }
 }
 
+#[tested(on_every_queue)]
 async fn each_client_has_one_watch_and_a_release_moves_one<S: Queue>() {
     const WAITERS: usize = 5;
     let (env, name) = (S::own().await, name("watches"));
@@ -131,6 +153,7 @@ async fn each_client_has_one_watch_and_a_release_moves_one<S: Queue>() {
 }
 
 /// The lock is held for longer than a lease, and the waiters keep their positions.
+#[tested(on_every_queue)]
 async fn a_waiter_keeps_its_position_for_longer_than_a_lease<S: Queue>() {
     let (env, name) = (S::shared().await, name("keeps its position"));
     let guard = env.client().await.acquire(&name).await.unwrap().renewed();
@@ -151,6 +174,7 @@ async fn a_waiter_keeps_its_position_for_longer_than_a_lease<S: Queue>() {
     guard.release().await.unwrap();
 }
 
+#[tested(on_every_queue)]
 async fn a_vanished_waiter_does_not_delay_the_next_one<S: Queue>() {
     let (env, name) = (Arc::new(S::own().await), name("gone"));
     let guard = env.client().await.acquire(&name).await.unwrap().renewed();
@@ -190,6 +214,7 @@ async fn a_vanished_waiter_does_not_delay_the_next_one<S: Queue>() {
 }
 
 /// A single attempt never delays a waiter.
+#[tested(on_every_queue)]
 async fn a_single_attempt_never_enters_the_queue<S: Queue>() {
     let (env, name) = (S::shared().await, name("single attempt"));
     let (one, other): (_, Arc<dyn Lock>) = (env.client().await, env.client().await);
@@ -205,6 +230,7 @@ async fn a_single_attempt_never_enters_the_queue<S: Queue>() {
 }
 
 /// The server carries out a request later, also if its caller has gone.
+#[tested(on_every_queue)]
 async fn a_request_without_an_answer_leaves_nothing_behind<S: Queue>() {
     let (env, name) = (S::own().await, name("no answer"));
     let (one, other) = (env.client().await, env.client().await);
@@ -239,25 +265,3 @@ async fn a_request_without_an_answer_leaves_nothing_behind<S: Queue>() {
     sleep(S::LEASE / 4).await;
     assert_eq!(env.queue(&name).await, [0; 0]);
 }
-
-macro_rules! queues {
-    ($env:ty) => {
-        crate::coordination::queues! { $env,
-            the_token_is_the_creation_number_of_the_server
-            each_client_has_one_watch_and_a_release_moves_one
-            a_waiter_keeps_its_position_for_longer_than_a_lease
-            a_vanished_waiter_does_not_delay_the_next_one
-            a_single_attempt_never_enters_the_queue
-            a_request_without_an_answer_leaves_nothing_behind
-        }
-    };
-    ($env:ty, $($test:ident)+) => {
-        $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $test() {
-                crate::coordination::$test::<$env>().await;
-            }
-        )+
-    };
-}
-use queues;

@@ -6,60 +6,50 @@ use lock::{Answer, InvalidArgument, Lock, LockError, SqlLockBuilder};
 use sqlx::AssertSqlSafe;
 
 use testbed::{eventually_some, timeout};
+use testkit_macros::tested;
 
 use crate::support::{HOUR, becomes, ms, name, refused, token};
 
 /// Above it, a 64-bit float cannot represent odd numbers.
 const FLOAT_PRECISION_END: i64 = 1 << 53;
 
-/// Runs each test on every database, with its kinds of locks on the same tables and a function that
-/// sets a column.
+/// Makes a test of a function for each database, with its kinds of locks on the same tables and a
+/// function that sets a column.
 macro_rules! on_every_database {
-    ($($test:ident),+ $(,)?) => {
-        #[cfg(feature = "postgres")]
-        mod postgres {
-            use crate::contract::postgres as env;
-            on_every_database!(@ sqlx::Postgres, env::shared_url().await.to_owned(), env::lock, 3, "$", $($test),+);
-        }
-        #[cfg(feature = "mysql")]
-        mod mariadb {
-            use crate::contract::mysql as env;
-            on_every_database!(@ sqlx::MySql, env::shared_url().await.to_owned(), env::lock, 3, "?", $($test),+);
-        }
-        #[cfg(feature = "sqlite")]
-        mod sqlite {
-            use crate::contract::sqlite as env;
-            on_every_database!(@ sqlx::Sqlite, {
-                let file = Box::leak(Box::new(env::File::new().await));
+    ($test:ident) => {
+        mod $test {
+            #[cfg(feature = "postgres")]
+            on_every_database!(@ $test, postgres, sqlx::Postgres, {
+                crate::contract::postgres::shared_url().await.to_owned()
+            }, crate::contract::postgres::lock, 3, "$");
+            #[cfg(feature = "mysql")]
+            on_every_database!(@ $test, mariadb, sqlx::MySql, {
+                crate::contract::mysql::shared_url().await.to_owned()
+            }, crate::contract::mysql::lock, 3, "?");
+            #[cfg(feature = "sqlite")]
+            on_every_database!(@ $test, sqlite, sqlx::Sqlite, {
+                let file = Box::leak(Box::new(crate::contract::sqlite::File::new().await));
                 file.url.clone()
-            }, |_, builder: lock::SqlLockBuilder<sqlx::Sqlite>| std::sync::Arc::new(builder.build().unwrap()), 1, "$", $($test),+);
+            }, |_, builder: lock::SqlLockBuilder<sqlx::Sqlite>| std::sync::Arc::new(builder.build().unwrap()), 1, "$");
         }
     };
-    (@ $db:ty, $url:expr, $lock:expr, $kinds:literal, $mark:literal, $($test:ident),+) => {
-        $(
-            #[tokio::test(flavor = "multi_thread")]
-            async fn $test() {
-                let url: String = $url;
-                let lock = |kind: u8| -> std::sync::Arc<dyn lock::Lock> {
-                    $lock(kind, lock::SqlLockBuilder::<$db>::connect(&url).lease(super::HOUR).timeout(testbed::timeout()))
-                };
-                let pool = sqlx::Pool::<$db>::connect(&url).await.unwrap();
-                let set = async |name: &str, column: &str, value: i64| {
-                    let [first, second] = if $mark == "$" { ["$1", "$2"] } else { ["?", "?"] };
-                    let sql = format!("UPDATE locks SET {column} = {first} WHERE name = {second}");
-                    let set = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(value).bind(name.as_bytes()).execute(&pool).await.unwrap();
-                    assert_eq!(set.rows_affected(), 1);
-                };
-                super::$test((0..$kinds).map(lock).collect(), set).await;
-            }
-        )+
+    (@ $test:ident, $database:ident, $db:ty, $url:expr, $lock:expr, $kinds:literal, $mark:literal) => {
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $database() {
+            let url: String = $url;
+            let lock = |kind: u8| -> std::sync::Arc<dyn lock::Lock> {
+                $lock(kind, lock::SqlLockBuilder::<$db>::connect(&url).lease(super::HOUR).timeout(testbed::timeout()))
+            };
+            let pool = sqlx::Pool::<$db>::connect(&url).await.unwrap();
+            let set = async |name: &str, column: &str, value: i64| {
+                let [first, second] = if $mark == "$" { ["$1", "$2"] } else { ["?", "?"] };
+                let sql = format!("UPDATE locks SET {column} = {first} WHERE name = {second}");
+                let set = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(value).bind(name.as_bytes()).execute(&pool).await.unwrap();
+                assert_eq!(set.rows_affected(), 1);
+            };
+            super::$test((0..$kinds).map(lock).collect(), set).await;
+        }
     };
-}
-
-on_every_database! {
-    all_kinds_draw_from_the_same_tokens,
-    no_token_follows_the_last_one,
-    tokens_are_exact_above_the_precision_of_floats,
 }
 
 async fn acquire_and_release(lock: &Arc<dyn Lock>, name: &str) -> Result<i64, LockError> {
@@ -69,6 +59,7 @@ async fn acquire_and_release(lock: &Arc<dyn Lock>, name: &str) -> Result<i64, Lo
     Ok(token)
 }
 
+#[tested(on_every_database)]
 async fn all_kinds_draw_from_the_same_tokens(
     locks: Vec<Arc<dyn Lock>>,
     _: impl AsyncFn(&str, &str, i64),
@@ -96,6 +87,7 @@ async fn unless_held<T, F: Future<Output = Result<T, LockError>>>(
     .await
 }
 
+#[tested(on_every_database)]
 async fn no_token_follows_the_last_one(
     locks: Vec<Arc<dyn Lock>>,
     set: impl AsyncFn(&str, &str, i64),
@@ -123,6 +115,7 @@ async fn no_token_follows_the_last_one(
     }
 }
 
+#[tested(on_every_database)]
 async fn tokens_are_exact_above_the_precision_of_floats(
     locks: Vec<Arc<dyn Lock>>,
     set: impl AsyncFn(&str, &str, i64),

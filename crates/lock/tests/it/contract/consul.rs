@@ -7,7 +7,7 @@ use lock::{ConsulBuilder, Lock};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use super::{TestEnv, answer_timeout, consul_double::Consul, contract};
+use super::{TestEnv, answer_timeout, consul_double::Consul};
 use crate::support::{HOUR, ms};
 
 static SHARED: OnceCell<ConsulEnv> = OnceCell::const_new();
@@ -92,5 +92,3 @@ impl TestEnv for ConsulEnv {
         }
     }
 }
-
-contract!(double, ConsulEnv);

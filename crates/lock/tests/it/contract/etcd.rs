@@ -8,7 +8,7 @@ use lock::{EtcdBuilder, Lock};
 use testbed::Etcd;
 use tokio::sync::OnceCell;
 
-use super::{TestEnv, answer_timeout, contract};
+use super::{TestEnv, answer_timeout};
 use crate::support::{HOUR, ms};
 
 static SHARED: OnceCell<EtcdEnv> = OnceCell::const_new();
@@ -101,5 +101,3 @@ impl TestEnv for EtcdEnv {
             .unwrap();
     }
 }
-
-contract!(cluster_of_one, EtcdEnv);

@@ -6,7 +6,7 @@ use lock::{Lock, SqlLockBuilder};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
 use tokio::{sync::OnceCell, time::sleep};
 
-use super::{TestEnv, answer_timeout, contract};
+use super::{TestEnv, answer_timeout};
 use crate::{
     store::env::shared_mariadb,
     support::{HOUR, ms},
@@ -197,7 +197,3 @@ impl<const KIND: u8> TestEnv for MariaDb<KIND> {
         }
     }
 }
-
-contract!(row, MariaDb<ROW>);
-contract!(advisory, MariaDb<ADVISORY>);
-contract!(for_update, MariaDb<FOR_UPDATE>);

@@ -6,7 +6,7 @@ use lock::{Lock, SqlLockBuilder};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::{sync::OnceCell, time::sleep};
 
-use super::{TestEnv, answer_timeout, contract};
+use super::{TestEnv, answer_timeout};
 use crate::{
     store::env::shared_postgres,
     support::{HOUR, ms},
@@ -173,7 +173,3 @@ impl<const KIND: u8> TestEnv for Postgres<KIND> {
             .unwrap();
     }
 }
-
-contract!(row, Postgres<ROW>);
-contract!(advisory, Postgres<ADVISORY>);
-contract!(for_update, Postgres<FOR_UPDATE>);

@@ -6,10 +6,10 @@ use lock::{Lock, RedisLock, RedisLockBuilder};
 use testbed::{AppendFsync, Redis};
 use tokio::sync::OnceCell;
 
-use super::{TestEnv, answer_timeout, contract};
+use super::{TestEnv, answer_timeout};
 use crate::support::{HOUR, raw};
 
-struct Single<const REENTRANT: bool>(Redis);
+pub struct Single<const REENTRANT: bool>(Redis);
 
 static PLAIN: OnceCell<Single<false>> = OnceCell::const_new();
 static REENTRANT: OnceCell<Single<true>> = OnceCell::const_new();
@@ -74,6 +74,3 @@ macro_rules! env {
 
 env!(false, PLAIN, |lock| lock);
 env!(true, REENTRANT, |lock: RedisLock| lock.reentrant());
-
-contract!(plain, Single<false>);
-contract!(reentrant, Single<true>);

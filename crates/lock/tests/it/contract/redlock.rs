@@ -5,10 +5,10 @@ use std::{sync::Arc, time::Duration};
 use lock::{Lock, RedlockBuilder};
 use testbed::{AppendFsync, Redis, timeout};
 
-use super::{TestEnv, answer_timeout, contract};
+use super::{TestEnv, answer_timeout};
 use crate::support::{HOUR, admit, builder, five, ms, raw};
 
-struct Nodes<const FAIR: bool>(Servers);
+pub struct Nodes<const FAIR: bool>(Servers);
 
 enum Servers {
     Shared(&'static [Redis]),
@@ -114,6 +114,3 @@ impl<const FAIR: bool> TestEnv for Nodes<FAIR> {
         }
     }
 }
-
-contract!(unordered, Nodes<false>);
-contract!(fair, Nodes<true>);

@@ -9,7 +9,7 @@ use tokio::sync::OnceCell;
 
 use testbed::timeout;
 
-use super::{TestEnv, answer_timeout, contract};
+use super::{TestEnv, answer_timeout};
 use crate::support::{HOUR, ms};
 
 pub struct File {
@@ -93,5 +93,3 @@ impl TestEnv for File {
         revoke.execute(&mut session(&self.url).await).await.unwrap();
     }
 }
-
-contract!(row, File);

@@ -7,7 +7,7 @@ use testbed::ZooKeeper;
 use tokio::sync::OnceCell;
 use zookeeper_client::Client;
 
-use super::{TestEnv, answer_timeout, contract};
+use super::{TestEnv, answer_timeout};
 use crate::support::{HOUR, ms};
 
 static SHARED: OnceCell<ZooKeeperEnv> = OnceCell::const_new();
@@ -98,5 +98,3 @@ impl TestEnv for ZooKeeperEnv {
         }
     }
 }
-
-contract!(standalone, ZooKeeperEnv);

@@ -9,13 +9,11 @@ use tokio::{
     time::sleep,
 };
 
-use super::{Queue, next, queues, waits};
+use super::{Queue, next, waits};
 use crate::{
     contract::{TestEnv, etcd::EtcdEnv},
     support::{becomes, deadline, ms, name},
 };
-
-queues!(EtcdEnv);
 
 impl EtcdEnv {
     async fn metric(&self, metric: &str) -> usize {

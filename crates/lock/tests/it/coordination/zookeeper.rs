@@ -9,13 +9,11 @@ use tokio::{
 };
 use zookeeper_client::CreateMode;
 
-use super::{Queue, next, queues, waits};
+use super::{Queue, next, waits};
 use crate::{
     contract::{TestEnv, zookeeper::ZooKeeperEnv},
     support::{becomes, ms, name},
 };
-
-queues!(ZooKeeperEnv);
 
 impl ZooKeeperEnv {
     /// How many sessions watch each path.

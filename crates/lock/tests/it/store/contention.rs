@@ -9,6 +9,7 @@ use std::{
 };
 
 use lock::store::{Claim, Write};
+use testkit_macros::tested;
 use tokio::{sync::Barrier, task::JoinSet};
 
 use super::env::{KEY, Session, TestEnv, token};
@@ -16,14 +17,9 @@ use super::env::{KEY, Session, TestEnv, token};
 const WRITERS: usize = 8;
 const ROUNDS: usize = 12;
 
-on_every_database!(
-    with_rising_tokens_one_writer_wins_each_version,
-    of_writes_with_the_same_token_and_version_one_is_applied,
-    writers_with_the_same_token_lose_no_update,
-);
-
 /// The writers do not wait for each other: each takes the next token while others still write, as
 /// if every lock had ended too early.
+#[tested(on_every_database)]
 async fn with_rising_tokens_one_writer_wins_each_version(env: TestEnv) {
     let last = Arc::new(AtomicI64::new(0));
     let applied = run_concurrently(env, move |env, mut session| {
@@ -61,6 +57,7 @@ async fn with_rising_tokens_one_writer_wins_each_version(env: TestEnv) {
     );
 }
 
+#[tested(on_every_database)]
 async fn of_writes_with_the_same_token_and_version_one_is_applied(env: TestEnv) {
     let Claim::Claimed { version } = env
         .session()
@@ -97,6 +94,7 @@ async fn of_writes_with_the_same_token_and_version_one_is_applied(env: TestEnv) 
 }
 
 /// The worst fault of a lock: every contender holds it, with the same token.
+#[tested(on_every_database)]
 async fn writers_with_the_same_token_lose_no_update(env: TestEnv) {
     let (env, applied) = run_concurrently(env, |env, mut session| async move {
         let mut applied = 0;

@@ -5,21 +5,13 @@ use lock::{
     FencingToken,
     store::{Claim, Write},
 };
+use testkit_macros::tested;
 
 use super::env::{KEY, Row, Session, TestEnv, token};
 
-on_every_database!(
-    a_late_write_is_refused_once_another_holder_of_the_token_has_claimed,
-    two_holders_of_one_token_take_turns_and_lose_nothing,
-    a_token_below_the_fence_changes_nothing_until_the_lock_observes_the_fence,
-    a_claim_is_repeated_when_its_answer_was_lost,
-    a_repeated_write_is_applied_once,
-    a_version_from_before_the_claim_is_refused,
-    in_every_interleaving_no_update_is_lost,
-);
-
 /// With equal tokens the fence cannot tell the holders apart. The version can, because the second
 /// claim has raised it.
+#[tested(on_every_database)]
 async fn a_late_write_is_refused_once_another_holder_of_the_token_has_claimed(env: TestEnv) {
     let (mut first, mut second) = (env.session().await, env.session().await);
     let before = claimed(&mut *first, &env, 33).await;
@@ -51,6 +43,7 @@ async fn a_late_write_is_refused_once_another_holder_of_the_token_has_claimed(en
 
 /// Two holders of one token can only take turns: a holder that claims again must read what the
 /// other wrote, and the other gets a conflict.
+#[tested(on_every_database)]
 async fn two_holders_of_one_token_take_turns_and_lose_nothing(env: TestEnv) {
     let (mut first, mut second) = (env.session().await, env.session().await);
     for turn in 0..3 {
@@ -94,6 +87,7 @@ async fn two_holders_of_one_token_take_turns_and_lose_nothing(env: TestEnv) {
 }
 
 /// The rightful holder is stopped, which is safe, and learns the token to start above.
+#[tested(on_every_database)]
 async fn a_token_below_the_fence_changes_nothing_until_the_lock_observes_the_fence(env: TestEnv) {
     let (mut earlier, mut rightful) = (env.session().await, env.session().await);
     let version = claimed(&mut *earlier, &env, 33).await;
@@ -143,6 +137,7 @@ async fn a_token_below_the_fence_changes_nothing_until_the_lock_observes_the_fen
     );
 }
 
+#[tested(on_every_database)]
 async fn a_claim_is_repeated_when_its_answer_was_lost(env: TestEnv) {
     let mut session = env.session().await;
     let unheard = claimed(&mut *session, &env, 33).await;
@@ -159,6 +154,7 @@ async fn a_claim_is_repeated_when_its_answer_was_lost(env: TestEnv) {
     );
 }
 
+#[tested(on_every_database)]
 async fn a_repeated_write_is_applied_once(env: TestEnv) {
     let mut session = env.session().await;
     let version = claimed(&mut *session, &env, 33).await;
@@ -187,6 +183,7 @@ async fn a_repeated_write_is_applied_once(env: TestEnv) {
 
 /// Two holders that read before they claim decide on the same state. The later one must not write,
 /// although its claim is current.
+#[tested(on_every_database)]
 async fn a_version_from_before_the_claim_is_refused(env: TestEnv) {
     let (mut first, mut second) = (env.session().await, env.session().await);
     let [early, same] = [first.row().await.version, second.row().await.version];
@@ -227,6 +224,7 @@ const STEPS: [Step; 5] = [
 ];
 
 /// The second holder comes after the first, with a higher, the same, or a lower token.
+#[tested(on_every_database)]
 async fn in_every_interleaving_no_update_is_lost(env: TestEnv) {
     let (mut session, mut applied) = (env.session().await, 0);
     faster(&mut *session, &env).await;

@@ -1,25 +1,14 @@
 //! Every outcome from every relevant state of the row, and the row afterwards.
 
 use lock::store::{Check, Claim, FencedTable, StoreError, Write};
+use testkit_macros::tested;
 
 use super::env::{KEY, Row, Session, TestEnv, token};
 
 const LAST: i64 = i64::MAX;
 const NOWHERE: i64 = 99;
 
-on_every_database!(
-    every_outcome_of_a_claim,
-    every_outcome_of_a_write,
-    every_outcome_of_a_check,
-    values_are_never_part_of_the_text,
-    reserved_words_can_be_names,
-    a_missing_column_is_an_error_and_never_taken_for_text,
-    a_key_that_is_not_unique_is_reported,
-    an_update_that_the_database_suppresses_is_reported,
-    invalid_assignments_are_refused_before_anything_is_sent,
-    refusals_of_the_database_are_not_retryable,
-);
-
+#[tested(on_every_database)]
 async fn every_outcome_of_a_claim(env: TestEnv) {
     let claimed = Claim::Claimed { version: 8 };
     let superseded = |current| Claim::Superseded {
@@ -64,6 +53,7 @@ async fn every_outcome_of_a_claim(env: TestEnv) {
     the_other_row_is_untouched(&mut *session).await;
 }
 
+#[tested(on_every_database)]
 async fn every_outcome_of_a_write(env: TestEnv) {
     let superseded = |current| Write::Superseded {
         current: token(current),
@@ -130,6 +120,7 @@ async fn every_outcome_of_a_write(env: TestEnv) {
     the_other_row_is_untouched(&mut *session).await;
 }
 
+#[tested(on_every_database)]
 async fn every_outcome_of_a_check(env: TestEnv) {
     let mut session = env.session().await;
     session.put("x", 33, 7).await;
@@ -158,6 +149,7 @@ async fn every_outcome_of_a_check(env: TestEnv) {
     assert_eq!(session.row().await, Row { fence: 0, ..before });
 }
 
+#[tested(on_every_database)]
 async fn values_are_never_part_of_the_text(env: TestEnv) {
     let mut session = env.session().await;
     session.put("", 1, 0).await;
@@ -183,6 +175,7 @@ async fn values_are_never_part_of_the_text(env: TestEnv) {
     }
 }
 
+#[tested(on_every_database)]
 async fn reserved_words_can_be_names(env: TestEnv) {
     let table = FencedTable::builder("order")
         .key_column("group")
@@ -237,6 +230,7 @@ async fn reserved_words_can_be_names(env: TestEnv) {
 }
 
 /// With double quotes, SQLite would compare the text `idd` with the key and find no row.
+#[tested(on_every_database)]
 async fn a_missing_column_is_an_error_and_never_taken_for_text(env: TestEnv) {
     let builder = || FencedTable::builder("items");
     let mut session = env.session().await;
@@ -277,6 +271,7 @@ async fn a_missing_column_is_an_error_and_never_taken_for_text(env: TestEnv) {
     );
 }
 
+#[tested(on_every_database)]
 async fn a_key_that_is_not_unique_is_reported(env: TestEnv) {
     let table = FencedTable::builder("items")
         .key_column("other")
@@ -297,6 +292,7 @@ async fn a_key_that_is_not_unique_is_reported(env: TestEnv) {
 
 /// A trigger, a rule or a policy can suppress an update. The claim must then not be reported as
 /// successful.
+#[tested(on_every_database)]
 async fn an_update_that_the_database_suppresses_is_reported(env: TestEnv) {
     let mut session = env.session().await;
     if env.url.starts_with("sqlite") {
@@ -336,6 +332,7 @@ async fn an_update_that_the_database_suppresses_is_reported(env: TestEnv) {
     ));
 }
 
+#[tested(on_every_database)]
 async fn invalid_assignments_are_refused_before_anything_is_sent(env: TestEnv) {
     let mut session = env.session().await;
     session.put("x", 33, 7).await;
@@ -385,6 +382,7 @@ async fn invalid_assignments_are_refused_before_anything_is_sent(env: TestEnv) {
     );
 }
 
+#[tested(on_every_database)]
 async fn refusals_of_the_database_are_not_retryable(env: TestEnv) {
     let mut session = env.session().await;
     session

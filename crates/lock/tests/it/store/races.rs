@@ -6,15 +6,9 @@
 //! state.
 
 use lock::store::{Claim, Write};
+use testkit_macros::tested;
 
 use super::env::{KEY, Row, Session, TestEnv, token};
-
-on_every_database!(
-    without_a_check_every_late_write_gets_through,
-    the_fence_alone_loses_an_update_when_late_writes_arrive_in_order,
-    the_version_alone_admits_a_zombie_that_reads_again,
-    claim_by_fence_then_write_with_version_and_fence_lets_nothing_through,
-);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Check {
@@ -48,6 +42,7 @@ enum Outcome {
 use Outcome::{LostUpdate, Stopped, ZombieWrite};
 use Scenario::{InOrderPuzzle, StaleWrite, ZombieReread};
 
+#[tested(on_every_database)]
 async fn without_a_check_every_late_write_gets_through(env: TestEnv) {
     assert_table(
         &env,
@@ -61,6 +56,7 @@ async fn without_a_check_every_late_write_gets_through(env: TestEnv) {
     .await;
 }
 
+#[tested(on_every_database)]
 async fn the_fence_alone_loses_an_update_when_late_writes_arrive_in_order(env: TestEnv) {
     let table = [
         (StaleWrite, Stopped, " 34"),
@@ -70,6 +66,7 @@ async fn the_fence_alone_loses_an_update_when_late_writes_arrive_in_order(env: T
     assert_table(&env, Check::Fence, table).await;
 }
 
+#[tested(on_every_database)]
 async fn the_version_alone_admits_a_zombie_that_reads_again(env: TestEnv) {
     let table = [
         (StaleWrite, Stopped, " 34"),
@@ -79,6 +76,7 @@ async fn the_version_alone_admits_a_zombie_that_reads_again(env: TestEnv) {
     assert_table(&env, Check::Version, table).await;
 }
 
+#[tested(on_every_database)]
 async fn claim_by_fence_then_write_with_version_and_fence_lets_nothing_through(env: TestEnv) {
     let table = [
         (StaleWrite, Stopped, " 34"),

@@ -2,18 +2,12 @@
 //! what a rollback undoes.
 
 use lock::store::{Check, Claim, StoreError, Write};
+use testkit_macros::tested;
 
 use super::env::{KEY, Row, TestEnv, token};
 
-on_every_database!(
-    a_write_that_has_waited_for_a_claim_is_refused,
-    a_claim_that_has_waited_for_a_write_sees_the_write,
-    a_rollback_undoes_a_claim,
-    a_snapshot_never_hides_a_later_holder,
-    a_check_stays_true_until_the_transaction_ends,
-);
-
 /// The write finds the old row, waits for the transaction that holds it, and must check again.
+#[tested(on_every_database)]
 async fn a_write_that_has_waited_for_a_claim_is_refused(env: TestEnv) {
     let (mut first, mut second) = (env.session().await, env.session().await);
     let Claim::Claimed { version } = first.claim(&env.items, KEY, token(33)).await.unwrap() else {
@@ -45,6 +39,7 @@ async fn a_write_that_has_waited_for_a_claim_is_refused(env: TestEnv) {
     );
 }
 
+#[tested(on_every_database)]
 async fn a_claim_that_has_waited_for_a_write_sees_the_write(env: TestEnv) {
     let (mut first, mut second) = (env.session().await, env.session().await);
     let Claim::Claimed { version } = first.claim(&env.items, KEY, token(33)).await.unwrap() else {
@@ -87,6 +82,7 @@ async fn a_claim_that_has_waited_for_a_write_sees_the_write(env: TestEnv) {
     );
 }
 
+#[tested(on_every_database)]
 async fn a_rollback_undoes_a_claim(env: TestEnv) {
     let (mut first, mut second) = (env.session().await, env.session().await);
     let Claim::Claimed { version } = first.claim(&env.items, KEY, token(33)).await.unwrap() else {
@@ -129,6 +125,7 @@ async fn a_rollback_undoes_a_claim(env: TestEnv) {
 
 /// The transaction has read the row before the later holder claimed it, and its snapshot keeps that
 /// state. The outcome must not come from the snapshot.
+#[tested(on_every_database)]
 async fn a_snapshot_never_hides_a_later_holder(env: TestEnv) {
     let (mut first, mut second) = (env.session().await, env.session().await);
     let Claim::Claimed { version } = first.claim(&env.items, KEY, token(33)).await.unwrap() else {
@@ -180,6 +177,7 @@ async fn a_snapshot_never_hides_a_later_holder(env: TestEnv) {
 }
 
 /// A transaction can therefore change other rows on behalf of a holder.
+#[tested(on_every_database)]
 async fn a_check_stays_true_until_the_transaction_ends(env: TestEnv) {
     let (mut first, mut second) = (env.session().await, env.session().await);
     let Claim::Claimed { version } = first.claim(&env.items, KEY, token(33)).await.unwrap() else {

@@ -1,20 +1,24 @@
 //! Hostile clients beside the buyers. What they send must be refused, and must cost the buyers
 //! little.
 //!
-//! Each kind of attack is a function in `hostile/`. Its rate is fixed, so that a faster service is
-//! not attacked more.
+//! Each kind of attack is a function in `hostile/`. Its rate has a bound, so that a faster service
+//! is attacked little more. What the attackers themselves cost is measured with a decoy
+//! (`hostile/decoy.rs`).
 
 mod comparison;
 mod connections;
+mod decoy;
+mod pace;
 mod quantities;
 mod returns;
+mod rounds;
 mod signatures;
 
 use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -24,11 +28,15 @@ use client::{NewItem, Token};
 use futures::future::BoxFuture;
 use tokio::{
     task::JoinSet,
-    time::{MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior},
 };
 
 pub use self::comparison::{ALONE, ComparisonOptions, Pair, WARM_UP, compare, kept, median, rush};
-use crate::{admin::Admin, items::Items, options::Options, target::Target};
+use self::{
+    decoy::{Decoy, Reply},
+    pace::Pace,
+};
+use crate::{admin::Admin, items::Items, options::Options, target::Target, verdict::rate};
 
 /// Time between two requests of a hostile client.
 const PACE: Duration = Duration::from_millis(100);
@@ -57,6 +65,8 @@ struct Attack {
     is_always_refused: bool,
     /// Whether it is a crowd of connections, which reaches the bound of the service.
     is_crowd: bool,
+    /// What keeps it going at a decoy.
+    reply: Reply,
 }
 
 const ATTACKS: [Attack; 7] = [
@@ -65,42 +75,49 @@ const ATTACKS: [Attack; 7] = [
         run: |field, _| Box::pin(connections::stay_silent(field)),
         is_always_refused: true,
         is_crowd: true,
+        reply: Reply::Nothing,
     },
     Attack {
         name: "half bodies",
         run: |field, _| Box::pin(connections::send_half_bodies(field)),
         is_always_refused: true,
         is_crowd: true,
+        reply: Reply::Nothing,
     },
     Attack {
         name: "slow readers",
         run: |field, _| Box::pin(connections::read_in_drips(field)),
         is_always_refused: true,
         is_crowd: true,
+        reply: Reply::Drips,
     },
     Attack {
         name: "unread answers",
         run: |field, _| Box::pin(connections::never_read(field)),
         is_always_refused: true,
         is_crowd: false,
+        reply: Reply::Nothing,
     },
     Attack {
         name: "huge signatures",
         run: |field, _| Box::pin(signatures::sign_at_length(field)),
         is_always_refused: true,
         is_crowd: false,
+        reply: Reply::Refusal("401 Unauthorized"),
     },
     Attack {
         name: "quantities above the limit",
         run: |field, number| Box::pin(quantities::ask_for_too_many(field, number)),
         is_always_refused: true,
         is_crowd: false,
+        reply: Reply::Refusal("409 Conflict"),
     },
     Attack {
         name: "returns to a sold-out item",
         run: |field, number| Box::pin(returns::order_and_cancel(field, number)),
         is_always_refused: false,
         is_crowd: false,
+        reply: Reply::Refusal("409 Conflict"),
     },
 ];
 
@@ -118,6 +135,7 @@ pub type Answers = BTreeMap<String, u64>;
 
 /// What hostile clients share.
 struct Field {
+    /// What they attack: the service, or a decoy.
     host: String,
     http: reqwest::Client,
     jwt_secret: String,
@@ -129,10 +147,29 @@ struct Field {
     connections_each: u32,
     /// Connections of crowds that are open.
     open: AtomicU32,
+    /// Number of clients.
+    clients: u32,
+    /// Connections or requests a second that all clients together have for a decoy.
+    rate: Option<f64>,
+    /// The crowds have opened their connections.
+    has_begun: AtomicBool,
+    /// Connections that were opened by crowds, and requests that were sent by others.
+    attacks: AtomicU64,
     answers: Mutex<BTreeMap<&'static str, Answers>>,
 }
 
 impl Field {
+    /// Counts a connection of a crowd, or a request of another attack.
+    fn count(&self) {
+        self.attacks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The rate for a decoy, once the rush begins. A crowd opens its first connections at the pace
+    /// that it has beside the service.
+    fn given_rate(&self) -> Option<f64> {
+        self.rate.filter(|_| self.has_begun.load(Ordering::Relaxed))
+    }
+
     fn note(&self, attack: &'static str, answer: impl Into<String>) {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         *answers
@@ -167,6 +204,12 @@ impl Field {
 pub struct HostileClients {
     field: Arc<Field>,
     clients: JoinSet<()>,
+    /// What they attack instead of the service.
+    decoy: Option<Decoy>,
+    /// When the crowds had opened their connections.
+    began: Instant,
+    /// What had been counted by then.
+    attacks_before: u64,
     /// A crowd that is the only attack must reach the bound, or nothing is shown.
     must_reach_bound: bool,
 }
@@ -176,6 +219,8 @@ pub struct HostileClients {
 pub struct Report {
     /// The answers to each attack.
     pub answers: BTreeMap<&'static str, Answers>,
+    /// Connections that crowds opened, and requests that others sent, in each second of the run.
+    pub attacks_per_second: Option<f64>,
     /// Descriptions of everything that is wrong.
     pub findings: Vec<String>,
 }
@@ -188,8 +233,6 @@ impl HostileClients {
         items: &Items,
         options: &Options,
     ) -> Result<Self> {
-        let (_, item) = items.iter().next().context("a run has an item")?;
-        let scarce_item = format!("{}-scarce", item.id);
         let attacks = chosen(options.attack.as_deref())?;
         let attacks: Vec<_> = attacks
             .into_iter()
@@ -198,39 +241,29 @@ impl HostileClients {
             .collect();
         let crowds = attacks.iter().filter(|attack| attack.is_crowd).count();
         let crowds = u32::try_from(crowds)?;
-        let field = Arc::new(Field {
-            host: target.host.clone(),
-            http: reqwest::Client::builder()
-                .timeout(REQUEST_TIMEOUT)
-                .build()?,
-            jwt_secret: target.jwt_secret.clone(),
-            item: item.id.clone(),
-            scarce_item,
-            connections_each: options.hostile_connections.div_ceil(crowds.max(1)),
-            open: AtomicU32::new(0),
-            answers: Mutex::default(),
-        });
-        let mut clients = JoinSet::new();
-        if options.hostile > 0 {
-            ensure!(
-                target.host.starts_with("http://"),
-                "--hostile: expected a HOST with http://, because some attacks are written to the connection"
-            );
-            admin
-                .create(&NewItem {
-                    segments: Some(options.segments),
-                    ..NewItem::new(&field.scarce_item, UNITS_OF_STORM)
-                })
-                .await?;
+        let decoy = match attacks.first() {
+            Some(attack) if options.decoy.is_some() => {
+                Some(Decoy::start(attack.reply, decoy_bound(options)).await?)
+            }
+            _ => None,
+        };
+        let field = Arc::new(field(target, decoy.as_ref(), items, (options, crowds))?);
+        if options.hostile > 0 && decoy.is_none() {
+            prepare(target, admin, &field, options).await?;
         }
+        let mut clients = JoinSet::new();
         for (number, attack) in attacks.iter().enumerate() {
             clients.spawn((attack.run)(Arc::clone(&field), number));
         }
         field.is_crowded(crowds).await;
+        field.has_begun.store(true, Ordering::Relaxed);
         Ok(Self {
+            attacks_before: field.attacks.load(Ordering::Relaxed),
+            began: Instant::now(),
+            must_reach_bound: options.attack.is_some() && crowds > 0 && decoy.is_none(),
             field,
             clients,
-            must_reach_bound: options.attack.is_some() && crowds > 0,
+            decoy,
         })
     }
 
@@ -239,8 +272,9 @@ impl HostileClients {
         if self.clients.is_empty() {
             return Ok(Report::default());
         }
+        let attacks = self.field.attacks.load(Ordering::Relaxed) - self.attacks_before;
+        let attacks_per_second = Some(rate(attacks, self.began.elapsed().as_secs_f64()));
         self.clients.shutdown().await;
-        let audit = admin.audit(&self.field.scarce_item, SETTLE_TIMEOUT).await?;
         let answers = std::mem::take(
             &mut *self
                 .field
@@ -248,21 +282,85 @@ impl HostileClients {
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner),
         );
-        let mut findings = wrong(&answers);
+        let findings = match self.decoy {
+            Some(_) => Vec::new(),
+            None => self.findings(&answers, admin).await?,
+        };
+        Ok(Report {
+            answers,
+            attacks_per_second,
+            findings,
+        })
+    }
+
+    /// What the service has done wrong.
+    async fn findings(
+        &self,
+        answers: &BTreeMap<&'static str, Answers>,
+        admin: &Admin,
+    ) -> Result<Vec<String>> {
+        let mut findings = wrong(answers);
         if self.must_reach_bound && !answers.values().any(|answers| answers.contains_key(CLOSED)) {
             findings.push(
                 "the service has closed no connection of the crowd: its bound was not reached"
                     .into(),
             );
         }
+        let audit = admin.audit(&self.field.scarce_item, SETTLE_TIMEOUT).await?;
         if !audit.ok || audit.drift > 0 || audit.oversold > 0 {
             findings.push(format!(
                 "{}: drift {}, oversold {} after a storm of returns",
                 self.field.scarce_item, audit.drift, audit.oversold
             ));
         }
-        Ok(Report { answers, findings })
+        Ok(findings)
     }
+}
+
+/// What the clients share, of which so many are crowds.
+fn field(
+    target: &Target,
+    decoy: Option<&Decoy>,
+    items: &Items,
+    (options, crowds): (&Options, u32),
+) -> Result<Field> {
+    let (_, item) = items.iter().next().context("a run has an item")?;
+    Ok(Field {
+        host: decoy.map_or_else(|| target.host.clone(), Decoy::host),
+        http: reqwest::Client::builder()
+            .timeout(REQUEST_TIMEOUT)
+            .build()?,
+        jwt_secret: target.jwt_secret.clone(),
+        item: item.id.clone(),
+        scarce_item: format!("{}-scarce", item.id),
+        connections_each: options.hostile_connections.div_ceil(crowds.max(1)),
+        open: AtomicU32::new(0),
+        clients: options.hostile,
+        rate: options.decoy,
+        has_begun: AtomicBool::new(false),
+        attacks: AtomicU64::new(0),
+        answers: Mutex::default(),
+    })
+}
+
+/// Creates what attacks on the service need.
+async fn prepare(target: &Target, admin: &Admin, field: &Field, options: &Options) -> Result<()> {
+    ensure!(
+        target.host.starts_with("http://"),
+        "--hostile: expected a HOST with http://, because some attacks are written to the connection"
+    );
+    admin
+        .create(&NewItem {
+            segments: Some(options.segments),
+            ..NewItem::new(&field.scarce_item, UNITS_OF_STORM)
+        })
+        .await
+}
+
+/// Connections that a decoy holds: what the bound of the service leaves beside the virtual users.
+fn decoy_bound(options: &Options) -> usize {
+    let bound = options.hostile_connections.saturating_sub(options.users);
+    bound.max(1) as usize
 }
 
 /// The answers that no attack may get.
@@ -280,10 +378,8 @@ fn wrong(answers: &BTreeMap<&'static str, Answers>) -> Vec<String> {
 }
 
 /// A clock for the requests of one client.
-fn pace() -> tokio::time::Interval {
-    let mut pace = interval(PACE);
-    pace.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    pace
+fn pace(field: &Arc<Field>) -> Pace {
+    Pace::new(field, PACE, MissedTickBehavior::Skip)
 }
 
 /// The answer to a request, for the report.
@@ -297,9 +393,89 @@ async fn answer(request: reqwest::RequestBuilder) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::{
+        collections::BTreeMap,
+        sync::{
+            Arc, Mutex,
+            atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        },
+        time::{Duration, Instant},
+    };
 
-    use super::{ATTACKS, Answers, chosen, wrong};
+    use tokio::time::{sleep, timeout};
+
+    use super::{
+        ATTACKS, Answers, Attack, CLOSED, Decoy, Field, Reply, chosen, decoy_bound, wrong,
+    };
+    use crate::options::Options;
+
+    /// What one client shares with no one, which attacks a decoy at this rate.
+    fn field_at(decoy: &Decoy, rate: f64) -> Arc<Field> {
+        Arc::new(Field {
+            host: decoy.host(),
+            http: reqwest::Client::builder().build().unwrap(),
+            jwt_secret: "a secret of thirty-two characters".into(),
+            item: "item".into(),
+            scarce_item: "item-scarce".into(),
+            connections_each: 8,
+            open: AtomicU32::new(0),
+            clients: 1,
+            rate: Some(rate),
+            has_begun: AtomicBool::new(true),
+            attacks: AtomicU64::new(0),
+            answers: Mutex::default(),
+        })
+    }
+
+    /// Attacks until so many connections were opened, or requests sent.
+    async fn attack(attack: &Attack, field: &Arc<Field>, enough: u64) {
+        let counted = async {
+            while field.attacks.load(Ordering::Relaxed) < enough {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::select! {
+            () = (attack.run)(Arc::clone(field), 0) => panic!("{}: it has ended", attack.name),
+            counted = timeout(testbed::timeout(), counted) => {
+                counted.unwrap_or_else(|_| panic!("{}: it stands still", attack.name));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn every_attack_goes_on_at_its_decoy() {
+        for kind in &ATTACKS {
+            let decoy = Decoy::start(kind.reply, 4).await.unwrap();
+            let field = field_at(&decoy, 1000.0);
+            attack(kind, &field, 40).await;
+            let answers = field.answers.lock().unwrap();
+            let answers = answers.get(kind.name).cloned().unwrap_or_default();
+            let expected = match kind.reply {
+                Reply::Refusal(status) => Some(&status[..3]),
+                _ => kind.is_crowd.then_some(CLOSED),
+            };
+            let found = expected.is_none_or(|answer| answers.contains_key(answer));
+            assert!(found, "{}: {answers:?}", kind.name);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_decoy_is_attacked_no_faster_than_the_given_rate() {
+        let decoy = Decoy::start(Reply::Nothing, 4).await.unwrap();
+        let field = field_at(&decoy, 100.0);
+        let began = Instant::now();
+        attack(&ATTACKS[0], &field, 20).await;
+        assert!(began.elapsed() >= Duration::from_millis(190));
+    }
+
+    #[test]
+    fn a_decoy_has_the_connections_that_buyers_leave() {
+        let bound = |arguments: &[&str]| decoy_bound(&Options::for_tests(arguments));
+        assert_eq!(bound(&[]), 2048 - 256);
+        let few = ["--hostile-connections", "100", "--users", "40"];
+        assert_eq!(bound(&few), 60);
+        assert_eq!(bound(&["--hostile-connections", "100"]), 1);
+    }
 
     #[test]
     fn an_attack_is_chosen_by_its_name() {

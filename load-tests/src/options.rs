@@ -74,6 +74,10 @@ pub struct Options {
     /// Connections that the hostile clients keep open together: as many as the service admits.
     #[arg(long, value_name = "N", default_value_t = CONNECTIONS, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub hostile_connections: u32,
+    /// The hostile clients attack a decoy in this program instead of the service, with so many
+    /// connections or requests a second: what they themselves cost the buyers.
+    #[arg(long, value_name = "RATE", requires = "attack")]
+    pub decoy: Option<f64>,
     /// Servers fail during the run. Then an outcome that is unknown at first is no error if a
     /// repeat resolves it, a refusal is not final, and the audit may take longer to be at rest.
     #[arg(long)]
@@ -165,6 +169,7 @@ impl Options {
             hostile: 0,
             attack: None,
             hostile_connections: CONNECTIONS,
+            decoy: None,
             outages: false,
             seed: 1,
             json: None,

@@ -138,6 +138,10 @@ pub struct Verdict {
     /// What hostile clients got: each attack's answers, a status or what became of the connection.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub hostile: BTreeMap<&'static str, Answers>,
+    /// Connections that crowds of hostile clients opened, and requests that others sent, in each
+    /// second of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attacks_per_second: Option<f64>,
     /// Descriptions of everything that is wrong.
     pub findings: Vec<String>,
 }
@@ -304,6 +308,7 @@ impl Verdict {
             seconds: rounded(history.last.as_secs_f64(), 1_000.0),
             good: false,
             hostile: BTreeMap::new(),
+            attacks_per_second: None,
             findings: Vec::new(),
             items,
         };
@@ -324,6 +329,7 @@ impl Verdict {
     /// Adds what hostile clients got during the run.
     pub fn add_hostile(&mut self, report: Report) {
         self.hostile = report.answers;
+        self.attacks_per_second = report.attacks_per_second;
         self.findings.extend(report.findings);
         self.good = self.findings.is_empty();
     }
@@ -471,6 +477,9 @@ impl fmt::Display for Verdict {
                 .map(|(answer, count)| format!("{count} x {answer}"))
                 .collect();
             writeln!(f, "  hostile clients, {attack}: {}", answers.join(", "))?;
+        }
+        if let Some(attacks) = self.attacks_per_second {
+            writeln!(f, "  hostile clients: {attacks:.1} connections or requests/s")?;
         }
         for finding in &self.findings {
             writeln!(f, "  {finding}")?;

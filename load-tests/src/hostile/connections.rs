@@ -11,11 +11,11 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, Interest},
     net::{TcpSocket, TcpStream, lookup_host},
     sync::Mutex,
-    time::{Instant, MissedTickBehavior, interval, sleep},
+    time::{Instant, MissedTickBehavior, sleep},
 };
 use uuid::Uuid;
 
-use super::{CLOSED, Field, LATER, pace};
+use super::{CLOSED, Field, LATER, pace, pace::Pace};
 
 /// Time between two connections that a client of a crowd opens.
 const OPENING_PACE: Duration = Duration::from_millis(20);
@@ -32,22 +32,22 @@ const DRIP_REQUESTS: usize = 40;
 /// its connections.
 const SILENT_AT_LEAST: Duration = Duration::from_secs(25);
 const UNREAD_AT_LEAST: Duration = Duration::from_secs(8);
-const REQUESTS_AT_ONCE: usize = 20;
+const REQUESTS_AT_ONCE: u32 = 20;
 /// Requests that a client sends before it stops, on one connection. Their answers are larger than
 /// the buffers between the two programs.
-const UNREAD_REQUESTS: usize = 20_000;
+const UNREAD_REQUESTS: u32 = 20_000;
 
 /// What became of a connection.
 type Held = BoxFuture<'static, io::Result<&'static str>>;
 
 /// Keeps connections open, and opens another one for each that the service closes.
 async fn crowd(field: Arc<Field>, attack: &'static str, hold: fn(Arc<Field>) -> Held) {
-    let mut opening = interval(OPENING_PACE);
-    opening.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let opening = Pace::new(&field, OPENING_PACE, MissedTickBehavior::Delay);
     let opening = Mutex::new(opening);
     let connections = (0..field.connections_each).map(|_| async {
         loop {
             opening.lock().await.tick().await;
+            field.count();
             field.open.fetch_add(1, Ordering::Relaxed);
             let ended = hold(Arc::clone(&field)).await;
             field.open.fetch_sub(1, Ordering::Relaxed);
@@ -126,10 +126,10 @@ async fn drip(field: Arc<Field>) -> io::Result<&'static str> {
 
 /// Sends requests, and reads none of the answers. The service closes the connection.
 pub(super) async fn never_read(field: Arc<Field>) {
-    let mut pace = pace();
+    let mut pace = pace(&field).at_once(REQUESTS_AT_ONCE);
     loop {
         pace.tick().await;
-        let answer = if fill(&field).await.is_ok() {
+        let answer = if fill(&field, &mut pace).await.is_ok() {
             "sent everything"
         } else {
             "closed by the service"
@@ -138,18 +138,18 @@ pub(super) async fn never_read(field: Arc<Field>) {
     }
 }
 
-async fn fill(field: &Field) -> std::io::Result<()> {
+async fn fill(field: &Field, pace: &mut Pace) -> io::Result<()> {
     let mut connection = connect(field).await?;
     let request = format!(
         "GET /v1/items/{} HTTP/1.1\r\nhost: shop\r\n\r\n",
         field.item
     );
-    let mut pace = pace();
     for number in 0..UNREAD_REQUESTS {
         if number % REQUESTS_AT_ONCE == 0 {
             pace.tick().await;
         }
         connection.write_all(request.as_bytes()).await?;
+        field.count();
     }
     Ok(())
 }

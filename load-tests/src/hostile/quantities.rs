@@ -13,9 +13,10 @@ const QUANTITY: u32 = 9_000;
 pub(super) async fn ask_for_too_many(field: Arc<Field>, number: usize) {
     let token = field.token(&format!("hostile-{number}"));
     let url = format!("{}/v1/items/{}/orders", field.host, field.item);
-    let mut pace = pace();
+    let mut pace = pace(&field);
     loop {
         pace.tick().await;
+        field.count();
         let request = field
             .http
             .post(&url)

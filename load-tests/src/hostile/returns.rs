@@ -15,16 +15,20 @@ pub(super) async fn order_and_cancel(field: Arc<Field>, number: usize) {
     let client = client
         .with_http(field.http.clone())
         .with_retry(RetryPolicy::never());
-    let mut pace = pace();
+    let mut pace = pace(&field);
     for session in 0_u64.. {
         pace.tick().await;
         let token = field.token(&format!("returns-{number}-{session}"));
         let buyer = client.buyer(token);
+        field.count();
         let answer = match buyer.place(&NewOrder::new(&field.scarce_item, 1)).await {
-            Ok(placed) => match buyer.cancel(placed.order.id).await {
-                Ok(_) => "returned".to_owned(),
-                Err(error) => status(&error),
-            },
+            Ok(placed) => {
+                field.count();
+                match buyer.cancel(placed.order.id).await {
+                    Ok(_) => "returned".to_owned(),
+                    Err(error) => status(&error),
+                }
+            }
             Err(error) => status(&error),
         };
         field.note("returns to a sold-out item", answer);

@@ -18,9 +18,10 @@ pub(super) async fn sign_at_length(field: Arc<Field>) {
     let tag = format!(",v1={}", "0".repeat(64));
     let tags = SIGNATURE_BYTES.map(|bytes| tag.repeat(bytes / tag.len()));
     let body = "x".repeat(8 * 1024);
-    let mut pace = pace();
+    let mut pace = pace(&field);
     for tags in tags.iter().cycle() {
         pace.tick().await;
+        field.count();
         let url = format!("{}/v1/orders/{}/payment", field.host, Uuid::new_v4());
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)

@@ -114,7 +114,7 @@ rush: ## a flash sale: a crowd of buyers against `make up`, or against a tempora
 load: ## several concurrent crowds: retry storms, limit abusers, window shoppers, whole orders, returns, carts; same target as `make rush`
 	@scripts/load.sh run --mix '$(MIX)' --requests '$(REQUESTS)' --stock '$(MIX_STOCK)' $(ARGS)
 
-hostile: ## the same rush without and with hostile clients, alternately: what they cost the buyers; same target as `make rush`
+hostile: ## the same rush without and with hostile clients, alternately: what they cost the buyers, and what of that the service; same target as `make rush`
 	@scripts/load.sh hostile $(ARGS)
 
 storm: ## the same rush without and with a storm of returns to an item that sold out to CROWD buyers (a million: minutes and a gigabyte); same target as `make rush`

@@ -51,7 +51,8 @@ enum Command {
     /// The highest rate of orders at which the service responds in time, measured with an open
     /// loop.
     Capacity(CapacityOptions),
-    /// The same rush without and with hostile clients, alternately: what they cost the buyers.
+    /// The same rush without and with hostile clients, and with ones that attack a decoy,
+    /// alternately: what they cost the buyers, and how much of that is the service's.
     Hostile(ComparisonOptions),
     /// The same rush without and with a storm of returns to an item that sold out to a crowd of a
     /// million buyers, alternately.
@@ -116,6 +117,7 @@ mod tests {
             (&["--items", "5000"], ["--items", "1..=1000"]),
             (&["--hold-seconds", "1"], ["--hold-seconds", "2..=3600"]),
             (&["--durability", "maybe"], ["--durability", "recorded"]),
+            (&["--decoy", "900"], ["--attack", "NAME"]),
         ] {
             let line = ["load-tests", "whole-life"].iter().chain(arguments);
             let error = Cli::try_parse_from(line).err().unwrap().to_string();

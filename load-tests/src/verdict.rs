@@ -479,7 +479,10 @@ impl fmt::Display for Verdict {
             writeln!(f, "  hostile clients, {attack}: {}", answers.join(", "))?;
         }
         if let Some(attacks) = self.attacks_per_second {
-            writeln!(f, "  hostile clients: {attacks:.1} connections or requests/s")?;
+            writeln!(
+                f,
+                "  hostile clients: {attacks:.1} connections or requests/s"
+            )?;
         }
         for finding in &self.findings {
             writeln!(f, "  {finding}")?;

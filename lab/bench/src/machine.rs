@@ -1,18 +1,19 @@
-//! The machine that produced the figures.
+//! The machine that produced the figures, with what is installed on it.
 
 use std::{
     fmt,
     fs::{self, File},
     io::Write as _,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
     time::Instant,
 };
 
 use jiff::Timestamp;
+use reporting::{
+    machine::{self, first_line},
+    statistics::median,
+};
 use serde::Serialize;
-
-use crate::summary::median;
 
 /// Number of flushes that are timed.
 const SYNCS: usize = 200;
@@ -20,10 +21,8 @@ const SYNCS: usize = 200;
 /// Description of the machine. Fields that cannot be determined are left out.
 #[derive(Debug, Default, Serialize)]
 pub struct Machine {
-    cores: usize,
-    cpu: Option<String>,
-    memory_mb: Option<u64>,
-    kernel: Option<String>,
+    #[serde(flatten)]
+    bare: machine::Machine,
     redis: Option<String>,
     postgres: Option<String>,
     rustc: Option<String>,
@@ -40,10 +39,7 @@ impl Machine {
     /// Describes this machine.
     pub async fn detect() -> Self {
         Self {
-            cores: std::thread::available_parallelism().map_or(0, usize::from),
-            cpu: cpu(),
-            memory_mb: memory_mb(),
-            kernel: first_line("uname", &["-sr"]),
+            bare: machine::Machine::detect(),
             redis: first_line("redis-server", &["--version"])
                 .map(|line| redis_version(&line).unwrap_or(line)),
             postgres: postgres()
@@ -66,13 +62,7 @@ impl Machine {
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut parts = vec![format!("{} cores", self.cores)];
-        parts.extend(self.cpu.clone());
-        parts.extend(
-            self.memory_mb
-                .map(|mb| format!("{:.1} GB", mb as f64 / 1024.0)),
-        );
-        parts.extend(self.kernel.clone());
+        let mut parts = vec![self.bare.to_string()];
         parts.extend(
             self.redis
                 .as_ref()
@@ -90,54 +80,6 @@ impl fmt::Display for Machine {
         parts.push(self.date.clone());
         f.write_str(&parts.join(", "))
     }
-}
-
-/// The first line that a program prints, if it is installed and succeeds.
-fn first_line(program: impl AsRef<Path>, arguments: &[&str]) -> Option<String> {
-    let output = Command::new(program.as_ref())
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
-    let text = String::from_utf8(output.stdout)
-        .ok()
-        .filter(|_| output.status.success())?;
-    text.lines()
-        .next()
-        .map(|line| line.trim().to_owned())
-        .filter(|line| !line.is_empty())
-}
-
-fn cpu() -> Option<String> {
-    let linux = || field("/proc/cpuinfo", "model name");
-    linux().or_else(|| first_line("sysctl", &["-n", "machdep.cpu.brand_string"]))
-}
-
-fn memory_mb() -> Option<u64> {
-    let linux = || {
-        field("/proc/meminfo", "MemTotal")?
-            .trim_end_matches(" kB")
-            .parse::<u64>()
-            .ok()
-            .map(|kb| kb / 1024)
-    };
-    linux().or_else(|| {
-        first_line("sysctl", &["-n", "hw.memsize"])?
-            .parse::<u64>()
-            .ok()
-            .map(|bytes| bytes / 1024 / 1024)
-    })
-}
-
-/// Value after the first `name :` of a file.
-fn field(path: &str, name: &str) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
-    let (_, value) = text
-        .lines()
-        .filter_map(|line| line.split_once(':'))
-        .find(|(key, _)| key.trim() == name)?;
-    Some(value.trim().to_owned())
 }
 
 /// `Redis server v=7.0.15 sha=...`
@@ -201,10 +143,10 @@ mod tests {
     #[tokio::test]
     async fn the_description_has_cores_disk_and_date() {
         let machine = Machine::detect().await;
-        assert!(machine.cores > 0 && machine.fdatasync_ms.is_some_and(|ms| ms > 0.0));
+        assert!(machine.fdatasync_ms.is_some_and(|ms| ms > 0.0));
         let text = machine.to_string();
         assert!(
-            text.contains(" cores") && text.contains("fdatasync") && text.contains("UTC"),
+            text.contains(" core") && text.contains("fdatasync") && text.contains("UTC"),
             "{text}"
         );
     }

@@ -12,6 +12,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
+use reporting::statistics::percentile;
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep_until, timeout_at},
@@ -144,21 +145,6 @@ impl OpenLoop {
     }
 }
 
-/// Percentile of sorted values.
-fn percentile(sorted: &[f64], percent: f64) -> f64 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a rank of a list in memory"
-    )]
-    // 99.9 % of 1000 is a little more than 999 where numbers are binary.
-    let rank = (percent / 100.0 * sorted.len() as f64 - 1e-6).ceil() as usize;
-    sorted
-        .get(rank.saturating_sub(1).min(sorted.len().saturating_sub(1)))
-        .copied()
-        .unwrap_or(f64::NAN)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -171,7 +157,7 @@ mod tests {
     };
     use tokio_util::sync::CancellationToken;
 
-    use super::{OpenLoop, START_DELAY, percentile};
+    use super::{OpenLoop, START_DELAY};
 
     /// Answers every request 201, and the very first after this many of another connection.
     async fn service(stall: u64) -> String {
@@ -250,15 +236,5 @@ mod tests {
         load.until.cancel();
         let took = load.run().await.unwrap();
         assert_eq!(took.count(), 1, "{:?}", took.answered);
-    }
-
-    #[test]
-    fn percentiles_are_measured_values() {
-        let values: Vec<f64> = (1..=1000).map(f64::from).collect();
-        assert_eq!(
-            [50.0, 99.0, 99.9, 100.0].map(|percent| percentile(&values, percent)),
-            [500.0, 990.0, 999.0, 1000.0]
-        );
-        assert!(percentile(&[], 50.0).is_nan());
     }
 }

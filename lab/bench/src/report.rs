@@ -1,9 +1,13 @@
 //! The table and the JSON.
 
-use std::{collections::BTreeMap, fs, path::Path, process::ExitCode};
+use std::{collections::BTreeMap, path::Path, process::ExitCode};
 
-use anyhow::{Context, Result};
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
+use anyhow::Result;
+use reporting::{
+    files,
+    number::{percent, significant},
+    table::{Table, align_right, ruled, wrap},
+};
 use serde::Serialize;
 
 use crate::{costs::Costs, goal::Measured, goals, machine::Machine, summary::Summary};
@@ -93,9 +97,7 @@ impl Report {
 
     /// Writes `results.json`.
     pub fn write(&self, folder: &Path) -> Result<()> {
-        let path = folder.join(RESULTS);
-        fs::write(&path, serde_json::to_string_pretty(self)? + "\n")
-            .with_context(|| format!("--out: {} cannot be written", path.display()))
+        files::write("--out", &folder.join(RESULTS), &files::json(self)?)
     }
 
     /// Prints the table, followed by the setting of each line.
@@ -151,25 +153,13 @@ impl Report {
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new();
-        table
-            .load_style(UTF8_FULL_CONDENSED)
-            .set_content_arrangement(ContentArrangement::Dynamic)
-            .set_header(COLUMNS);
-        if !table.is_tty() {
-            table.set_width(WIDTH);
-        }
+        let mut table = ruled(COLUMNS);
+        wrap(&mut table, |terminal| terminal.unwrap_or(WIDTH));
         for ((name, _), summary) in self.lines() {
             table.add_row(row(name, summary));
         }
-        for (index, column) in table
-            .column_iter_mut()
-            .enumerate()
-            .filter(|(index, _)| !WORDS.contains(index))
-        {
-            debug_assert!(index < COLUMNS.len());
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+        let columns = 0..COLUMNS.len();
+        align_right(&mut table, columns.filter(|index| !WORDS.contains(index)));
         table
     }
 
@@ -226,12 +216,12 @@ fn row(name: &str, summary: &Summary) -> [String; COLUMNS.len()] {
     [
         name.to_owned(),
         summary.measured.clone(),
-        number(*figure),
+        significant(*figure),
         summary.against.clone(),
-        number(*baseline),
+        significant(*baseline),
         summary.unit.to_owned(),
-        number(*ratio),
-        format!("{:.0} %", spread * 100.0),
+        significant(*ratio),
+        percent(*spread),
         summary.goal.clone(),
         if summary.met { "yes" } else { "NO" }.to_owned(),
         accepted.to_string(),
@@ -253,30 +243,22 @@ fn in_a_line(summary: &Summary) -> String {
         goal,
         ..
     } = summary;
-    let (figure, baseline, ratio) = (number(*figure), number(*baseline), number(*ratio));
+    let (figure, baseline, ratio) = (
+        significant(*figure),
+        significant(*baseline),
+        significant(*ratio),
+    );
     format!(
-        "{measured} {figure}, {against} {baseline} {unit}: {ratio} (promised {goal}; spread {:.0} %)",
-        spread * 100.0
+        "{measured} {figure}, {against} {baseline} {unit}: {ratio} (promised {goal}; spread {})",
+        percent(*spread)
     )
-}
-
-/// Formats three significant digits of a small number, and all digits of a large one.
-fn number(value: f64) -> String {
-    let size = value.abs();
-    match size {
-        _ if !value.is_finite() => "-".to_owned(),
-        _ if size == 0.0 || size >= 100.0 => format!("{value:.0}"),
-        _ if size >= 10.0 => format!("{value:.1}"),
-        _ if size >= 0.1 => format!("{value:.2}"),
-        _ => format!("{value:.5}"),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{Report, number};
+    use super::Report;
     use crate::{
         goal::{Bound, Measured},
         machine::Machine,
@@ -406,11 +388,5 @@ mod tests {
                 .iter()
                 .any(|note| note.contains("wrk, 512 connections"))
         );
-    }
-
-    #[test]
-    fn numbers_keep_their_significant_digits() {
-        let shown = [65_432.1, 12.34, 0.654, 0.000_12, 0.0, f64::NAN].map(number);
-        assert_eq!(shown, ["65432", "12.3", "0.65", "0.00012", "0", "-"]);
     }
 }

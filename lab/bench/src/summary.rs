@@ -1,5 +1,6 @@
 //! The summary of a line's samples.
 
+use reporting::statistics::{median, spread};
 use serde::Serialize;
 
 use crate::goal::{Bound, Line, Sample};
@@ -70,7 +71,7 @@ impl Summary {
             against,
             goal: bound.to_string(),
             met: bound.holds(ratio) && (ratio.is_finite() || matches!(bound, Bound::None)),
-            spread: spread(&ratios, ratio),
+            spread: spread(&ratios),
             setting,
             samples,
         }
@@ -79,30 +80,6 @@ impl Summary {
     /// Whether the ratio is within the bound and every unit is accounted for.
     pub fn is_good(&self) -> bool {
         self.met && self.drift == 0 && self.oversold == 0
-    }
-}
-
-/// The middle value, or the mean of the two middle ones. NaN without values.
-pub fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let half = sorted.len() / 2;
-    match sorted.len() {
-        0 => f64::NAN,
-        count if count % 2 == 1 => sorted[half],
-        _ => f64::midpoint(sorted[half - 1], sorted[half]),
-    }
-}
-
-/// Highest less lowest value, as a share of the median.
-fn spread(values: &[f64], median: f64) -> f64 {
-    let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-    // If all values are 0, so is the median: no division.
-    if most == least {
-        0.0
-    } else {
-        (most - least) / median
     }
 }
 
@@ -132,16 +109,8 @@ pub mod samples {
 
 #[cfg(test)]
 mod tests {
-    use super::{Summary, median, samples::line};
+    use super::{Summary, samples::line};
     use crate::goal::Bound;
-
-    #[test]
-    fn the_median_is_the_middle_of_any_order() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
-        assert_eq!(median(&[7.0]), 7.0);
-        assert!(median(&[]).is_nan());
-    }
 
     #[test]
     fn the_ratio_is_the_median_of_the_repeats_and_not_the_ratio_of_medians() {

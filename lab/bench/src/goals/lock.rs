@@ -12,6 +12,7 @@ use ::lock::{Exclusion, Lock, Redlock, RedlockBuilder, Standing};
 use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use redis::{Script, aio::MultiplexedConnection};
+use reporting::statistics::median;
 use rslock::LockManager;
 use testbed::Redis;
 use tokio::time::sleep;
@@ -20,7 +21,6 @@ use super::servers;
 use crate::{
     goal::{Bound, Line, Measured, Sample},
     options::Options,
-    summary,
 };
 
 const NODES: usize = 5;
@@ -47,7 +47,7 @@ pub async fn measure(options: &Options) -> Result<Measured> {
         while began.elapsed() < Duration::from_secs(options.seconds.max(1)) {
             contenders.take_turns(SLICE, &mut laps).await?;
         }
-        let medians = laps.medians()?;
+        let medians = laps.medians();
         let sample = |figure: f64, baseline: f64| Sample {
             figure,
             baseline,
@@ -267,39 +267,22 @@ struct Medians {
 }
 
 impl Laps {
-    fn medians(&self) -> Result<Medians> {
-        Ok(Medians {
-            round_trip: median(&self.round_trip)?,
-            ping: median(&self.ping)?,
-            ours_acquired: median(&self.ours_acquired)?,
-            ours: median(&self.ours)?,
-            theirs: median(&self.theirs)?,
-        })
+    fn medians(&self) -> Medians {
+        Medians {
+            round_trip: median(&self.round_trip),
+            ping: median(&self.ping),
+            ours_acquired: median(&self.ours_acquired),
+            ours: median(&self.ours),
+            theirs: median(&self.theirs),
+        }
     }
-}
-
-/// The middle value, or the mean of the two middle values.
-fn median(laps: &[f64]) -> Result<f64> {
-    ensure!(!laps.is_empty(), "nothing was measured");
-    Ok(summary::median(laps))
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::{Contenders, Laps, Nodes, median};
-
-    #[test]
-    fn a_median_is_the_middle_value() {
-        assert!(median(&[]).is_err());
-        assert!((median(&[7.0]).unwrap() - 7.0).abs() < 1e-9);
-        assert!((median(&[9.0, 1.0, 2.0]).unwrap() - 2.0).abs() < 1e-9);
-        assert!(
-            (median(&[100.0, 1.0, 2.0, 4.0]).unwrap() - 3.0).abs() < 1e-9,
-            "one that is slow does not count for more"
-        );
-    }
+    use super::{Contenders, Laps, Nodes};
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_contender_gets_the_lock_in_turn() {
@@ -311,7 +294,7 @@ mod tests {
             .take_turns(Duration::from_millis(50), &mut laps)
             .await
             .unwrap();
-        let medians = laps.medians().unwrap();
+        let medians = laps.medians();
         assert!(
             medians.ours_acquired <= medians.ours
                 && medians.ping > 0.0

@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::Result;
 use client::PageRequest;
+use reporting::statistics::median;
 use serde::Serialize;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +17,6 @@ use crate::{
     buyers::{self, CROWD},
     open_loop::OpenLoop,
     options::Options,
-    summary::median,
     test_env::METRICS_FRESH_FOR,
 };
 

@@ -1,64 +1,18 @@
-//! Draws a run as a self-contained SVG for light and dark pages: small charts, below each other for
-//! each ledger.
+//! The chart of a run, with small charts for each ledger.
 //!
 //! A chart shows what was measured so far. A curve without a figure is left out, and so is a chart
 //! without a curve.
 
-use std::fmt::Write as _;
+use reporting::chart::{self, Group};
 
 use super::results::{Expiries, Series};
 use crate::options::LedgerKind;
 
-mod axis;
-mod panel;
 mod panels;
-
-use panel::Panel;
-
-const WIDTH: f64 = panel::WIDTH * PANELS_IN_ROW as f64;
-const PANELS_IN_ROW: usize = 2;
-/// Above the first ledger.
-const TITLE_HEIGHT: f64 = 38.0;
-/// Above the charts of a ledger.
-const HEADING_HEIGHT: f64 = 32.0;
-const LEFT: f64 = 16.0;
-
-const STYLE: &str = "<style>
-svg{background:#fff;font:13px system-ui,sans-serif}text{fill:#333}.title{font-size:16px;font-weight:600}.heading{font-size:14px;font-weight:600}
-.name,.tick,.label{font-size:12px}.grid{stroke:#ddd}.axis{stroke:#999}.curve{fill:none;stroke-width:2}.fromnone{stroke-dasharray:2 4}
-.curve.one{stroke:#1b7f5c}.curve.two{stroke:#1f5fbf}.curve.three{stroke:#8a4bbf}
-.fill.one{fill:#1b7f5c}.fill.two{fill:#1f5fbf}.fill.three{fill:#8a4bbf}
-@media(prefers-color-scheme:dark){svg{background:#15181c}text{fill:#d8dbe0}.grid{stroke:#333840}.axis{stroke:#777}
-.curve.one{stroke:#5fd3a8}.curve.two{stroke:#7fb0ff}.curve.three{stroke:#c99bff}
-.fill.one{fill:#5fd3a8}.fill.two{fill:#7fb0ff}.fill.three{fill:#c99bff}}
-</style>";
-
-/// The charts of a ledger.
-struct Group {
-    heading: &'static str,
-    panels: Vec<Panel>,
-}
 
 /// Draws every step.
 pub fn draw(series: &[Series], expiries: &[Expiries]) -> String {
-    let groups = groups(series, expiries);
-    let height = TITLE_HEIGHT + groups.iter().map(Group::height).sum::<f64>();
-    let label = label(&groups);
-    let mut svg = format!(
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{label}">"#
-    );
-    svg.push_str(STYLE);
-    let _ = write!(
-        svg,
-        r#"<text class="title" x="{LEFT}" y="26">How cost grows</text>"#
-    );
-    let mut top = TITLE_HEIGHT;
-    for group in &groups {
-        svg.push_str(&group.draw(top));
-        top += group.height();
-    }
-    svg.push_str("</svg>\n");
-    svg
+    chart::draw("How cost grows", &groups(series, expiries))
 }
 
 /// The ledgers in the order in which they were measured.
@@ -71,7 +25,7 @@ fn groups(series: &[Series], expiries: &[Expiries]) -> Vec<Group> {
         }
     }
     let group = |ledger| Group {
-        heading: heading(ledger),
+        heading: Some(heading(ledger)),
         panels: panels::of(ledger, series, expiries),
     };
     let groups = ledgers.into_iter().map(group);
@@ -82,39 +36,6 @@ fn heading(ledger: LedgerKind) -> &'static str {
     match ledger {
         LedgerKind::Postgres => "PostgreSQL",
         LedgerKind::Sqlite => "SQLite, whose idle time is part of the service's",
-    }
-}
-
-/// What a reader who does not see the chart is told.
-fn label(groups: &[Group]) -> String {
-    let of_group = |group: &Group| {
-        let panels: Vec<_> = group.panels.iter().map(Panel::label).collect();
-        format!(". {}: {}", group.heading, panels.join("; "))
-    };
-    let groups: String = groups.iter().map(of_group).collect();
-    format!("How cost grows{groups}")
-}
-
-impl Group {
-    fn height(&self) -> f64 {
-        let rows = self.panels.len().div_ceil(PANELS_IN_ROW);
-        HEADING_HEIGHT + rows as f64 * panel::HEIGHT
-    }
-
-    fn draw(&self, top: f64) -> String {
-        let (heading, y) = (self.heading, top + 20.0);
-        let mut group = format!(r#"<text class="heading" x="{LEFT}" y="{y}">{heading}</text>"#);
-        for (place, panel) in self.panels.iter().enumerate() {
-            let (row, column) = (place / PANELS_IN_ROW, place % PANELS_IN_ROW);
-            let x = column as f64 * panel::WIDTH;
-            let y = top + HEADING_HEIGHT + row as f64 * panel::HEIGHT;
-            let _ = write!(
-                group,
-                r#"<g transform="translate({x} {y})">{}</g>"#,
-                panel.draw()
-            );
-        }
-        group
     }
 }
 

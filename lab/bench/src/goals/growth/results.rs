@@ -1,12 +1,9 @@
 //! Every step, as JSON, as tables in Markdown, and as a chart.
 
-use std::{
-    fmt::Write as _,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fmt::Write as _, path::PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use reporting::files::{command, json, write};
 use serde::Serialize;
 
 use super::{
@@ -117,15 +114,14 @@ impl Results {
     }
 
     fn write(&self) -> Result<()> {
-        write(
-            &self.folder.join(JSON),
-            &(serde_json::to_string_pretty(self)? + "\n"),
-        )?;
-        write(&self.folder.join(MARKDOWN), &self.markdown())?;
-        write(
-            &self.folder.join(CHART),
-            &chart::draw(&self.series, &self.expiries),
-        )
+        let files = [
+            (JSON, json(self)?),
+            (MARKDOWN, self.markdown()),
+            (CHART, chart::draw(&self.series, &self.expiries)),
+        ];
+        files
+            .iter()
+            .try_for_each(|(file, text)| write("--out", &self.folder.join(file), text))
     }
 
     fn markdown(&self) -> String {
@@ -146,17 +142,6 @@ impl Results {
         rows(&mut text, EXPIRIES, expiries);
         text
     }
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text).with_context(|| format!("--out: {} cannot be written", path.display()))
-}
-
-fn command(arguments: impl Iterator<Item = String>) -> String {
-    let arguments: Vec<_> = std::iter::once("stockade-lab".to_owned())
-        .chain(arguments)
-        .collect();
-    arguments.join(" ")
 }
 
 impl Series {
@@ -243,7 +228,7 @@ fn number(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{command, row};
+    use super::row;
     use crate::{
         goals::growth::samples::{idle, step},
         options::LedgerKind,
@@ -269,14 +254,5 @@ mod tests {
         );
         let elsewhere = row(LedgerKind::Postgres, &step(None));
         assert_eq!(elsewhere.matches("not reported").count(), 3, "{elsewhere}");
-    }
-
-    #[test]
-    fn the_command_is_one_that_can_be_repeated() {
-        let arguments = ["bench", "--only", "P12"].map(str::to_owned);
-        assert_eq!(
-            command(arguments.into_iter()),
-            "stockade-lab bench --only P12"
-        );
     }
 }

@@ -1,6 +1,7 @@
 //! The charts of a ledger, from the results of a run.
 
-use super::panel::{Curve, Panel};
+use reporting::chart::{Named, Panel, curves};
+
 use crate::{
     goals::growth::{
         expiry::Expiry,
@@ -9,13 +10,6 @@ use crate::{
     },
     options::LedgerKind,
 };
-
-/// Reads a figure of a step, if it was measured.
-type Read<T> = fn(&T) -> Option<f64>;
-/// Name of a curve, and its figures.
-type Named<T> = (&'static str, Read<T>);
-
-const CLASSES: [&str; 3] = ["one", "two", "three"];
 
 const IDLE: [Named<Step>; 3] = [
     ("service", |step| Some(step.idle?.service)),
@@ -47,11 +41,9 @@ pub fn of(ledger: LedgerKind, series: &[Series], expiries: &[Expiries]) -> Vec<P
 
 fn of_series(series: &Series) -> Vec<Panel> {
     let grows = series.grows;
-    let panel = |title, unit, named: &[Named<Step>]| Panel {
-        title,
-        unit,
-        grows: grows.to_string(),
-        curves: curves(&series.steps, |step| step.size(grows), named),
+    let panel = |title, unit, named: &[Named<Step>]| {
+        let curves = curves(series.steps.iter(), |step| step.size(grows), named);
+        Panel::new(title, unit, grows.to_string(), curves)
     };
     match grows {
         Kind::OpenItems | Kind::ClosedItems => {
@@ -65,27 +57,10 @@ fn of_series(series: &Series) -> Vec<Panel> {
 }
 
 fn of_expiries(expiries: &Expiries) -> Panel {
-    Panel {
-        title: "p99 of orders elsewhere",
-        unit: "ms",
-        grows: "holds that expire together".to_owned(),
-        curves: curves(&expiries.steps, |step| step.holds, &EXPIRIES),
-    }
-}
-
-/// The curves of figures that were measured. Each keeps its colour if others were not.
-fn curves<T>(steps: &[T], size: impl Fn(&T) -> u64, named: &[Named<T>]) -> Vec<Curve> {
-    let curve = |(class, &(name, read)): (&'static str, &Named<T>)| {
-        let points = steps.iter().filter_map(|step| {
-            let figure = read(step).filter(|figure| figure.is_finite())?;
-            Some((size(step) as f64, figure))
-        });
-        Curve {
-            class,
-            name,
-            points: points.collect(),
-        }
-    };
-    let curves = CLASSES.into_iter().zip(named).map(curve);
-    curves.filter(|curve| !curve.points.is_empty()).collect()
+    Panel::new(
+        "p99 of orders elsewhere",
+        "ms",
+        "holds that expire together".to_owned(),
+        curves(expiries.steps.iter(), |step| step.holds, &EXPIRIES),
+    )
 }

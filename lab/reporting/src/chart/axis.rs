@@ -36,20 +36,24 @@ pub enum Axis {
 impl Axis {
     /// An axis that ends at the least and the most of these numbers, none of which is negative.
     pub fn of(numbers: &[f64]) -> Self {
-        let most = numbers.iter().copied().fold(0.0, f64::max);
+        let most = most(numbers);
         let positive = numbers.iter().copied().filter(|number| *number > 0.0);
         let least = positive.fold(most, f64::min);
-        if most <= 0.0 {
-            Self::Linear { last: 1.0 }
-        } else if most < least * DECADE {
-            Self::Linear { last: most }
-        } else {
-            Self::Logarithmic {
-                first: least,
-                last: most,
-                has_zero: numbers.iter().any(|number| *number <= 0.0),
-            }
+        if most <= 0.0 || most < least * DECADE {
+            return Self::linear(numbers);
         }
+        Self::Logarithmic {
+            first: least,
+            last: most,
+            has_zero: numbers.iter().any(|number| *number <= 0.0),
+        }
+    }
+
+    /// The same, linear whatever the numbers span.
+    pub fn linear(numbers: &[f64]) -> Self {
+        let most = most(numbers);
+        let last = if most > 0.0 { most } else { 1.0 };
+        Self::Linear { last }
     }
 
     /// The same with round ends.
@@ -113,6 +117,10 @@ impl Axis {
     }
 }
 
+fn most(numbers: &[f64]) -> f64 {
+    numbers.iter().copied().fold(0.0, f64::max)
+}
+
 /// A round part of a linear axis.
 fn interval(last: f64) -> f64 {
     round_above(last / f64::from(INTERVALS_MAX))
@@ -148,7 +156,7 @@ fn round_below(number: f64) -> f64 {
 }
 
 /// The least of 1, 2 and 5 times a power of ten that is not below a number.
-fn round_above(number: f64) -> f64 {
+pub fn round_above(number: f64) -> f64 {
     let decade = decade(number);
     let round = [1.0, 2.0, 5.0].map(|digit| digit * decade);
     let found = round.into_iter().find(|round| *round >= number);
@@ -157,7 +165,7 @@ fn round_above(number: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::Axis;
+    use super::{Axis, round_above};
 
     fn assert_near(found: &[f64], expected: &[f64]) {
         let is_near = |(found, expected): (&f64, &f64)| (found - expected).abs() < 1e-9;
@@ -203,6 +211,19 @@ mod tests {
         assert!(shares.is_sorted() && shares[1] > 0.1, "{shares:?}");
         assert_near(&[shares[0], shares[3]], &[0.0, 1.0]);
         assert_near(&axis.rounded().marks()[..1], &[0.0]);
+    }
+
+    #[test]
+    fn an_axis_may_be_linear_whatever_its_numbers_span() {
+        let axis = Axis::linear(&[500.0, 8_000.0, 2_000.0]);
+        assert_eq!(axis, Axis::Linear { last: 8_000.0 });
+        assert_near(&[axis.share(2_000.0)], &[0.25]);
+    }
+
+    #[test]
+    fn steps_are_round() {
+        let steps = [0.03, 0.9, 1.0, 1.1, 4.8, 6.0, 12.0].map(round_above);
+        assert_near(&steps, &[0.05, 1.0, 1.0, 2.0, 5.0, 10.0, 20.0]);
     }
 
     #[test]

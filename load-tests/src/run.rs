@@ -2,7 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use reporting::files;
 use tokio::time::sleep;
 
 use crate::{
@@ -115,9 +116,7 @@ fn report(verdict: &Verdict, name: &str, options: &Options) -> Result<bool> {
     println!("{verdict}");
     println!("report: {}", options.report(name).display());
     if let Some(path) = &options.json {
-        let json = serde_json::to_string_pretty(verdict)? + "\n";
-        std::fs::write(path, json)
-            .with_context(|| format!("--json: {} cannot be written", path.display()))?;
+        files::write("--json", path, &files::json(verdict)?)?;
     }
     Ok(verdict.good)
 }

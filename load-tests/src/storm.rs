@@ -18,9 +18,9 @@ use clap::Args;
 use client::{
     BuyerOrder, Client, Error, IdempotencyKey, NewItem, NewOrder, ProblemCode, RetryPolicy, Token,
 };
-use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
+use reporting::{number::percent, table::ruled};
 use tokio::{
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval},
@@ -294,9 +294,7 @@ async fn place(
 
 #[expect(clippy::print_stdout, reason = "the table goes to standard output")]
 fn print(options: &StormOptions, pairs: &[Pair]) {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED);
-    table.set_header(["", "answers/s", "p99 ms", "good verdicts"]);
+    let mut table = ruled(["", "answers/s", "p99 ms", "good verdicts"]);
     let storm = format!("beside returns to an item of {} buyers", options.crowd);
     let alone = pairs.iter().map(|pair| &pair.alone).collect::<Vec<_>>();
     let beside = pairs.iter().map(|pair| &pair.beside).collect::<Vec<_>>();
@@ -311,9 +309,9 @@ fn print(options: &StormOptions, pairs: &[Pair]) {
     }
     println!("{table}");
     println!(
-        "buyers kept {:.0} % of their rate; at least {:.0} % is demanded",
-        kept(pairs) * 100.0,
-        options.comparison.keep() * 100.0
+        "buyers kept {} of their rate; at least {} is demanded",
+        percent(kept(pairs)),
+        percent(options.comparison.keep())
     );
 }
 

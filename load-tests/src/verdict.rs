@@ -2,8 +2,11 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
 use hdrhistogram::Histogram;
+use reporting::{
+    number::rounded,
+    table::{align_right, ruled},
+};
 use serde::Serialize;
 
 use crate::{
@@ -456,10 +459,7 @@ const OPTIONAL_ROWS: [&str; 13] = [
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new();
-        table
-            .load_style(UTF8_FULL_CONDENSED)
-            .set_header([&self.scenario, &self.describe_items()]);
+        let mut table = ruled([&self.scenario, &self.describe_items()]);
         for (name, value) in self.rows() {
             let is_about_carts = name.starts_with("carts") && self.carts_recorded == 0;
             let is_optional = OPTIONAL_ROWS.contains(&name) || is_about_carts;
@@ -467,9 +467,7 @@ impl fmt::Display for Verdict {
                 table.add_row([name.to_owned(), value]);
             }
         }
-        if let Some(column) = table.column_mut(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+        align_right(&mut table, [1]);
         writeln!(f, "{table}")?;
         for (attack, answers) in &self.hostile {
             let answers: Vec<_> = answers
@@ -524,10 +522,6 @@ pub fn percentile_ms(micros: &Histogram<u64>, percent: f64) -> f64 {
         micros.value_at_percentile(percent) as f64 / 1_000.0,
         1_000.0,
     )
-}
-
-fn rounded(number: f64, parts: f64) -> f64 {
-    (number * parts).round() / parts
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
 //! The report of the search: a table, a chart and JSON.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
-use anyhow::{Context, Result};
-use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
+use anyhow::Result;
+use reporting::{
+    files::{json, write},
+    table::{Table, align_right, ruled},
+};
 use serde::Serialize;
 
 use super::{chart, options::CapacityOptions, step::Step};
@@ -58,18 +61,9 @@ impl Report {
 
     /// Writes `capacity.svg` and `capacity.json`.
     pub fn write(&self, folder: &Path) -> Result<()> {
-        let cannot = || format!("--out: {} cannot be written", folder.display());
-        fs::create_dir_all(folder).with_context(cannot)?;
-        fs::write(
-            folder.join("capacity.svg"),
-            chart::draw(&self.last_of_each_rate(), self.bound_ms, self.highest_rate),
-        )
-        .with_context(cannot)?;
-        fs::write(
-            folder.join("capacity.json"),
-            serde_json::to_string_pretty(self)? + "\n",
-        )
-        .with_context(cannot)
+        let chart = chart::draw(&self.last_of_each_rate(), self.bound_ms, self.highest_rate);
+        write("--out", &folder.join("capacity.svg"), &chart)?;
+        write("--out", &folder.join("capacity.json"), &json(self)?)
     }
 
     /// Prints the table and the conclusion. Returns whether a rate was found and every audit is
@@ -104,14 +98,11 @@ impl Report {
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new();
-        table.load_style(UTF8_FULL_CONDENSED).set_header(COLUMNS);
+        let mut table = ruled(COLUMNS);
         for step in self.by_rate() {
             table.add_row(row(step));
         }
-        for column in table.column_iter_mut() {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+        align_right(&mut table, 0..COLUMNS.len());
         table
     }
 

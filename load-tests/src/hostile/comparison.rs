@@ -9,6 +9,7 @@ use std::{fs, path::Path, path::PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use reporting::{number::percent, statistics};
 use serde_json::Value;
 use tokio::process::Command;
 
@@ -284,25 +285,18 @@ fn read(json: &Path) -> Result<Value> {
 
 /// The median of a value of all rounds. There is at least one.
 pub fn median<T>(rounds: &[T], value: impl Fn(&T) -> f64) -> f64 {
-    let mut values: Vec<_> = rounds.iter().map(value).collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 {
-        values[middle]
-    } else {
-        f64::midpoint(values[middle - 1], values[middle])
-    }
+    statistics::median(&rounds.iter().map(value).collect::<Vec<_>>())
 }
 
 #[expect(clippy::print_stdout, reason = "the table goes to standard output")]
 fn print(options: &ComparisonOptions, attacks: &[Compared]) {
     println!("{}", table(attacks));
     println!(
-        "{} hostile clients, crowds of {} connections; medians of {} rounds, with the lowest and the highest; buyers must keep at least {:.0} % of what attackers leave",
+        "{} hostile clients, crowds of {} connections; medians of {} rounds, with the lowest and the highest; buyers must keep at least {} of what attackers leave",
         options.hostile,
         options.connections,
         options.rounds,
-        options.keep * 100.0
+        percent(options.keep)
     );
 }
 

@@ -10,7 +10,10 @@
 //! the service would hide what the service loses, so a decoy that was attacked faster is a finding,
 //! too.
 
-use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
+use reporting::{
+    number::percent,
+    table::{Table, ruled},
+};
 
 use super::comparison::{Pair, Rush, median};
 
@@ -92,9 +95,7 @@ impl Compared {
 
 /// The table of all attacks.
 pub(super) fn table(attacks: &[Compared]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED);
-    table.set_header([
+    let mut table = ruled([
         "beside",
         "answers/s",
         "alone",

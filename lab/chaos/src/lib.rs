@@ -8,7 +8,7 @@
 //!
 //! This crate judges Stockade from outside. It uses the program, the HTTP API, and the tables of
 //! the ledger, which it reads without the service. Of the workspace it may use only `testbed`,
-//! `client` and `judge`, because a finding must not depend on the code under test.
+//! `client`, `judge` and `reporting`, because a finding must not depend on the code under test.
 //!
 //! | module | does |
 //! |---|---|

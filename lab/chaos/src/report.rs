@@ -1,9 +1,14 @@
 //! The report of a run: a table for people, and `summary.json` for programs.
 
-use std::{collections::BTreeMap, fmt, path::Path, time::Duration};
+use std::{collections::BTreeMap, fmt, path::Path};
 
 use anyhow::Result;
-use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
+use reporting::{
+    files,
+    number::{decimals, rounded},
+    statistics::median,
+    table::{align_right, ruled},
+};
 use serde::Serialize;
 
 use crate::{
@@ -173,11 +178,7 @@ impl Report {
             by_fault,
             rounds,
         };
-        std::fs::write(
-            dir.join("summary.json"),
-            serde_json::to_string_pretty(&summary)? + "\n",
-        )?;
-        Ok(())
+        files::write("--out", &dir.join("summary.json"), &files::json(&summary)?)
     }
 
     fn faults(&self) -> Vec<Fault> {
@@ -211,11 +212,11 @@ impl Report {
             sums.events_altered += verdict.events_altered;
             sums.events.add(verdict);
             sums.violations += usize::from(!verdict.is_good());
-            healed.extend(verdict.healed_after);
+            healed.extend(verdict.healed_after.map(|time| time.as_secs_f64()));
         }
-        healed.sort_unstable();
-        sums.heal_seconds_p50 = healed.get(healed.len() / 2).map(seconds);
-        sums.heal_seconds_max = healed.last().map(seconds);
+        let most = healed.iter().copied().reduce(f64::max);
+        sums.heal_seconds_p50 = most.map(|_| seconds(median(&healed)));
+        sums.heal_seconds_max = most.map(seconds);
         sums
     }
 }
@@ -241,21 +242,23 @@ impl RoundSummary {
             payments: report.verdict.payments,
             events: report.verdict.events,
             deliveries: report.verdict.deliveries,
-            heal_seconds: report.verdict.healed_after.as_ref().map(seconds),
+            heal_seconds: report
+                .verdict
+                .healed_after
+                .map(|time| seconds(time.as_secs_f64())),
             findings: report.verdict.findings.clone(),
         }
     }
 }
 
 /// Rounds to milliseconds, because polling is no more exact.
-fn seconds(duration: &Duration) -> f64 {
-    (duration.as_secs_f64() * 1000.0).round() / 1000.0
+fn seconds(seconds: f64) -> f64 {
+    rounded(seconds, 1000.0)
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new();
-        let header = [
+        let mut table = ruled([
             "fault",
             "times",
             "acknowledged",
@@ -268,8 +271,7 @@ impl fmt::Display for Report {
             "events wrong",
             "heal p50, s",
             "heal max, s",
-        ];
-        table.load_style(UTF8_FULL_CONDENSED).set_header(header);
+        ]);
         for fault in self.faults() {
             table.add_row(row(
                 &fault.to_string(),
@@ -278,11 +280,8 @@ impl fmt::Display for Report {
         }
         let all = self.sums(|_| true);
         table.add_row(row("all", &all));
-        for column in 1..header.len() {
-            if let Some(column) = table.column_mut(column) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
+        let columns = 1..table.column_count();
+        align_right(&mut table, columns);
         writeln!(f, "{table}")?;
         let Sums {
             lost_by_level,
@@ -307,9 +306,6 @@ impl fmt::Display for Report {
 }
 
 fn row(name: &str, sums: &Sums) -> Vec<String> {
-    let heal = |seconds: Option<f64>| {
-        seconds.map_or_else(|| "-".into(), |seconds| format!("{seconds:.2}"))
-    };
     vec![
         name.to_owned(),
         sums.faults.to_string(),
@@ -321,8 +317,8 @@ fn row(name: &str, sums: &Sums) -> Vec<String> {
         sums.stranded.to_string(),
         sums.deliveries.to_string(),
         (sums.events_lost + sums.events_reordered + sums.events_altered).to_string(),
-        heal(sums.heal_seconds_p50),
-        heal(sums.heal_seconds_max),
+        decimals(sums.heal_seconds_p50, 2),
+        decimals(sums.heal_seconds_max, 2),
     ]
 }
 

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use postmortem::program::Program;
+use reporting::files::write;
 
 use crate::{
     backend::Backend,
@@ -202,10 +203,11 @@ impl Compare {
             print(&table::tables(comparison));
         }
         if let Some(folder) = &self.report {
-            write(folder, "locks.json", &json)?;
-            write(folder, "locks.html", &html::page(comparison))?;
+            let page = folder.join("locks.html");
+            write("--report", &folder.join("locks.json"), &json)?;
+            write("--report", &page, &html::page(comparison))?;
             if !self.json {
-                print(&format!("report: {}", folder.join("locks.html").display()));
+                print(&format!("report: {}", page.display()));
             }
         }
         for file in &self.markdown {
@@ -236,12 +238,6 @@ fn command(arguments: impl Iterator<Item = String>) -> String {
         }
     }
     command
-}
-
-fn write(folder: &Path, file: &str, text: &str) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("--report {}", folder.display()))?;
-    let file = folder.join(file);
-    fs::write(&file, text).with_context(|| file.display().to_string())
 }
 
 /// A progress bar. It hides itself if the output is no terminal.

@@ -1,7 +1,6 @@
 //! Runs every fault on every backend, and then measures each backend under load.
 
 use std::{
-    fs,
     sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
@@ -9,6 +8,7 @@ use std::{
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, stream};
 use postmortem::program::Program;
+use reporting::machine::Machine;
 
 use crate::{
     backend::Backend,
@@ -93,7 +93,7 @@ pub async fn compare(plan: Plan, progress: &dyn Progress) -> Result<Comparison> 
         loads: plan.loads,
         cells,
         figures,
-        machine: machine(),
+        machine: Machine::detect().to_string(),
         took: began.elapsed(),
     })
 }
@@ -166,26 +166,4 @@ impl Comparison {
             .iter()
             .find(|cell| cell.backend == backend && cell.fault == fault)
     }
-}
-
-/// Describes this machine: cores, processor, operating system.
-fn machine() -> String {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let model =
-        first_value("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.into());
-    let system = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let plural = if cores == 1 { "core" } else { "cores" };
-    format!(
-        "{cores} {plural} ({model}), {} {}",
-        std::env::consts::OS,
-        system.trim()
-    )
-    .trim_end()
-    .to_owned()
-}
-
-fn first_value(file: &str, key: &str) -> Option<String> {
-    let text = fs::read_to_string(file).ok()?;
-    let line = text.lines().find(|line| line.starts_with(key))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
 }

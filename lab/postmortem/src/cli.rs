@@ -4,8 +4,7 @@
 
 use std::{
     ffi::OsString,
-    fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::ExitCode,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -14,6 +13,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use reporting::files::{command, write};
 
 use crate::{
     actor::{Role, act},
@@ -195,15 +195,20 @@ impl Postmortem {
             print(&json);
         }
         if let Some(folder) = &self.report {
-            write(folder, "results.json", &json)?;
-            write(folder, "index.html", &report::html::page(runs))?;
+            let page = folder.join("index.html");
+            write("--report", &folder.join("results.json"), &json)?;
+            write("--report", &page, &report::html::page(runs))?;
             if !self.json {
-                print(&format!("report: {}", folder.join("index.html").display()));
+                print(&format!("report: {}", page.display()));
             }
         }
         if let Some(file) = &self.markdown {
-            fs::write(file, report::markdown::document(runs, &command_line()))
-                .with_context(|| file.display().to_string())?;
+            let command = command(std::env::args().skip(1));
+            write(
+                "--markdown",
+                file,
+                &report::markdown::document(runs, &command),
+            )?;
         }
         let unexpected = runs.iter().filter(|run| !run.is_as_expected());
         let unexpected: Vec<_> = unexpected.map(|run| run.case).collect();
@@ -212,18 +217,6 @@ impl Postmortem {
         }
         Ok(())
     }
-}
-
-/// Returns the command line of this process, for the document that it generates.
-fn command_line() -> String {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    format!("stockade-lab {}", arguments.join(" "))
-}
-
-fn write(folder: &Path, file: &str, text: &str) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("--report {}", folder.display()))?;
-    let file = folder.join(file);
-    fs::write(&file, text).with_context(|| file.display().to_string())
 }
 
 fn unknown(name: &str) -> String {

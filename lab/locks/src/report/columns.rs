@@ -1,5 +1,7 @@
 //! The columns of the load table.
 
+use reporting::number::decimals;
+
 use crate::load::{Load, LoadFigures};
 
 /// Number of columns if everything is measured.
@@ -27,15 +29,15 @@ pub(super) fn values(figures: &LoadFigures, polls: &str) -> [String; COLUMNS] {
     [
         milliseconds(alone.acquire_ms(0.5)),
         milliseconds(alone.acquire_ms(0.99)),
-        decimal(alone.per_second(), 0),
+        decimals(alone.per_second(), 0),
         milliseconds(contended.acquire_ms(0.5)),
         milliseconds(contended.acquire_ms(0.99)),
-        decimal(contended.per_second(), 0),
-        decimal(figures.messages, 1),
+        decimals(contended.per_second(), 0),
+        decimals(figures.messages, 1),
         if figures.backend.polls() {
             polls.into()
         } else {
-            decimal(figures.woken, 1)
+            decimals(figures.woken, 1)
         },
     ]
 }
@@ -46,9 +48,5 @@ fn milliseconds(value: Option<f64>) -> String {
     } else {
         0
     };
-    decimal(value, digits)
-}
-
-fn decimal(value: Option<f64>, digits: usize) -> String {
-    value.map_or("-".into(), |value| format!("{value:.digits$}"))
+    decimals(value, digits)
 }

@@ -2,9 +2,7 @@
 
 use std::fmt::Write;
 
-use comfy_table::{
-    CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets::UTF8_BORDERS_ONLY,
-};
+use reporting::table::{Table, align_right, framed, set_min_width, wrap};
 
 use super::{
     columns::{COLUMNS, columns, values},
@@ -26,19 +24,19 @@ pub fn tables(comparison: &Comparison) -> String {
     let mut text = String::new();
     if !comparison.faults.is_empty() {
         let _ = writeln!(text, "Locks under faults\n{}", safety(comparison));
-        wrap(&mut text, &notes::how_to_read(&comparison.faults));
+        add_note(&mut text, &notes::how_to_read(&comparison.faults));
         for (cells, reason) in notes::not_applicable(comparison) {
-            wrap(&mut text, &format!("n/a: {cells}: {reason}."));
+            add_note(&mut text, &format!("n/a: {cells}: {reason}."));
         }
         text.push('\n');
     }
     if !comparison.figures.is_empty() {
         let _ = writeln!(text, "Locks under load\n{}", load(comparison));
-        wrap(&mut text, &format!("{}.", notes::LOADS));
+        add_note(&mut text, &format!("{}.", notes::LOADS));
         text.push('\n');
     }
     for (backend, reason) in &comparison.absent {
-        wrap(&mut text, &format!("{backend} is not compared: {reason}."));
+        add_note(&mut text, &format!("{backend} is not compared: {reason}."));
     }
     let machine = format!("{}, {}", comparison.machine, notes::SAME_MACHINE);
     let took = comparison.took.as_secs_f64();
@@ -47,7 +45,7 @@ pub fn tables(comparison: &Comparison) -> String {
 }
 
 /// Appends a note, in lines no longer than the table is wide.
-fn wrap(text: &mut String, note: &str) {
+fn add_note(text: &mut String, note: &str) {
     let mut length = 0;
     for word in note.split(' ') {
         let next = word.chars().count() + 1;
@@ -61,21 +59,18 @@ fn wrap(text: &mut String, note: &str) {
     text.push('\n');
 }
 
-fn new_table<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
-    let mut table = Table::new();
-    let width = table.width().unwrap_or(WIDTH_MAX);
-    table.set_width(width.clamp(WIDTH_MIN, WIDTH_MAX));
-    table
-        .load_style(UTF8_BORDERS_ONLY)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(header);
+fn new_table<'a>(header: impl Iterator<Item = &'a str>) -> Table {
+    let mut table = framed(std::iter::once(ENGLISH.lock).chain(header));
+    wrap(&mut table, |terminal| {
+        let width = terminal.unwrap_or(WIDTH_MAX);
+        width.clamp(WIDTH_MIN, WIDTH_MAX)
+    });
     table
 }
 
 fn safety(comparison: &Comparison) -> Table {
     let faults = &comparison.faults;
-    let header = faults.iter().map(|fault| ENGLISH.fault(*fault));
-    let mut table = new_table(std::iter::once(ENGLISH.lock).chain(header));
+    let mut table = new_table(faults.iter().map(|fault| ENGLISH.fault(*fault)));
     set_min_width(&mut table, 0, NAME_WIDTH);
     for (index, fault) in faults.iter().enumerate() {
         if !fault.measures_wait() {
@@ -96,12 +91,6 @@ fn safety(comparison: &Comparison) -> Table {
     table
 }
 
-fn set_min_width(table: &mut Table, column: usize, width: u16) {
-    if let Some(column) = table.column_mut(column) {
-        column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(width)));
-    }
-}
-
 fn load(comparison: &Comparison) -> Table {
     const HEADER: [&str; COLUMNS] = [
         "alone\np50 ms",
@@ -114,17 +103,12 @@ fn load(comparison: &Comparison) -> Table {
         "woken\nof 8",
     ];
     let shown = columns(&comparison.loads);
-    let header = shown.iter().map(|column| HEADER[*column]);
-    let mut table = new_table(std::iter::once(ENGLISH.lock).chain(header));
+    let mut table = new_table(shown.iter().map(|column| HEADER[*column]));
     for figures in &comparison.figures {
         let values = values(figures, ENGLISH.polls);
         let cells = shown.iter().map(|column| values[*column].clone());
         table.add_row(std::iter::once(figures.backend.to_string()).chain(cells));
     }
-    for column in 1..=shown.len() {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+    align_right(&mut table, 1..=shown.len());
     table
 }

@@ -1,6 +1,6 @@
 //! The verdict table of a case for the terminal.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_BORDERS_ONLY};
+use reporting::table::{align_right, framed, wrap};
 
 use super::verdict::verdict;
 use crate::run::{CaseRun, VariantRun};
@@ -24,20 +24,14 @@ pub fn table(run: &CaseRun) -> String {
     if let Some(why) = &run.skipped {
         return format!("SKIPPED: {}: {why}", run.case);
     }
-    let mut table = Table::new();
-    table.set_width(table.width().map_or(WIDTH, |width| width.min(WIDTH)));
-    table
-        .load_style(UTF8_BORDERS_ONLY)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(HEADER);
+    let mut table = framed(HEADER);
+    wrap(&mut table, |terminal| {
+        terminal.map_or(WIDTH, |width| width.min(WIDTH))
+    });
     for variant in &run.variants {
         table.add_row(row(variant));
     }
-    for column in 1..=5 {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+    align_right(&mut table, 1..=5);
     format!("{}: {}\n{table}", run.case, run.scenario.title)
 }
 

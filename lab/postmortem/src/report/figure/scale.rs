@@ -4,6 +4,8 @@
 //! Long stretches without an event are compressed and marked. In many scenarios a process sleeps
 //! for half a minute, and then everything happens within one second.
 
+use reporting::chart::round_above;
+
 use crate::timeline::{Picture, Span};
 
 /// Smallest distance between two numbers of the axis.
@@ -91,7 +93,8 @@ impl Scale {
         let drawn = || self.pieces.iter().filter(|piece| !piece.is_short);
         let seconds: f64 = drawn().map(|piece| piece.to - piece.from).sum();
         let width: f64 = drawn().map(|piece| piece.right - piece.left).sum();
-        let step = round_step(seconds / width * BETWEEN);
+        // What is a hair more than a round number counts as it.
+        let step = round_above(seconds / width * BETWEEN * 0.999);
         let digits = usize::from(step < 1.0) + usize::from(step < 0.1);
         let mut ticks: Vec<(f64, String)> = Vec::new();
         for piece in drawn() {
@@ -177,35 +180,10 @@ pub(super) fn end(picture: &Picture, span: &Span) -> f64 {
     span.to.unwrap_or(picture.end).max(span.from)
 }
 
-/// Returns the next of 1, 2, 5, 10, 20, ...
-fn round_step(least: f64) -> f64 {
-    let power = 10_f64.powf(least.log10().floor());
-    [1.0, 2.0, 5.0, 10.0]
-        .into_iter()
-        .map(|step| step * power)
-        .find(|step| *step >= least * 0.999)
-        .unwrap_or(10.0 * power)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Scale, round_step};
+    use super::Scale;
     use crate::timeline::{Event, Moment, Picture};
-
-    #[test]
-    fn steps_are_round() {
-        for (least, step) in [
-            (0.9, 1.0),
-            (1.0, 1.0),
-            (1.1, 2.0),
-            (4.8, 5.0),
-            (6.0, 10.0),
-            (12.0, 20.0),
-        ] {
-            assert!((round_step(least) - step).abs() < 1e-9, "{least}");
-        }
-        assert!((round_step(0.03) - 0.05).abs() < 1e-9);
-    }
 
     fn at(times: &[f64]) -> Picture {
         let moments = times

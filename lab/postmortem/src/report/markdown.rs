@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::verdict::verdict;
+use super::verdict::{counts, name, verdict};
 use crate::{
     case::Source,
     run::{CaseRun, VariantRun},
@@ -76,34 +76,19 @@ fn source(source: &Source) -> String {
 
 fn row(run: &VariantRun) -> String {
     let (info, measurements) = (&run.variant, &run.measurements);
-    let count = |counted: bool, value: u64| {
-        if counted {
-            value.to_string()
-        } else {
-            "-".to_owned()
-        }
-    };
-    let name = if info.faulty {
-        format!("{} (faulty)", info.name)
-    } else {
-        info.name.clone()
-    };
+    let [sold, oversold, stranded, holders] = counts(run, "-");
     let result = if measurements.holds() {
         "**holds**".to_owned()
     } else {
         verdict(run)
     };
-    let has_stock = measurements.stock > 0;
     let cells = [
-        name,
+        name(run),
         info.does.clone(),
-        count(has_stock, measurements.units_sold),
-        count(has_stock, measurements.oversold),
-        count(has_stock, measurements.stranded),
-        count(
-            measurements.holders_at_once > 0,
-            measurements.holders_at_once,
-        ),
+        sold,
+        oversold,
+        stranded,
+        holders,
         format!("{:.0}", measurements.longest_stuck_seconds),
         result,
         info.because.clone(),

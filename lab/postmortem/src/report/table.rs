@@ -2,7 +2,7 @@
 
 use reporting::table::{align_right, framed, wrap};
 
-use super::verdict::verdict;
+use super::verdict::{counts, name, verdict};
 use crate::run::{CaseRun, VariantRun};
 
 const HEADER: [&str; 8] = [
@@ -35,35 +35,18 @@ pub fn table(run: &CaseRun) -> String {
     format!("{}: {}\n{table}", run.case, run.scenario.title)
 }
 
-fn row(run: &VariantRun) -> Vec<String> {
-    let (info, measurements) = (&run.variant, &run.measurements);
-    let count = |count: u64| {
-        if measurements.stock == 0 {
-            "-".to_owned()
-        } else {
-            count.to_string()
-        }
-    };
-    vec![
-        if info.faulty {
-            format!("{} (faulty)", info.name)
-        } else {
-            info.name.clone()
-        },
-        count(measurements.units_sold),
-        count(measurements.oversold),
-        count(measurements.stranded),
-        if measurements.holders_at_once == 0 {
-            "-".into()
-        } else {
-            measurements.holders_at_once.to_string()
-        },
-        format!("{:.1} s", measurements.longest_stuck_seconds),
+fn row(run: &VariantRun) -> [String; HEADER.len()] {
+    let [sold, oversold, stranded, holders] = counts(run, "-");
+    let stuck = run.measurements.longest_stuck_seconds;
+    let as_expected = if run.is_as_expected() { "yes" } else { "NO" };
+    [
+        name(run),
+        sold,
+        oversold,
+        stranded,
+        holders,
+        format!("{stuck:.1} s"),
         verdict(run),
-        if run.is_as_expected() {
-            "yes".into()
-        } else {
-            "NO".into()
-        },
+        as_expected.to_owned(),
     ]
 }

@@ -50,18 +50,7 @@ fn row(
     counts_holders: bool,
 ) -> Markup {
     let measurements = &variant.measurements;
-    let units = |units: u64| {
-        if measurements.stock == 0 {
-            "\u{2013}".to_owned()
-        } else {
-            units.to_string()
-        }
-    };
-    let holders = if measurements.holders_at_once == 0 {
-        "\u{2013}".to_owned()
-    } else {
-        measurements.holders_at_once.to_string()
-    };
+    let [sold, oversold, stranded, holders] = verdict::counts(variant, "\u{2013}");
     html! {
         tr.differs[!variant.is_as_expected()] {
             th scope="row" {
@@ -71,9 +60,9 @@ fn row(
             }
             td { (verdict::badge(variant)) }
             @if counts_units {
-                td.count { (units(measurements.units_sold)) }
-                td.count.bad[measurements.oversold > 0] { (units(measurements.oversold)) }
-                td.count.bad[measurements.stranded > 0] { (units(measurements.stranded)) }
+                td.count { (sold) }
+                td.count.bad[measurements.oversold > 0] { (oversold) }
+                td.count.bad[measurements.stranded > 0] { (stranded) }
             }
             @if counts_holders { td.count { (holders) } }
             td.count { (format!("{:.1}", measurements.longest_stuck_seconds)) "\u{a0}s" }

@@ -42,6 +42,33 @@ fn counted(value: f64, what: &str) -> String {
     }
 }
 
+/// Returns the name of a variant, where nothing else says that it is faulty.
+pub(super) fn name(run: &VariantRun) -> String {
+    let fault = if run.variant.faulty { " (faulty)" } else { "" };
+    format!("{}{fault}", run.variant.name)
+}
+
+/// Returns the units sold, oversold and stranded, and the concurrent holders. `dash` stands for a
+/// count that the case does not have.
+pub(super) fn counts(run: &VariantRun, dash: &str) -> [String; 4] {
+    let measured = &run.measurements;
+    let count = |exists: bool, count: u64| {
+        if exists {
+            count.to_string()
+        } else {
+            dash.to_owned()
+        }
+    };
+    let units = |units| count(measured.stock > 0, units);
+    let holders = measured.holders_at_once;
+    [
+        units(measured.units_sold),
+        units(measured.oversold),
+        units(measured.stranded),
+        count(holders > 0, holders),
+    ]
+}
+
 /// Formats a whole number as such, and a time with one decimal.
 pub(super) fn round(value: f64) -> String {
     if value.fract() == 0.0 {

@@ -202,55 +202,36 @@ impl Report {
 }
 
 fn row(name: &str, summary: &Summary) -> [String; COLUMNS.len()] {
-    let Summary {
-        ratio,
-        figure,
-        baseline,
-        spread,
-        accepted,
-        rejected,
-        drift,
-        oversold,
-        ..
-    } = summary;
     [
         name.to_owned(),
         summary.measured.clone(),
-        significant(*figure),
+        significant(summary.figure),
         summary.against.clone(),
-        significant(*baseline),
+        significant(summary.baseline),
         summary.unit.to_owned(),
-        significant(*ratio),
-        percent(*spread),
+        significant(summary.ratio),
+        percent(summary.spread),
         summary.goal.clone(),
         if summary.met { "yes" } else { "NO" }.to_owned(),
-        accepted.to_string(),
-        rejected.to_string(),
-        drift.to_string(),
-        oversold.to_string(),
+        summary.accepted.to_string(),
+        summary.rejected.to_string(),
+        summary.drift.to_string(),
+        summary.oversold.to_string(),
     ]
 }
 
 fn in_a_line(summary: &Summary) -> String {
+    let numbers = [summary.figure, summary.baseline, summary.ratio];
+    let ([figure, baseline, ratio], spread) = (numbers.map(significant), percent(summary.spread));
     let Summary {
         measured,
         against,
-        figure,
-        baseline,
         unit,
-        ratio,
-        spread,
         goal,
         ..
     } = summary;
-    let (figure, baseline, ratio) = (
-        significant(*figure),
-        significant(*baseline),
-        significant(*ratio),
-    );
     format!(
-        "{measured} {figure}, {against} {baseline} {unit}: {ratio} (promised {goal}; spread {})",
-        percent(*spread)
+        "{measured} {figure}, {against} {baseline} {unit}: {ratio} (promised {goal}; spread {spread})"
     )
 }
 

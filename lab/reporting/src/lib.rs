@@ -4,7 +4,7 @@
 //!
 //! | module | has |
 //! |---|---|
-//! | [`table`] | tables for a terminal |
+//! | [`table`] | tables for a terminal, and rows in Markdown |
 //! | [`number`] | numbers as text |
 //! | [`statistics`] | the median, percentiles and the spread of what was measured repeatedly |
 //! | [`machine`] | the machine that produced the figures |

@@ -97,12 +97,7 @@ mod tests {
 
     #[test]
     fn the_description_has_the_cores() {
-        assert!(Machine::detect().to_string().contains(" core"));
-        let one = Machine {
-            cores: 1,
-            memory_mb: Some(2048),
-            ..Machine::default()
-        };
-        assert_eq!(one.to_string(), "1 core, 2.0 GB");
+        let machine = Machine::detect().to_string();
+        assert!(machine.contains(" core"), "{machine}");
     }
 }

@@ -1,4 +1,4 @@
-//! Tables for a terminal.
+//! Tables for a terminal, and the rows of those in Markdown.
 
 pub use comfy_table::Table;
 use comfy_table::{
@@ -43,4 +43,9 @@ pub fn align_right(table: &mut Table, columns: impl IntoIterator<Item = usize>) 
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
+}
+
+/// A row of a table in Markdown.
+pub fn markdown_row(cells: &[String]) -> String {
+    format!("| {} |\n", cells.join(" | "))
 }

@@ -1,6 +1,6 @@
 //! Draws latency against rate.
 
-use reporting::chart::{self, Group, Named, Panel, Size, curves};
+use reporting::chart::{self, Group, Named, Panel, curves};
 
 use super::step::Step;
 
@@ -16,16 +16,14 @@ pub fn draw(steps: &[&Step], bound_ms: u64, highest_rate: Option<u64>) -> String
         highest_rate.map_or_else(|| "no rate".to_owned(), |rate| format!("{rate} requests/s"));
     let title = format!("Latency against rate, open loop: {found} with p99 within {bound_ms} ms");
     let panel = Panel {
-        size: Size::LARGE,
+        title: "Latency",
+        unit: "ms",
+        grows: "scheduled requests per second".to_owned(),
+        curves: curves(steps.iter().copied(), |step| step.rate, &LATENCIES),
+        is_large: true,
         is_linear: true,
         bound: Some(number(bound_ms)),
         best: highest_rate.map(number),
-        ..Panel::new(
-            "Latency",
-            "ms",
-            "scheduled requests per second".to_owned(),
-            curves(steps.iter().copied(), |step| step.rate, &LATENCIES),
-        )
     };
     let group = Group {
         heading: None,
@@ -69,7 +67,10 @@ mod tests {
             svg.contains("1000 requests/s with p99 within 50 ms"),
             "{svg}"
         );
-        assert!(svg.contains(">50 ms</text>"), "{svg}");
+        assert!(
+            svg.contains(">50 ms</text>") && svg.contains(r#"class="best""#),
+            "{svg}"
+        );
     }
 
     #[test]

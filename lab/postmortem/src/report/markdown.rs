@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use reporting::table::markdown_row;
+
 use super::verdict::{counts, name, verdict};
 use crate::{
     case::Source,
@@ -93,5 +95,5 @@ fn row(run: &VariantRun) -> String {
         result,
         info.because.clone(),
     ];
-    format!("| {} |\n", cells.join(" | "))
+    markdown_row(&cells)
 }

@@ -13,17 +13,12 @@ const NAME_HEIGHT: f64 = 15.0;
 /// Of a digit below the axis, with room for fonts that are wide.
 const DIGIT_WIDTH: f64 = 7.0;
 
-/// Size of a chart with its names and numbers.
-#[derive(Debug, Clone, Copy)]
-pub struct Size {
-    pub(super) width: f64,
-    pub(super) height: f64,
-    /// How many fit beside each other.
-    pub(super) in_row: usize,
-}
+/// Width and height of a chart with its names and numbers. Two small ones stand beside each other.
+const SMALL: (f64, f64) = (420.0, 246.0);
+pub(super) const LARGE: (f64, f64) = (840.0, 440.0);
 
 /// A chart.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Panel {
     /// What the curves are.
     pub title: &'static str,
@@ -33,8 +28,8 @@ pub struct Panel {
     pub grows: String,
     /// The curves.
     pub curves: Vec<Curve>,
-    /// How large it is.
-    pub size: Size,
+    /// Whether it is as wide as the page.
+    pub is_large: bool,
     /// Whether the axis of what grows is linear whatever it spans.
     pub is_linear: bool,
     /// What no figure should exceed.
@@ -54,34 +49,11 @@ pub struct Curve {
     pub points: Vec<(f64, f64)>,
 }
 
-impl Size {
-    /// Two fit beside each other.
-    pub const SMALL: Self = Self {
-        width: 420.0,
-        height: 246.0,
-        in_row: 2,
-    };
-    /// As wide as the page.
-    pub const LARGE: Self = Self {
-        width: 840.0,
-        height: 440.0,
-        in_row: 1,
-    };
-
-    /// End of the axis, before the names of the curves.
-    fn right(self) -> f64 {
-        self.width - 94.0
-    }
-
-    /// Place of the axis, above its numbers.
-    fn bottom(self) -> f64 {
-        self.height - 58.0
-    }
-}
-
 /// Maps numbers to the page.
 struct Scale {
+    /// End of the axis, before the names of the curves.
     right: f64,
+    /// Place of the axis, above its numbers.
     bottom: f64,
     across: Axis,
     up: Axis,
@@ -97,9 +69,10 @@ impl Scale {
         } else {
             Axis::of
         };
+        let (width, height) = panel.size();
         Self {
-            right: panel.size.right(),
-            bottom: panel.size.bottom(),
+            right: width - 94.0,
+            bottom: height - 58.0,
             across: axis(numbers),
             up: Axis::of(&figures.collect::<Vec<_>>()).rounded(),
         }
@@ -126,18 +99,8 @@ impl Scale {
 }
 
 impl Panel {
-    /// A small chart without a bound.
-    pub fn new(title: &'static str, unit: &'static str, grows: String, curves: Vec<Curve>) -> Self {
-        Self {
-            title,
-            unit,
-            grows,
-            curves,
-            size: Size::SMALL,
-            is_linear: false,
-            bound: None,
-            best: None,
-        }
+    pub(super) fn size(&self) -> (f64, f64) {
+        if self.is_large { LARGE } else { SMALL }
     }
 
     /// What the chart shows.
@@ -149,10 +112,8 @@ impl Panel {
     pub(super) fn draw(&self) -> String {
         let numbers = self.numbers();
         let scale = Scale::new(self, &numbers);
-        let curves = self
-            .curves
-            .iter()
-            .map(|curve| self.draw_curve(&scale, curve));
+        let curves = self.curves.iter();
+        let curves = curves.map(|curve| self.draw_curve(&scale, curve));
         [
             self.titles(&scale),
             figures(&scale),
@@ -240,12 +201,8 @@ impl Panel {
         let mut drawn = String::new();
         for ((_, curve), y) in curves.into_iter().zip(ends) {
             let class = format!("name fill {}", curve.class);
-            drawn.push_str(&text(
-                &class,
-                (scale.right + 10.0, y + 4.0),
-                "start",
-                curve.name,
-            ));
+            let place = (scale.right + 10.0, y + 4.0);
+            drawn.push_str(&text(&class, place, "start", curve.name));
         }
         drawn
     }
@@ -340,7 +297,7 @@ fn count(number: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Curve, NAME_HEIGHT, Panel, Scale, Size, TOP, move_apart};
+    use super::{Curve, NAME_HEIGHT, Panel, Scale, TOP, move_apart};
 
     fn panel(points: &[(f64, f64)]) -> Panel {
         let curve = Curve {
@@ -348,7 +305,13 @@ mod tests {
             name: "p50",
             points: points.to_vec(),
         };
-        Panel::new("An order", "ms", "orders".into(), vec![curve])
+        Panel {
+            title: "An order",
+            unit: "ms",
+            grows: "orders".into(),
+            curves: vec![curve],
+            ..Panel::default()
+        }
     }
 
     fn drawn(points: &[(f64, f64)]) -> String {
@@ -381,7 +344,7 @@ mod tests {
 
     #[test]
     fn names_do_not_overlap_and_stay_beside_the_chart() {
-        let bottom = Size::SMALL.bottom();
+        let bottom = Scale::new(&Panel::default(), &[]).bottom;
         let samples = [[TOP; 3], [bottom; 3], [TOP, TOP + 1.0, bottom]];
         for mut ends in samples {
             move_apart(&mut ends, bottom);
@@ -404,17 +367,5 @@ mod tests {
             assert!(scale.y(4_000.0) < scale.y(50.0) && scale.y(50.0) < scale.y(4.0));
             assert!(scale.x(500.0) < scale.x(8_000.0));
         }
-    }
-
-    #[test]
-    fn a_bound_is_on_the_chart_beside_its_figure() {
-        let panel = Panel {
-            bound: Some(50.0),
-            best: Some(3.0),
-            ..panel(&[(3.0, 1.0)])
-        };
-        let drawn = panel.draw();
-        assert!(drawn.contains(">50 ms</text>"), "{drawn}");
-        assert!(drawn.contains(r#"class="best""#), "{drawn}");
     }
 }

@@ -3,7 +3,10 @@
 use std::{fmt::Write as _, path::PathBuf};
 
 use anyhow::Result;
-use reporting::files::{command, json, write};
+use reporting::{
+    files::{command, json, write},
+    table::markdown_row,
+};
 use serde::Serialize;
 
 use super::{
@@ -151,68 +154,41 @@ impl Series {
 }
 
 fn row(ledger: LedgerKind, step: &Step) -> String {
-    let Step {
-        open_items,
-        closed_items,
-        orders,
-        start_ms,
-        idle,
-        calls,
-        hot,
-        ..
-    } = step;
+    let (hot, calls) = (&step.hot, &step.calls);
     let unknown = ["not reported"; 3].map(str::to_owned);
-    let [service, redis, server] = idle.map_or(unknown, |idle| {
-        let server = idle.ledger.map(number);
+    let idle = step.idle.map_or(unknown, |idle| {
         let within = || "in the service's".to_owned();
-        [
-            number(idle.service),
-            number(idle.redis),
-            server.unwrap_or_else(within),
-        ]
+        let server = idle.ledger.map_or_else(within, number);
+        [number(idle.service), number(idle.redis), server]
     });
-    let [
-        start,
-        p50,
-        p99,
-        audit,
-        full_audit,
-        metrics,
-        items_page,
-        orders_page,
-    ] = [
-        *start_ms,
+    let figures = [
         hot.p50_ms,
         hot.p99_ms,
         calls.audit_ms,
         calls.full_audit_ms,
+        calls.metrics_bytes as f64 / 1000.0,
         calls.metrics_ms,
         calls.items_page_ms,
         calls.orders_page_ms,
-    ]
-    .map(number);
-    let kilobytes = number(calls.metrics_bytes as f64 / 1000.0);
-    format!(
-        "| {ledger} | {open_items} | {closed_items} | {orders} | {start} | {service} | {redis} | {server} \
-         | {p50} | {p99} | {audit} | {full_audit} | {kilobytes} | {metrics} | {items_page} | {orders_page} |\n"
-    )
+    ];
+    let counts = [step.open_items, step.closed_items, step.orders];
+    let (name, start) = ([ledger.to_string()], [number(step.start_ms)]);
+    let (counts, figures) = (counts.map(|count| count.to_string()), figures.map(number));
+    markdown_row(&[&name[..], &counts, &start, &idle, &figures].concat())
 }
 
 impl Expiries {
     fn rows(&self) -> impl Iterator<Item = String> {
         let row = move |step: &Expiry| {
-            let [back, p50, meanwhile_p50, p99, meanwhile_p99] = [
+            let figures = [
                 step.back_s,
                 step.quiet.p50_ms,
                 step.meanwhile.p50_ms,
                 step.quiet.p99_ms,
                 step.meanwhile.p99_ms,
-            ]
-            .map(number);
-            let (ledger, holds) = (self.ledger, step.holds);
-            format!(
-                "| {ledger} | {holds} | {back} | {p50} | {meanwhile_p50} | {p99} | {meanwhile_p99} |\n"
-            )
+            ];
+            let what = [self.ledger.to_string(), step.holds.to_string()];
+            markdown_row(&[&what[..], &figures.map(number)].concat())
         };
         self.steps.iter().map(row)
     }

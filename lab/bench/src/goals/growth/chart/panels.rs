@@ -43,7 +43,14 @@ fn of_series(series: &Series) -> Vec<Panel> {
     let grows = series.grows;
     let panel = |title, unit, named: &[Named<Step>]| {
         let curves = curves(series.steps.iter(), |step| step.size(grows), named);
-        Panel::new(title, unit, grows.to_string(), curves)
+        let grows = grows.to_string();
+        Panel {
+            title,
+            unit,
+            grows,
+            curves,
+            ..Panel::default()
+        }
     };
     match grows {
         Kind::OpenItems | Kind::ClosedItems => {
@@ -57,10 +64,11 @@ fn of_series(series: &Series) -> Vec<Panel> {
 }
 
 fn of_expiries(expiries: &Expiries) -> Panel {
-    Panel::new(
-        "p99 of orders elsewhere",
-        "ms",
-        "holds that expire together".to_owned(),
-        curves(expiries.steps.iter(), |step| step.holds, &EXPIRIES),
-    )
+    Panel {
+        title: "p99 of orders elsewhere",
+        unit: "ms",
+        grows: "holds that expire together".to_owned(),
+        curves: curves(expiries.steps.iter(), |step| step.holds, &EXPIRIES),
+        ..Panel::default()
+    }
 }

@@ -4,7 +4,8 @@
 #   crates/    on crates/ only
 #   services/  on crates/ and services/
 #   lab/       on anything, but lab/judge on crates/client only, and lab/reporting on none of ours
-#   load-tests/  on crates/client, lab/judge and lab/reporting only; lab/chaos on these and lab/testbed
+#   load-tests/  on crates/client, lab/judge and lab/reporting only; lab/chaos on these and
+#                lab/testbed
 #
 # Tests of crates/ and services/ may use the lab's helpers; `stockade` itself uses nothing of the
 # lab. crates/lock and crates/client can be used by other projects, so they depend on no other crate

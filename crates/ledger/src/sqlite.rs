@@ -290,8 +290,8 @@ fn writes(store: &Store) -> &Pool {
     &store.writer
 }
 
-/// The pool for reads of a step.
-fn reads(store: &Store) -> &Pool {
+/// The pool for reads of a step. Look-ups and readers of events have `reads`.
+fn step_reads(store: &Store) -> &Pool {
     &store.readers
 }
 

@@ -5,9 +5,9 @@ use domain::{BuyerId, CartId, Item, ItemId};
 use jiff::Timestamp;
 
 use super::{
-    Store, Transaction, begin, begin_long, lend, reads,
+    Store, Transaction, begin, begin_long, lend,
     sql::{archive as sql, items},
-    writes,
+    step_reads, writes,
 };
 use crate::{
     Archival, Archives, Changed, Erased, FinalAudit, LedgerError, SegmentRow,
@@ -52,7 +52,7 @@ impl Archives for Store {
     async fn final_audit(&self, id: &ItemId) -> Result<Option<FinalAudit>, LedgerError> {
         let row = sqlx::query_as::<_, FinalAuditColumns>(sql::FINAL_AUDIT);
         row.bind(id.as_str())
-            .fetch_optional(reads(self))
+            .fetch_optional(step_reads(self))
             .await?
             .map(FinalAudit::try_from)
             .transpose()

@@ -7,7 +7,9 @@ use domain::{BuyerId, Cart, CartId, CartState, Order, OrderId, SessionId};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::{Pool, Store, Transaction, begin, id_list, lend, new_carts, reads, sql::carts as sql};
+use super::{
+    Pool, Store, Transaction, begin, id_list, lend, new_carts, sql::carts as sql, step_reads,
+};
 use crate::{
     CartStep, Carts, CreatedCart, LedgerError, Page, ReturnedLine, SteppedCart,
     carts::{self, Statements},
@@ -28,7 +30,7 @@ impl Carts for Store {
     }
 
     async fn cart(&self, id: CartId) -> Result<Option<Cart>, LedgerError> {
-        cart(reads(self), id).await
+        cart(step_reads(self), id).await
     }
 
     async fn look_up_cart(&self, id: CartId) -> Result<Option<Cart>, LedgerError> {
@@ -51,7 +53,10 @@ impl Carts for Store {
 
     async fn cart_of_line(&self, order: OrderId) -> Result<Option<CartId>, LedgerError> {
         let cart = sqlx::query_scalar::<_, Uuid>(sql::OF_LINE).bind(order.as_uuid());
-        Ok(cart.fetch_optional(reads(self)).await?.map(CartId::from))
+        Ok(cart
+            .fetch_optional(step_reads(self))
+            .await?
+            .map(CartId::from))
     }
 
     async fn take_over_cart(&self, id: CartId) -> Result<bool, LedgerError> {
@@ -89,9 +94,9 @@ impl Carts for Store {
         let rows = sqlx::query_as::<_, CartColumns>(sql::DUE)
             .bind(now.as_millisecond())
             .bind(signed(at_most as u64))
-            .fetch_all(reads(self))
+            .fetch_all(step_reads(self))
             .await?;
-        with_lines(reads(self), rows).await
+        with_lines(step_reads(self), rows).await
     }
 
     async fn list_buyer_carts(

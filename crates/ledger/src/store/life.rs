@@ -6,7 +6,9 @@ use domain::{ItemId, Order, OrderId, OrderState, PaymentId, SessionId};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::{Pool, Store, Transaction, begin, id_list, lend, reads, sql::life as sql, with_now};
+use super::{
+    Pool, Store, Transaction, begin, id_list, lend, sql::life as sql, step_reads, with_now,
+};
 use crate::{
     Actors, LedgerError, OrderLife, PendingReturn, Transition,
     columns::{OrderColumns, ReturnColumns, reached_attempts, set_stated},
@@ -17,7 +19,7 @@ use crate::{
 #[async_trait]
 impl OrderLife for Store {
     async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError> {
-        order(reads(self), id).await
+        order(step_reads(self), id).await
     }
 
     async fn look_up_order(&self, id: OrderId) -> Result<Option<Order>, LedgerError> {
@@ -40,7 +42,7 @@ impl OrderLife for Store {
         if let Some(item) = item {
             due = due.bind(item.as_str());
         }
-        let rows = due.fetch_all(reads(self)).await?;
+        let rows = due.fetch_all(step_reads(self)).await?;
         rows.into_iter().map(Order::try_from).collect()
     }
 
@@ -69,7 +71,10 @@ impl OrderLife for Store {
 
     async fn named_session(&self, target: Uuid) -> Result<Option<SessionId>, LedgerError> {
         let session = sqlx::query_scalar::<_, String>(sql::NAMED_SESSION);
-        let session = session.bind(target).fetch_optional(reads(self)).await?;
+        let session = session
+            .bind(target)
+            .fetch_optional(step_reads(self))
+            .await?;
         session
             .map(|session| parsed("checkout_sessions.session", &session))
             .transpose()
@@ -78,7 +83,7 @@ impl OrderLife for Store {
     async fn has_named(&self, target: Uuid, session: &SessionId) -> Result<bool, LedgerError> {
         let named = sqlx::query_scalar::<_, bool>(sql::HAS_NAMED);
         let named = named.bind(target).bind(session.as_str());
-        Ok(named.fetch_one(reads(self)).await?)
+        Ok(named.fetch_one(step_reads(self)).await?)
     }
 
     async fn pending_returns(
@@ -97,14 +102,14 @@ impl OrderLife for Store {
         if let Some(item) = item {
             returns = returns.bind(item.as_str());
         }
-        let rows = returns.fetch_all(reads(self)).await?;
+        let rows = returns.fetch_all(step_reads(self)).await?;
         rows.into_iter().map(PendingReturn::try_from).collect()
     }
 
     async fn paid_order(&self, payment: &PaymentId) -> Result<Option<OrderId>, LedgerError> {
         let order = sqlx::query_scalar::<_, Uuid>(sql::PAID_ORDER)
             .bind(payment.as_str())
-            .fetch_optional(reads(self))
+            .fetch_optional(step_reads(self))
             .await?;
         Ok(order.map(OrderId::from))
     }
@@ -115,7 +120,7 @@ impl OrderLife for Store {
     ) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
         let rows = sqlx::query_as::<_, (Uuid, String, i64)>(sql::RECORDED)
             .bind(id_list(ids.iter().map(|id| id.first().as_uuid()))?);
-        reached_attempts(ids, rows.fetch_all(reads(self)).await?)
+        reached_attempts(ids, rows.fetch_all(step_reads(self)).await?)
     }
 }
 

@@ -8,11 +8,12 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{
-    Store, list, reads,
+    Store, list,
     sql::listing::{
         BUYER_ORDERS, ENTRY, HELD_BY_END, ITEM_ORDERS, ITEMS, JOURNAL, PAYMENTS_DUE, REFUNDS_DUE,
         SCAN, SOME_ITEMS,
     },
+    step_reads,
     webhooks::milliseconds,
 };
 use crate::{
@@ -45,7 +46,7 @@ impl Listing for Store {
     async fn listed_items(&self, ids: &[ItemId]) -> Result<Vec<ListedItem>, LedgerError> {
         let rows = sqlx::query_as::<_, ListedColumns>(SOME_ITEMS)
             .bind(list(ids.iter().map(ItemId::as_str))?)
-            .fetch_all(reads(self))
+            .fetch_all(step_reads(self))
             .await?;
         rows.into_iter().map(ListedItem::try_from).collect()
     }

@@ -7,8 +7,9 @@ use domain::ItemId;
 use uuid::Uuid;
 
 use super::{
-    Store, begin, counts, list, reads,
+    Store, begin, counts, list,
     sql::processes::{COUNTS, DELETE, INSERT, PROCESSES, SILENT, UPDATE},
+    step_reads,
     webhooks::milliseconds,
 };
 use crate::{
@@ -61,7 +62,7 @@ impl Processes for Store {
     async fn end_silent_processes(&self, silent: Duration) -> Result<usize, LedgerError> {
         let processes: Vec<Uuid> = sqlx::query_scalar(SILENT)
             .bind(milliseconds(silent))
-            .fetch_all(reads(self))
+            .fetch_all(step_reads(self))
             .await?;
         for process in &processes {
             self.end_process(*process).await?;
@@ -71,7 +72,7 @@ impl Processes for Store {
 
     async fn processes(&self) -> Result<Vec<SeenProcess>, LedgerError> {
         let rows = sqlx::query_as::<_, ProcessColumns>(PROCESSES);
-        let rows = rows.fetch_all(reads(self)).await?;
+        let rows = rows.fetch_all(step_reads(self)).await?;
         rows.into_iter().map(ProcessColumns::into_process).collect()
     }
 
@@ -81,7 +82,7 @@ impl Processes for Store {
     ) -> Result<Vec<(ItemId, RequestCounts)>, LedgerError> {
         let rows = sqlx::query_as::<_, CountColumns>(COUNTS);
         let rows = rows.bind(list(items.iter().map(ItemId::as_str))?);
-        let rows = rows.fetch_all(reads(self)).await?;
+        let rows = rows.fetch_all(step_reads(self)).await?;
         rows.into_iter().map(CountColumns::into_counts).collect()
     }
 }

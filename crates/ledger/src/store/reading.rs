@@ -4,12 +4,12 @@ use async_trait::async_trait;
 use domain::{Item, ItemId, ItemTag};
 
 use super::{
-    Store, items, reads,
+    Store, items,
     sql::{
         reading::ITEMS_TAGGED,
         totals::{ITEM, SEGMENTS},
     },
-    totals,
+    step_reads, totals,
 };
 use crate::{
     ItemRows, ItemTotals, JournalEntry, LedgerError, Pace, Reading, SegmentRow, Sums,
@@ -21,7 +21,7 @@ impl Reading for Store {
     async fn item(&self, id: &ItemId) -> Result<Option<Item>, LedgerError> {
         let row = sqlx::query_as::<_, ItemColumns>(ITEM);
         row.bind(id.as_str())
-            .fetch_optional(reads(self))
+            .fetch_optional(step_reads(self))
             .await?
             .map(Item::try_from)
             .transpose()
@@ -48,7 +48,7 @@ impl Reading for Store {
     async fn segments(&self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError> {
         let rows = sqlx::query_as::<_, SegmentColumns>(SEGMENTS);
         rows.bind(item.as_str())
-            .fetch_all(reads(self))
+            .fetch_all(step_reads(self))
             .await?
             .into_iter()
             .map(SegmentRow::try_from)
@@ -76,6 +76,6 @@ impl Reading for Store {
     }
 
     async fn unaccounted(&self, item: &ItemId) -> Result<i64, LedgerError> {
-        totals::unaccounted(reads(self), item).await
+        totals::unaccounted(step_reads(self), item).await
     }
 }

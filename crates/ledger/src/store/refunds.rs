@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{
-    Store, Transaction, begin, notes, payments, reads,
+    Store, Transaction, begin, notes, payments,
     sql::{journal, refunds as sql},
-    with_now,
+    step_reads, with_now,
 };
 use crate::{
     JournalEntry, LedgerError, NewJournalEntry, NotedRefund, Payer, PaymentReturn, RefundReport,
@@ -54,12 +54,12 @@ impl Refunds for Store {
         let noted = sqlx::query_scalar::<_, bool>(journal::IS_NOTED)
             .bind(order.item.as_str())
             .bind(refunds::order_done_name(order.id));
-        Ok(noted.fetch_one(reads(self)).await?)
+        Ok(noted.fetch_one(step_reads(self)).await?)
     }
 
     async fn is_returned(&self, payment: &PaymentId) -> Result<bool, LedgerError> {
         let returned = sqlx::query_scalar::<_, bool>(sql::IS_RETURNED).bind(payment.as_str());
-        Ok(returned.fetch_one(reads(self)).await?)
+        Ok(returned.fetch_one(step_reads(self)).await?)
     }
 }
 

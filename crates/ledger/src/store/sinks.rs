@@ -6,8 +6,9 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use super::{
-    HAS_ONE_WRITER, Store, lend, reads,
+    HAS_ONE_WRITER, Store, lend,
     sql::sinks::{ADVANCE, IS_OF_ANOTHER, LEASE, RELEASE, SINKS},
+    step_reads,
     webhooks::milliseconds,
 };
 use crate::{
@@ -65,7 +66,7 @@ impl Sinks for Store {
 
     async fn sinks(&self) -> Result<Vec<KnownSink>, LedgerError> {
         let rows = sqlx::query_as::<_, (String, i64, i64, i64)>(SINKS);
-        let rows = rows.fetch_all(reads(self)).await?;
+        let rows = rows.fetch_all(step_reads(self)).await?;
         let sink = |(name, xid, seq, served_ms)| {
             Ok(KnownSink {
                 name,
@@ -81,6 +82,6 @@ impl Store {
     async fn sink_is_of_another(&self, name: &str, publisher: Uuid) -> Result<bool, LedgerError> {
         let other = sqlx::query_scalar::<_, i64>(IS_OF_ANOTHER);
         let other = other.bind(name).bind(publisher);
-        Ok(other.fetch_optional(reads(self)).await?.is_some())
+        Ok(other.fetch_optional(step_reads(self)).await?.is_some())
     }
 }

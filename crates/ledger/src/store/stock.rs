@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use domain::{Item, ItemId, Memory, OrderId, SegmentKey, TransferId, Wave};
 
 use super::{
-    Store, Transaction, begin, id_list, items, notes, reads, repair,
+    Store, Transaction, begin, id_list, items, notes, repair,
     sql::{journal, stock as sql},
-    transfers as apart, writes,
+    step_reads, transfers as apart, writes,
 };
 use crate::{
     Changed, Created, ItemChange, LedgerError, NewJournalEntry, Page, Reading, Repair, StockChange,
@@ -79,7 +79,7 @@ impl StockOperations for Store {
     async fn open_transfers(&self, item: Option<&ItemId>) -> Result<Vec<Transfer>, LedgerError> {
         let rows = sqlx::query_as::<_, TransferColumns>(sql::OPEN_TRANSFERS);
         rows.bind(item.map(ItemId::as_str))
-            .fetch_all(reads(self))
+            .fetch_all(step_reads(self))
             .await?
             .into_iter()
             .map(Transfer::try_from)
@@ -89,7 +89,7 @@ impl StockOperations for Store {
     async fn transfers(&self, ids: &[TransferId]) -> Result<Vec<Transfer>, LedgerError> {
         let rows = sqlx::query_as::<_, TransferColumns>(sql::TRANSFERS);
         rows.bind(id_list(column(ids, |id| id.as_uuid()))?)
-            .fetch_all(reads(self))
+            .fetch_all(step_reads(self))
             .await?
             .into_iter()
             .map(Transfer::try_from)
@@ -142,7 +142,7 @@ impl StockOperations for Store {
     async fn is_noted(&self, item: &ItemId, once: &str) -> Result<bool, LedgerError> {
         let noted = sqlx::query_scalar::<_, bool>(journal::IS_NOTED);
         let noted = noted.bind(item.as_str()).bind(once);
-        Ok(noted.fetch_one(reads(self)).await?)
+        Ok(noted.fetch_one(step_reads(self)).await?)
     }
 }
 

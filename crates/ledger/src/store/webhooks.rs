@@ -7,8 +7,9 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{
-    HAS_ONE_WRITER, QueryResult, Store, Transaction, WEBHOOKS_LOCK, acts, begin, lend, list, reads,
+    HAS_ONE_WRITER, QueryResult, Store, Transaction, WEBHOOKS_LOCK, acts, begin, lend, list,
     sql::webhooks::{ADD, ADVANCE, ENABLE, FAIL, LEASE, RELEASE, REMOVE, WEBHOOKS},
+    step_reads,
 };
 use crate::{
     EventCursor, FailedAttempt, LedgerError, NewAct, NewWebhook, Webhook, Webhooks,
@@ -43,7 +44,7 @@ impl Webhooks for Store {
 
     async fn webhooks(&self) -> Result<Vec<Webhook>, LedgerError> {
         let rows = sqlx::query_as::<_, WebhookColumns>(WEBHOOKS);
-        all(rows.fetch_all(reads(self)).await?)
+        all(rows.fetch_all(step_reads(self)).await?)
     }
 
     async fn remove_webhook(&self, id: Uuid, actor: &str) -> Result<bool, LedgerError> {

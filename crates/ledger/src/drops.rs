@@ -83,6 +83,9 @@ pub struct ExportedRow {
     pub document: String,
 }
 
+/// A key with its document. `None`: the row does not go.
+pub(crate) type Row = (u128, Option<String>);
+
 /// A page of the rows that go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportPage {
@@ -95,7 +98,7 @@ pub struct ExportPage {
 impl ExportPage {
     /// The page of these keys, which were read with this limit. A key without a document is that of
     /// a row that does not go.
-    pub(crate) fn of(rows: Vec<(u128, Option<String>)>, at_most: usize) -> Self {
+    pub(crate) fn of(rows: Vec<Row>, at_most: usize) -> Self {
         let last = rows.last().map(|(key, _)| *key);
         let next = last.filter(|_| rows.len() >= at_most);
         let rows = rows.into_iter().filter_map(|(key, document)| {

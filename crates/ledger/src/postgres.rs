@@ -1,9 +1,9 @@
 //! The ledger on PostgreSQL.
 
+mod audit_pools;
 mod connections;
 mod counts;
 mod doubt;
-mod drops;
 mod event_rows;
 mod full_disk;
 mod inspection;
@@ -20,6 +20,7 @@ mod probe;
 mod reach;
 mod recording;
 mod repairs;
+mod sale_rows;
 mod segments;
 mod session;
 mod steps;
@@ -29,8 +30,12 @@ mod transfers;
 mod acts;
 #[path = "store/archive.rs"]
 mod archive;
+#[path = "store/audits.rs"]
+mod audits;
 #[path = "store/carts.rs"]
 mod carts;
+#[path = "store/drops.rs"]
+mod drops;
 #[path = "store/events.rs"]
 mod events;
 #[path = "store/items.rs"]
@@ -155,10 +160,7 @@ macro_rules! bind_events {
     };
 }
 
-use {
-    bind_events, insert_events, item_columns, refund_failed_is_due, segment_columns,
-    transfer_columns,
-};
+use {bind_events, insert_events, item_columns, segment_columns, transfer_columns};
 
 /// The statements of `sql/postgres/`, a module for each file.
 mod sql {

@@ -9,8 +9,8 @@
     reason = "the files of `store/` are compiled for each database"
 )]
 
+mod audit_pools;
 mod counts;
-mod drops;
 mod event_rows;
 mod inspection;
 mod new_carts;
@@ -20,6 +20,7 @@ mod place;
 mod probe;
 mod recording;
 mod repairs;
+mod sale_rows;
 mod segments;
 mod steps;
 mod transfers;
@@ -28,8 +29,12 @@ mod transfers;
 mod acts;
 #[path = "store/archive.rs"]
 mod archive;
+#[path = "store/audits.rs"]
+mod audits;
 #[path = "store/carts.rs"]
 mod carts;
+#[path = "store/drops.rs"]
+mod drops;
 #[path = "store/events.rs"]
 mod events;
 #[path = "store/items.rs"]
@@ -143,7 +148,7 @@ macro_rules! refund_failed_is_due {
            AND NOT EXISTS (SELECT 1 FROM carts WHERE carts.id = owed.order_id AND carts.payment = owed.id AND carts.state <> 'refunded'))"
     };
 }
-use {item_columns, refund_failed_is_due, segment_columns, transfer_columns};
+use {item_columns, segment_columns, transfer_columns};
 
 /// The statements of `sql/sqlite/`, a module for each file.
 mod sql {

@@ -1,6 +1,8 @@
 //! The ledger on PostgreSQL.
 
 mod audit_pools;
+mod batches;
+mod claims;
 mod connections;
 mod counts;
 mod doubt;
@@ -18,8 +20,6 @@ mod plans;
 mod pools;
 mod probe;
 mod reach;
-mod recording;
-mod repairs;
 mod sale_rows;
 mod segments;
 mod session;
@@ -48,6 +48,8 @@ mod listing;
 mod processes;
 #[path = "store/reading.rs"]
 mod reading;
+#[path = "store/recording.rs"]
+mod recording;
 #[path = "store/refunds.rs"]
 mod refunds;
 #[path = "store/repair.rs"]
@@ -160,7 +162,14 @@ macro_rules! bind_events {
     };
 }
 
-use {bind_events, insert_events, item_columns, segment_columns, transfer_columns};
+/// Binds rows of these values: an array for each column. A statement reads them by `UNNEST`.
+macro_rules! bind_rows {
+    ($query:expr, $rows:expr, |$row:ident| ($($value:expr),+ $(,)?)) => {
+        $query$(.bind($crate::convert::column($rows, |$row| $value)))+
+    };
+}
+
+use {bind_events, bind_rows};
 
 /// The statements of `sql/postgres/`, a module for each file.
 mod sql {
@@ -327,6 +336,11 @@ fn with_now(query: Query<'_>) -> Query<'_> {
 /// A list as one value of a statement: an array. That of SQLite is a text, which may fail.
 fn list<T>(values: impl IntoIterator<Item = T>) -> Result<Vec<T>, LedgerError> {
     Ok(values.into_iter().collect())
+}
+
+/// An id among the values of [`bind_rows`].
+fn id_value(id: Uuid) -> Uuid {
+    id
 }
 
 /// [`list`] of ids.

@@ -10,6 +10,8 @@
 )]
 
 mod audit_pools;
+mod batches;
+mod claims;
 mod counts;
 mod event_rows;
 mod inspection;
@@ -18,8 +20,6 @@ mod notes;
 mod payments;
 mod place;
 mod probe;
-mod recording;
-mod repairs;
 mod sale_rows;
 mod segments;
 mod steps;
@@ -47,6 +47,8 @@ mod listing;
 mod processes;
 #[path = "store/reading.rs"]
 mod reading;
+#[path = "store/recording.rs"]
+mod recording;
 #[path = "store/refunds.rs"]
 mod refunds;
 #[path = "store/repair.rs"]
@@ -65,7 +67,6 @@ mod webhooks;
 use std::{path::Path, str::FromStr, time::Duration};
 
 use async_trait::async_trait;
-use domain::OrderId;
 use jiff::Timestamp;
 use sqlx::{
     Connection as _, Sqlite, SqliteConnection, SqlitePool,
@@ -79,12 +80,8 @@ use uuid::Uuid;
 
 use self::probe::Probe;
 use crate::{
-    DatabaseReport, Ledger, LedgerError, PoolSettings,
-    convert::{column, timestamp},
-    error::answers::nothing_sent,
-    migrations,
-    postgres::reading_connections,
-    transaction::Transact,
+    DatabaseReport, Ledger, LedgerError, PoolSettings, convert::timestamp,
+    error::answers::nothing_sent, migrations, postgres::reading_connections, transaction::Transact,
 };
 
 /// How long a writer waits for the write of another process.
@@ -148,7 +145,18 @@ macro_rules! refund_failed_is_due {
            AND NOT EXISTS (SELECT 1 FROM carts WHERE carts.id = owed.order_id AND carts.payment = owed.id AND carts.state <> 'refunded'))"
     };
 }
-use {item_columns, segment_columns, transfer_columns};
+
+/// Binds rows of these values, as one value. A statement reads them by `json_each`.
+macro_rules! bind_rows {
+    ($query:expr, $rows:expr, |$row:ident| ($($value:expr),+ $(,)?)) => {
+        $query.bind($crate::sqlite::list($crate::convert::column(
+            $rows,
+            |$row| ($($value,)+),
+        ))?)
+    };
+}
+
+use bind_rows;
 
 /// The statements of `sql/sqlite/`, a module for each file.
 mod sql {
@@ -315,6 +323,11 @@ fn list<T: serde::Serialize>(values: impl IntoIterator<Item = T>) -> Result<Stri
     json(&values.into_iter().collect::<Vec<_>>())
 }
 
+/// An id among the values of [`bind_rows`], which `unhex` restores.
+fn id_value(id: Uuid) -> String {
+    hex(id)
+}
+
 /// [`list`] of ids, which `unhex` restores.
 fn id_list(ids: impl IntoIterator<Item = Uuid>) -> Result<String, LedgerError> {
     list(ids.into_iter().map(hex))
@@ -378,10 +391,6 @@ fn json(value: &impl serde::Serialize) -> Result<String, LedgerError> {
 /// Encodes an id for JSON; `unhex` restores its sixteen bytes.
 fn hex(id: Uuid) -> String {
     id.simple().to_string()
-}
-
-fn hex_list<'a>(ids: impl IntoIterator<Item = &'a OrderId>) -> Result<String, LedgerError> {
-    json(&column(ids, |id| hex(id.as_uuid())))
 }
 
 #[cfg(test)]

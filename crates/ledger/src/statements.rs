@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use async_trait::async_trait;
 use domain::{Item, ItemId, OrderId, OrderState, SegmentKey, TakenOrder, TransferId};
 use jiff::Timestamp;
+use uuid::Uuid;
 
 use crate::{
     LedgerError, PendingReturn, SegmentRow, Transfer,
@@ -47,6 +48,13 @@ impl<'a> NewOrders<'a> {
             expires_ms: column(&rows, |row| row.expires_ms),
             prices: column(&rows, |row| row.price),
         }
+    }
+
+    /// The ids of the orders that are not among these.
+    pub(crate) fn not_among(&self, inserted: Vec<Uuid>) -> HashSet<OrderId> {
+        let inserted: HashSet<_> = inserted.into_iter().map(OrderId::from).collect();
+        let ids = self.ids.iter().copied();
+        ids.filter(|id| !inserted.contains(id)).collect()
     }
 }
 

@@ -4,7 +4,10 @@ use async_trait::async_trait;
 use domain::{ItemId, Memory, OrderId, SegmentKey, TransferId};
 use uuid::Uuid;
 
-use super::{Connection, Pool, Store, Transaction, begin, id_list, repairs, sql::repair as sql};
+use super::{
+    Connection, Pool, Store, Transaction, begin, bind_rows, claims, id_list, id_value,
+    sql::repair as sql,
+};
 use crate::{
     LedgerError, Page, PendingReturn, Repair, Transfer,
     columns::{FencedColumns, RememberedColumns, ReturnColumns, TransferColumns},
@@ -25,7 +28,7 @@ pub(super) async fn claim(
     sorted.dedup();
     let item = &sorted.first().ok_or(sqlx::Error::RowNotFound)?.item;
     let mut transaction = begin(store).await?;
-    let rows = repairs::lock(&mut transaction, &sorted).await?;
+    let rows = claims::lock_for_repair(&mut transaction, &sorted).await?;
     let item = sqlx::query_as::<_, FencedColumns>(sql::ITEM)
         .bind(item.as_str())
         .fetch_one(&mut *transaction)
@@ -43,7 +46,13 @@ impl Statements for Transaction {
         item: &ItemId,
         ranges: &[[OrderId; 2]],
     ) -> Result<Vec<RememberedOrder>, LedgerError> {
-        repairs::orders_in(self, item, ranges).await
+        let rows = sqlx::query_as::<_, RememberedColumns>(sql::ORDERS_IN).bind(item.as_str());
+        let rows = bind_rows!(rows, ranges, |range| (
+            id_value(range[0].as_uuid()),
+            id_value(range[1].as_uuid())
+        ));
+        let rows = rows.fetch_all(&mut **self).await?;
+        rows.into_iter().map(RememberedOrder::try_from).collect()
     }
 
     async fn returns(&mut self, ids: &[OrderId]) -> Result<Vec<PendingReturn>, LedgerError> {

@@ -40,6 +40,8 @@ mod drops;
 mod events;
 #[path = "store/items.rs"]
 mod items;
+#[path = "store/leases.rs"]
+mod leases;
 #[path = "store/life.rs"]
 mod life;
 #[path = "store/listing.rs"]
@@ -72,7 +74,7 @@ use jiff::Timestamp;
 use sqlx::{
     PgConnection, PgPool, Postgres,
     pool::PoolConnection,
-    postgres::{PgArguments, PgConnectOptions, PgQueryResult},
+    postgres::{PgArguments, PgConnectOptions, PgQueryResult, PgRow},
 };
 use uuid::Uuid;
 
@@ -288,6 +290,8 @@ type Connection = PgConnection;
 type QueryResult = PgQueryResult;
 type Transaction = sqlx::Transaction<'static, Postgres>;
 type Query<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
+type QueryAs<'q, T> = sqlx::query::QueryAs<'q, Postgres, T, PgArguments>;
+type Row = PgRow;
 
 /// Whether there is one writer at a time, so that a statement which may have nothing to change looks
 /// before it takes that place.

@@ -39,6 +39,8 @@ mod drops;
 mod events;
 #[path = "store/items.rs"]
 mod items;
+#[path = "store/leases.rs"]
+mod leases;
 #[path = "store/life.rs"]
 mod life;
 #[path = "store/listing.rs"]
@@ -73,7 +75,7 @@ use sqlx::{
     pool::PoolConnection,
     sqlite::{
         SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions,
-        SqliteQueryResult, SqliteSynchronous,
+        SqliteQueryResult, SqliteRow, SqliteSynchronous,
     },
 };
 use uuid::Uuid;
@@ -275,6 +277,8 @@ type Connection = SqliteConnection;
 type QueryResult = SqliteQueryResult;
 type Transaction = sqlx::Transaction<'static, Sqlite>;
 type Query<'q> = sqlx::query::Query<'q, Sqlite, SqliteArguments>;
+type QueryAs<'q, T> = sqlx::query::QueryAs<'q, Sqlite, T, SqliteArguments>;
+type Row = SqliteRow;
 
 /// Whether there is one writer at a time, so that a statement which may have nothing to change looks
 /// before it takes that place.

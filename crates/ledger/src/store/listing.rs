@@ -5,10 +5,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::{BuyerId, ItemId, Order, OrderId, OrderState};
 use jiff::Timestamp;
+use sqlx::FromRow;
 use uuid::Uuid;
 
 use super::{
-    Store, list,
+    QueryAs, Row, Store, list,
     sql::listing::{
         BUYER_ORDERS, ENTRY, HELD_BY_END, ITEM_ORDERS, ITEMS, JOURNAL, PAYMENTS_DUE, REFUNDS_DUE,
         SCAN, SOME_ITEMS,
@@ -30,17 +31,12 @@ impl Listing for Store {
         after: Option<&ItemId>,
         at_most: usize,
     ) -> Result<Page<ListedItem, ItemId>, LedgerError> {
-        let rows = sqlx::query_as::<_, ListedColumns>(ITEMS)
-            .bind(after.map_or("", ItemId::as_str))
-            .bind(one_more(at_most))
-            .fetch_all(&self.lists)
-            .await?;
-        let rows = rows.into_iter().map(ListedItem::try_from);
-        Ok(Page::cut(
-            rows.collect::<Result<_, _>>()?,
-            at_most,
-            |listed| listed.item.id.clone(),
-        ))
+        let items = sqlx::query_as::<_, ListedColumns>(ITEMS);
+        let items = items.bind(after.map_or("", ItemId::as_str));
+        page(self, items, at_most, |listed: &ListedItem| {
+            listed.item.id.clone()
+        })
+        .await
     }
 
     async fn listed_items(&self, ids: &[ItemId]) -> Result<Vec<ListedItem>, LedgerError> {
@@ -67,13 +63,10 @@ impl Listing for Store {
         after: Option<OrderId>,
         at_most: usize,
     ) -> Result<Page<Order, OrderId>, LedgerError> {
-        let rows = sqlx::query_as::<_, OrderColumns>(BUYER_ORDERS)
+        let orders = sqlx::query_as::<_, OrderColumns>(BUYER_ORDERS)
             .bind(buyer.as_str())
-            .bind(after.map_or(Uuid::nil(), |after| after.as_uuid()))
-            .bind(one_more(at_most))
-            .fetch_all(&self.lists)
-            .await?;
-        Ok(Page::cut(orders(rows)?, at_most, |order| order.id))
+            .bind(after.map_or(Uuid::nil(), |after| after.as_uuid()));
+        page(self, orders, at_most, |order: &Order| order.id).await
     }
 
     async fn list_refunds_due(
@@ -81,12 +74,9 @@ impl Listing for Store {
         after: Option<OrderId>,
         at_most: usize,
     ) -> Result<Page<Order, OrderId>, LedgerError> {
-        let rows = sqlx::query_as::<_, OrderColumns>(REFUNDS_DUE)
-            .bind(after.map_or(Uuid::nil(), |after| after.as_uuid()))
-            .bind(one_more(at_most))
-            .fetch_all(&self.lists)
-            .await?;
-        Ok(Page::cut(orders(rows)?, at_most, |order| order.id))
+        let orders = sqlx::query_as::<_, OrderColumns>(REFUNDS_DUE)
+            .bind(after.map_or(Uuid::nil(), |after| after.as_uuid()));
+        page(self, orders, at_most, |order: &Order| order.id).await
     }
 
     async fn list_payments_due(
@@ -94,17 +84,9 @@ impl Listing for Store {
         after: Option<u64>,
         at_most: usize,
     ) -> Result<Page<JournalEntry, u64>, LedgerError> {
-        let rows = sqlx::query_as::<_, JournalColumns>(PAYMENTS_DUE)
-            .bind(signed(after.unwrap_or(0)))
-            .bind(one_more(at_most))
-            .fetch_all(&self.lists)
-            .await?;
-        let entries = rows.into_iter().map(JournalEntry::try_from);
-        Ok(Page::cut(
-            entries.collect::<Result<_, _>>()?,
-            at_most,
-            |entry| entry.id,
-        ))
+        let entries = sqlx::query_as::<_, JournalColumns>(PAYMENTS_DUE);
+        let entries = entries.bind(signed(after.unwrap_or(0)));
+        page(self, entries, at_most, |entry: &JournalEntry| entry.id).await
     }
 
     async fn list_journal(
@@ -113,18 +95,10 @@ impl Listing for Store {
         before: Option<u64>,
         at_most: usize,
     ) -> Result<Page<JournalEntry, u64>, LedgerError> {
-        let rows = sqlx::query_as::<_, JournalColumns>(JOURNAL)
+        let entries = sqlx::query_as::<_, JournalColumns>(JOURNAL)
             .bind(item.as_str())
-            .bind(before.map_or(i64::MAX, signed))
-            .bind(one_more(at_most))
-            .fetch_all(&self.lists)
-            .await?;
-        let entries = rows.into_iter().map(JournalEntry::try_from);
-        Ok(Page::cut(
-            entries.collect::<Result<_, _>>()?,
-            at_most,
-            |entry| entry.id,
-        ))
+            .bind(before.map_or(i64::MAX, signed));
+        page(self, entries, at_most, |entry: &JournalEntry| entry.id).await
     }
 
     async fn held_units_by_end(
@@ -151,13 +125,24 @@ impl Listing for Store {
     }
 }
 
-/// Rows to read for a page: one more tells whether the list continues.
-fn one_more(at_most: usize) -> i64 {
-    signed(at_most as u64 + 1)
-}
-
-fn orders(rows: Vec<OrderColumns>) -> Result<Vec<Order>, LedgerError> {
-    rows.into_iter().map(Order::try_from).collect()
+/// A page of a list. The last value of its statement is the number of rows to read: one more than
+/// the page has tells whether the list continues.
+async fn page<C, T, K>(
+    store: &Store,
+    list: QueryAs<'_, C>,
+    at_most: usize,
+    key: fn(&T) -> K,
+) -> Result<Page<T, K>, LedgerError>
+where
+    C: for<'r> FromRow<'r, Row> + Send + Unpin,
+    T: TryFrom<C, Error = LedgerError>,
+{
+    let rows = list
+        .bind(signed(at_most as u64 + 1))
+        .fetch_all(&store.lists)
+        .await?;
+    let rows = rows.into_iter().map(T::try_from);
+    Ok(Page::cut(rows.collect::<Result<_, _>>()?, at_most, key))
 }
 
 #[async_trait]
@@ -194,6 +179,6 @@ impl Lists for Store {
             .bind(signed(at_most as u64))
             .fetch_all(&self.lists)
             .await?;
-        orders(rows)
+        rows.into_iter().map(Order::try_from).collect()
     }
 }

@@ -6,15 +6,12 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use super::{
-    HAS_ONE_WRITER, Store, lend,
+    HAS_ONE_WRITER, Store, leases, lend,
     sql::sinks::{ADVANCE, IS_OF_ANOTHER, LEASE, RELEASE, SINKS},
     step_reads,
     webhooks::milliseconds,
 };
-use crate::{
-    EventCursor, KnownSink, LedgerError, Sinks, columns,
-    convert::{signed, timestamp},
-};
+use crate::{EventCursor, KnownSink, LedgerError, Sinks, columns, convert::timestamp};
 
 #[async_trait]
 impl Sinks for Store {
@@ -40,12 +37,7 @@ impl Sinks for Store {
     }
 
     async fn release_sink(&self, name: &str, publisher: Uuid) -> Result<(), LedgerError> {
-        sqlx::query(RELEASE)
-            .bind(name)
-            .bind(publisher)
-            .execute(&mut *lend(self).await?)
-            .await?;
-        Ok(())
+        leases::release(self, sqlx::query(RELEASE).bind(name).bind(publisher)).await
     }
 
     async fn advance_sink(
@@ -54,14 +46,8 @@ impl Sinks for Store {
         publisher: Uuid,
         to: EventCursor,
     ) -> Result<bool, LedgerError> {
-        let advanced = sqlx::query(ADVANCE)
-            .bind(name)
-            .bind(publisher)
-            .bind(signed(to.seq))
-            .bind(to.xid.to_string())
-            .execute(&mut *lend(self).await?)
-            .await?;
-        Ok(advanced.rows_affected() == 1)
+        let advance = sqlx::query(ADVANCE).bind(name).bind(publisher);
+        leases::advance(self, advance, to).await
     }
 
     async fn sinks(&self) -> Result<Vec<KnownSink>, LedgerError> {

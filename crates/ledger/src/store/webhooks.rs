@@ -7,14 +7,14 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{
-    HAS_ONE_WRITER, QueryResult, Store, Transaction, WEBHOOKS_LOCK, acts, begin, lend, list,
+    HAS_ONE_WRITER, QueryResult, Store, Transaction, WEBHOOKS_LOCK, acts, begin, leases, lend,
+    list,
     sql::webhooks::{ADD, ADVANCE, ENABLE, FAIL, LEASE, RELEASE, REMOVE, WEBHOOKS},
     step_reads,
 };
 use crate::{
     EventCursor, FailedAttempt, LedgerError, NewAct, NewWebhook, Webhook, Webhooks,
     columns::WebhookColumns,
-    convert::signed,
     transaction::{Outcome, end_as},
     webhooks::act_on,
 };
@@ -79,11 +79,7 @@ impl Webhooks for Store {
     }
 
     async fn release_webhooks(&self, publisher: Uuid) -> Result<(), LedgerError> {
-        sqlx::query(RELEASE)
-            .bind(publisher)
-            .execute(&mut *lend(self).await?)
-            .await?;
-        Ok(())
+        leases::release(self, sqlx::query(RELEASE).bind(publisher)).await
     }
 
     async fn advance_webhook(
@@ -92,14 +88,8 @@ impl Webhooks for Store {
         publisher: Uuid,
         to: EventCursor,
     ) -> Result<bool, LedgerError> {
-        let advanced = sqlx::query(ADVANCE)
-            .bind(id)
-            .bind(publisher)
-            .bind(signed(to.seq))
-            .bind(to.xid.to_string())
-            .execute(&mut *lend(self).await?)
-            .await?;
-        Ok(advanced.rows_affected() == 1)
+        let advance = sqlx::query(ADVANCE).bind(id).bind(publisher);
+        leases::advance(self, advance, to).await
     }
 
     async fn fail_webhook(
@@ -108,14 +98,12 @@ impl Webhooks for Store {
         publisher: Uuid,
         failed: &FailedAttempt,
     ) -> Result<bool, LedgerError> {
-        let noted = sqlx::query(FAIL)
+        let fail = sqlx::query(FAIL)
             .bind(id)
             .bind(publisher)
             .bind(&failed.error)
-            .bind(failed.next_attempt_at.map(Timestamp::as_millisecond))
-            .execute(&mut *lend(self).await?)
-            .await?;
-        Ok(noted.rows_affected() == 1)
+            .bind(failed.next_attempt_at.map(Timestamp::as_millisecond));
+        leases::change(self, fail).await
     }
 }
 

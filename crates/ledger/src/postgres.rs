@@ -4,7 +4,6 @@ mod audit_pools;
 mod batches;
 mod claims;
 mod connections;
-mod counts;
 mod doubt;
 mod event_rows;
 mod full_disk;
@@ -23,7 +22,7 @@ mod reach;
 mod sale_rows;
 mod segments;
 mod session;
-mod steps;
+mod step_rows;
 mod transfers;
 
 #[path = "store/acts.rs"]
@@ -60,6 +59,8 @@ mod repair;
 mod since;
 #[path = "store/sinks.rs"]
 mod sinks;
+#[path = "store/steps.rs"]
+mod steps;
 #[path = "store/stock.rs"]
 mod stock;
 #[path = "store/totals.rs"]
@@ -299,6 +300,9 @@ const HAS_ONE_WRITER: bool = false;
 
 /// What a creation of a webhook locks before it counts the others.
 const WEBHOOKS_LOCK: Option<&str> = Some(sql::locks::WEBHOOKS);
+
+/// What deletes the counts of a process that were kept: the statement that keeps them.
+const KEPT_COUNTS: Option<&str> = None;
 
 /// A transaction that changes rows.
 async fn begin(store: &Store) -> Result<Transaction, LedgerError> {

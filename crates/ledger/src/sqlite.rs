@@ -12,7 +12,6 @@
 mod audit_pools;
 mod batches;
 mod claims;
-mod counts;
 mod event_rows;
 mod inspection;
 mod new_carts;
@@ -22,7 +21,7 @@ mod place;
 mod probe;
 mod sale_rows;
 mod segments;
-mod steps;
+mod step_rows;
 mod transfers;
 
 #[path = "store/acts.rs"]
@@ -59,6 +58,8 @@ mod repair;
 mod since;
 #[path = "store/sinks.rs"]
 mod sinks;
+#[path = "store/steps.rs"]
+mod steps;
 #[path = "store/stock.rs"]
 mod stock;
 #[path = "store/totals.rs"]
@@ -286,6 +287,10 @@ const HAS_ONE_WRITER: bool = true;
 
 /// What a creation of a webhook locks before it counts the others: there is one writer.
 const WEBHOOKS_LOCK: Option<&str> = None;
+
+/// What deletes the counts of a process that were kept. SQLite deletes no rows while it inserts
+/// others.
+const KEPT_COUNTS: Option<&str> = Some(sql::counts::DELETE);
 
 /// A transaction that changes rows.
 async fn begin(store: &Store) -> Result<Transaction, LedgerError> {

@@ -8,3 +8,9 @@ SELECT {transfer_columns!} FROM transfers WHERE id = ANY($1) ORDER BY id
 -- name: FINISH
 UPDATE transfers SET state = 'done'
 WHERE id = $1 AND item = $2 AND to_segment IS NULL AND state = 'out' RETURNING moved
+
+-- name: BELONG_TO_OTHER_CHANGE
+SELECT EXISTS (
+    SELECT FROM transfers
+    JOIN UNNEST($1::uuid[], $2::boolean[]) AS this (id, is_new) USING (id)
+    WHERE requested <> $3 OR (from_segment IS NULL) <> is_new)

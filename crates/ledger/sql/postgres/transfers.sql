@@ -10,9 +10,3 @@ FROM UNNEST($1::uuid[], $2::text[], $3::integer[], $4::integer[], $5::bigint[], 
             $7::text[], $9::bigint[])
     AS new (id, item, from_segment, to_segment, quantity, moved, state, since_ms)
 ORDER BY id ON CONFLICT (id) DO NOTHING
-
--- name: BELONG_TO_OTHER_CHANGE
-SELECT EXISTS (
-    SELECT FROM transfers
-    JOIN UNNEST($1::uuid[], $2::boolean[]) AS this (id, is_new) USING (id)
-    WHERE requested <> $3 OR (from_segment IS NULL) <> is_new)

@@ -6,8 +6,3 @@ INSERT INTO transfers (id, item, from_segment, to_segment, quantity, moved, stat
 SELECT unhex(value ->> 0), value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5,
        value ->> 6, value ->> 7, ?2, ?3
 FROM json_each(?1) WHERE true ON CONFLICT (id) DO NOTHING
-
--- name: BELONG_TO_OTHER_CHANGE
-SELECT EXISTS (
-    SELECT 1 FROM json_each(?1) JOIN transfers ON transfers.id = unhex(value ->> 0)
-    WHERE requested <> ?2 OR (from_segment IS NULL) <> (value ->> 1))

@@ -1,14 +1,14 @@
 //! The place of a snapshot among the events, on PostgreSQL. It numbers events before they are
 //! committed, so a place is the oldest open transaction, and the events behind it that are seen.
 
-use domain::{ItemId, OrderId};
+use domain::ItemId;
 use sqlx::PgConnection;
 
-use super::sql::since::{LOOK_UP, PLACE};
+use super::sql::since::PLACE;
 use crate::{
     LedgerError,
-    convert::{column, signed, unsigned},
-    since::{ChangedColumns, Place, SEEN_MAX, kinds},
+    convert::{signed, unsigned},
+    since::{Place, SEEN_MAX, kinds},
 };
 
 /// The place of the snapshot among the events. `None`: there are too many behind the oldest open
@@ -36,17 +36,4 @@ pub(super) async fn place(
 /// The position as a statement takes it: `xid8` is read from a text.
 pub(super) fn position(place: &Place) -> String {
     place.position.to_string()
-}
-
-/// What the orders have now, by what they had before.
-pub(super) async fn look_up(
-    snapshot: &mut PgConnection,
-    id: &ItemId,
-    orders: &[(OrderId, &'static str)],
-) -> Result<Vec<ChangedColumns>, LedgerError> {
-    let units = sqlx::query_as::<_, ChangedColumns>(LOOK_UP)
-        .bind(column(orders, |(order, _)| order.as_uuid()))
-        .bind(column(orders, |(_, before)| *before))
-        .bind(id.as_str());
-    Ok(units.fetch_all(snapshot).await?)
 }

@@ -1,4 +1,4 @@
-//! Statements with lists of transfers, on PostgreSQL: an array for each column.
+//! Adding transfers, on PostgreSQL: an array for each column.
 
 use super::{Transaction, sql::transfers as sql};
 use crate::{
@@ -29,16 +29,4 @@ pub(super) async fn add(
         .execute(&mut **transaction)
         .await?;
     Ok(usize::try_from(added.rows_affected()).unwrap_or(usize::MAX))
-}
-
-pub(super) async fn belong_to_other_change(
-    transaction: &mut Transaction,
-    transfers: &[Transfer],
-    requested: u64,
-) -> Result<bool, LedgerError> {
-    let another = sqlx::query_scalar::<_, bool>(sql::BELONG_TO_OTHER_CHANGE)
-        .bind(column(transfers, |transfer| transfer.id.as_uuid()))
-        .bind(column(transfers, |transfer| transfer.from.is_none()))
-        .bind(signed(requested));
-    Ok(another.fetch_one(&mut **transaction).await?)
 }

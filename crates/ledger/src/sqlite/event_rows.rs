@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-use super::{SqliteLedger, Transaction, json, sql::event_rows as sql};
+use super::{SqliteLedger, Transaction, json, sql::event_rows as sql, webhooks::milliseconds};
 use crate::{
     LedgerError,
     contract::SINK_UNUSED_AFTER,
@@ -52,8 +52,7 @@ async fn remove_in(
     before: Timestamp,
     at_most: usize,
 ) -> Result<usize, LedgerError> {
-    let unused_for = i64::try_from(SINK_UNUSED_AFTER.as_millis()).unwrap_or(i64::MAX);
-    let unused_since = Timestamp::now().as_millisecond() - unused_for;
+    let unused_since = Timestamp::now().as_millisecond() - milliseconds(SINK_UNUSED_AFTER);
     let removed = sqlx::query_scalar::<_, i64>(sql::REMOVE)
         .bind(signed(at_most as u64))
         .bind(before.as_millisecond())

@@ -5,7 +5,7 @@ use domain::ItemId;
 use jiff::Timestamp;
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
-use super::{SqliteLedger, Transaction, list, sql::sale_rows as sql};
+use super::{SqliteLedger, Transaction, list, sql::sale_rows as sql, webhooks::milliseconds};
 use crate::{
     ExportedRow, LedgerError, SaleTable,
     contract::SINK_UNUSED_AFTER,
@@ -103,8 +103,7 @@ pub(super) async fn events_page(
 /// The values of `?2` and `?3` in `EVENT_GOES`.
 fn event_times() -> [i64; 2] {
     let now = Timestamp::now().as_millisecond();
-    [SINK_UNUSED_AFTER, EVENTS_MIN_AGE]
-        .map(|age| now - i64::try_from(age.as_millis()).unwrap_or(i64::MAX))
+    [SINK_UNUSED_AFTER, EVENTS_MIN_AGE].map(|age| now - milliseconds(age))
 }
 
 pub(super) async fn lock_events(

@@ -1,4 +1,4 @@
-//! Statements with lists of transfers, on SQLite: one value for all rows.
+//! Adding transfers, on SQLite: one value for all rows.
 
 use super::{Transaction, hex, json, sql::transfers as sql};
 use crate::{
@@ -42,18 +42,4 @@ pub(super) async fn add(
         .execute(&mut **transaction)
         .await?;
     Ok(usize::try_from(added.rows_affected()).unwrap_or(usize::MAX))
-}
-
-pub(super) async fn belong_to_other_change(
-    transaction: &mut Transaction,
-    transfers: &[Transfer],
-    requested: u64,
-) -> Result<bool, LedgerError> {
-    let rows = column(transfers, |transfer| {
-        (hex(transfer.id.as_uuid()), transfer.from.is_none())
-    });
-    let another = sqlx::query_scalar::<_, bool>(sql::BELONG_TO_OTHER_CHANGE)
-        .bind(json(&rows)?)
-        .bind(signed(requested));
-    Ok(another.fetch_one(&mut **transaction).await?)
 }

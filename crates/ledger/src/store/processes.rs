@@ -7,14 +7,14 @@ use domain::ItemId;
 use uuid::Uuid;
 
 use super::{
-    Store, begin, counts, list,
-    sql::processes::{COUNTS, DELETE, INSERT, PROCESSES, SILENT, UPDATE},
+    KEPT_COUNTS, Store, Transaction, begin, bind_rows, list,
+    sql::processes::{COUNT, COUNTS, DELETE, INSERT, KEEP, PROCESSES, SILENT, UPDATE},
     step_reads,
     webhooks::milliseconds,
 };
 use crate::{
     LedgerError, ProcessReport, Processes, RequestCounts, SeenProcess,
-    processes::{CountColumns, ProcessColumns},
+    processes::{CountColumns, ENDED, ProcessColumns},
     transaction::Transact,
 };
 
@@ -44,7 +44,7 @@ impl Processes for Store {
             return Ok(false);
         }
         if !report.requests.is_empty() {
-            counts::count(&mut transaction, report).await?;
+            count(&mut transaction, report).await?;
         }
         Transact::commit(transaction).await?;
         Ok(true)
@@ -55,7 +55,7 @@ impl Processes for Store {
         // The row first: of two processes that end it, the second waits, and finds no counts.
         let delete = sqlx::query(DELETE).bind(process);
         delete.execute(&mut *transaction).await?;
-        counts::keep(&mut transaction, process).await?;
+        keep(&mut transaction, process).await?;
         Transact::commit(transaction).await
     }
 
@@ -85,4 +85,32 @@ impl Processes for Store {
         let rows = rows.fetch_all(step_reads(self)).await?;
         rows.into_iter().map(CountColumns::into_counts).collect()
     }
+}
+
+/// Stores the counts of a report.
+async fn count(transaction: &mut Transaction, report: &ProcessReport) -> Result<(), LedgerError> {
+    let counts = sqlx::query(COUNT).bind(report.id);
+    let counts = bind_rows!(counts, &report.requests, |counted| (
+        counted.0.as_str(),
+        counted.1.columns()[0],
+        counted.1.columns()[1],
+        counted.1.columns()[2],
+        counted.1.columns()[3],
+        counted.1.columns()[4],
+        counted.1.columns()[5],
+        counted.1.columns()[6],
+    ));
+    counts.execute(&mut **transaction).await?;
+    Ok(())
+}
+
+/// Adds the counts of a process that has ended to those of all that have.
+async fn keep(transaction: &mut Transaction, process: Uuid) -> Result<(), LedgerError> {
+    let kept = sqlx::query(KEEP).bind(process).bind(ENDED);
+    kept.execute(&mut **transaction).await?;
+    if let Some(delete) = KEPT_COUNTS {
+        let delete = sqlx::query(delete).bind(process);
+        delete.execute(&mut **transaction).await?;
+    }
+    Ok(())
 }

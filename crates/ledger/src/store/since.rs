@@ -1,17 +1,17 @@
 //! What has changed since a snapshot.
 
-use domain::ItemId;
+use domain::{ItemId, OrderId};
 
 use super::{
-    Connection, list,
-    place::{look_up, position},
-    sql::since::{CHANGED, TOLD},
+    Connection, bind_rows, id_value, list,
+    place::position,
+    sql::since::{CHANGED, LOOK_UP, TOLD},
 };
 use crate::{
     LedgerError, Sums,
     convert::{column, signed},
     events::order_ids,
-    since::{Changed, ChangedUnits, LOOKUP_ORDERS, Told, changed_units, kinds},
+    since::{Changed, ChangedColumns, ChangedUnits, LOOKUP_ORDERS, Told, changed_units, kinds},
 };
 
 /// The units of the orders that have changed. `None`: they cannot be told, or are too many.
@@ -75,6 +75,20 @@ async fn changed<'s>(
         }
     }
     Ok(Some(changed))
+}
+
+/// What the orders have now, by what they had before.
+async fn look_up(
+    snapshot: &mut Connection,
+    id: &ItemId,
+    orders: &[(OrderId, &'static str)],
+) -> Result<Vec<ChangedColumns>, LedgerError> {
+    let units = sqlx::query_as::<_, ChangedColumns>(LOOK_UP);
+    let units = bind_rows!(units, orders, |order| (
+        id_value(order.0.as_uuid()),
+        order.1
+    ));
+    Ok(units.bind(id.as_str()).fetch_all(snapshot).await?)
 }
 
 /// The numbers of events behind the place that the snapshot had. SQLite has none, and no parameter

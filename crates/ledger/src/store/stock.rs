@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::{Item, ItemId, Memory, OrderId, SegmentKey, TransferId, Wave};
 
 use super::{
-    Store, Transaction, begin, id_list, items, notes, repair,
+    Store, Transaction, begin, bind_rows, id_list, id_value, items, notes, repair,
     sql::{journal, stock as sql},
     step_reads, transfers as apart, writes,
 };
@@ -17,7 +17,7 @@ use crate::{
         wave,
     },
     columns::TransferColumns,
-    convert::{column, unsigned},
+    convert::{column, signed, unsigned},
 };
 
 #[async_trait]
@@ -162,7 +162,13 @@ impl Statements for Transaction {
         transfers: &[Transfer],
         requested: u64,
     ) -> Result<bool, LedgerError> {
-        apart::belong_to_other_change(self, transfers, requested).await
+        let another = sqlx::query_scalar::<_, bool>(sql::BELONG_TO_OTHER_CHANGE);
+        let another = bind_rows!(another, transfers, |transfer| (
+            id_value(transfer.id.as_uuid()),
+            transfer.from.is_none()
+        ));
+        let another = another.bind(signed(requested));
+        Ok(another.fetch_one(&mut **self).await?)
     }
 
     async fn finish(&mut self, transfer: &Transfer) -> Result<Option<u64>, LedgerError> {

@@ -9,7 +9,7 @@ use sqlx::FromRow;
 use uuid::Uuid;
 
 use super::{
-    QueryAs, Row, Store, list,
+    Pool, QueryAs, Row, Store, list,
     sql::listing::{
         BUYER_ORDERS, ENTRY, HELD_BY_END, ITEM_ORDERS, ITEMS, JOURNAL, PAYMENTS_DUE, REFUNDS_DUE,
         SCAN, SOME_ITEMS,
@@ -33,7 +33,7 @@ impl Listing for Store {
     ) -> Result<Page<ListedItem, ItemId>, LedgerError> {
         let items = sqlx::query_as::<_, ListedColumns>(ITEMS);
         let items = items.bind(after.map_or("", ItemId::as_str));
-        page(self, items, at_most, |listed: &ListedItem| {
+        page(&self.lists, items, at_most, |listed: &ListedItem| {
             listed.item.id.clone()
         })
         .await
@@ -66,7 +66,7 @@ impl Listing for Store {
         let orders = sqlx::query_as::<_, OrderColumns>(BUYER_ORDERS)
             .bind(buyer.as_str())
             .bind(after.map_or(Uuid::nil(), |after| after.as_uuid()));
-        page(self, orders, at_most, |order: &Order| order.id).await
+        page(&self.lists, orders, at_most, |order: &Order| order.id).await
     }
 
     async fn list_refunds_due(
@@ -76,7 +76,7 @@ impl Listing for Store {
     ) -> Result<Page<Order, OrderId>, LedgerError> {
         let orders = sqlx::query_as::<_, OrderColumns>(REFUNDS_DUE)
             .bind(after.map_or(Uuid::nil(), |after| after.as_uuid()));
-        page(self, orders, at_most, |order: &Order| order.id).await
+        page(&self.lists, orders, at_most, |order: &Order| order.id).await
     }
 
     async fn list_payments_due(
@@ -86,7 +86,10 @@ impl Listing for Store {
     ) -> Result<Page<JournalEntry, u64>, LedgerError> {
         let entries = sqlx::query_as::<_, JournalColumns>(PAYMENTS_DUE);
         let entries = entries.bind(signed(after.unwrap_or(0)));
-        page(self, entries, at_most, |entry: &JournalEntry| entry.id).await
+        page(&self.lists, entries, at_most, |entry: &JournalEntry| {
+            entry.id
+        })
+        .await
     }
 
     async fn list_journal(
@@ -98,7 +101,10 @@ impl Listing for Store {
         let entries = sqlx::query_as::<_, JournalColumns>(JOURNAL)
             .bind(item.as_str())
             .bind(before.map_or(i64::MAX, signed));
-        page(self, entries, at_most, |entry: &JournalEntry| entry.id).await
+        page(&self.lists, entries, at_most, |entry: &JournalEntry| {
+            entry.id
+        })
+        .await
     }
 
     async fn held_units_by_end(
@@ -127,8 +133,8 @@ impl Listing for Store {
 
 /// A page of a list. The last value of its statement is the number of rows to read: one more than
 /// the page has tells whether the list continues.
-async fn page<C, T, K>(
-    store: &Store,
+pub(super) async fn page<C, T, K>(
+    pool: &Pool,
     list: QueryAs<'_, C>,
     at_most: usize,
     key: fn(&T) -> K,
@@ -139,7 +145,7 @@ where
 {
     let rows = list
         .bind(signed(at_most as u64 + 1))
-        .fetch_all(&store.lists)
+        .fetch_all(pool)
         .await?;
     let rows = rows.into_iter().map(T::try_from);
     Ok(Page::cut(rows.collect::<Result<_, _>>()?, at_most, key))

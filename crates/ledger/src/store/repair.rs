@@ -6,12 +6,12 @@ use uuid::Uuid;
 
 use super::{
     Connection, Pool, Store, Transaction, begin, bind_rows, claims, id_list, id_value,
-    sql::repair as sql,
+    listing::page, sql::repair as sql,
 };
 use crate::{
     LedgerError, Page, PendingReturn, Repair, Transfer,
     columns::{FencedColumns, RememberedColumns, ReturnColumns, TransferColumns},
-    convert::{column, id_range, signed},
+    convert::{column, id_range},
     repair::{
         memory::{self, RememberedOrder, ids_of_attempts},
         open::{OpenRepair, Statements},
@@ -84,19 +84,12 @@ pub(super) async fn memories(
     at_most: usize,
 ) -> Result<Page<Memory, OrderId>, LedgerError> {
     let [first, last] = id_range(item.tag());
-    let rows = sqlx::query_as::<_, RememberedColumns>(sql::MEMORIES)
+    let orders = sqlx::query_as::<_, RememberedColumns>(sql::MEMORIES)
         .bind(item.as_str())
         .bind(after.unwrap_or(first).as_uuid())
         .bind(after.map_or(Uuid::nil(), |after| after.as_uuid()))
-        .bind(last.as_uuid())
-        .bind(signed(at_most as u64 + 1))
-        .fetch_all(pool)
-        .await?;
-    let orders: Vec<_> = rows
-        .into_iter()
-        .map(RememberedOrder::try_from)
-        .collect::<Result<_, _>>()?;
-    let page = Page::cut(orders, at_most, |order| order.id);
+        .bind(last.as_uuid());
+    let page = page(pool, orders, at_most, |order: &RememberedOrder| order.id).await?;
     let ids = ids_of_attempts(&page.rows);
     let mut connection = pool.acquire().await?;
     let returns = returns(&mut connection, &ids).await?;
@@ -113,17 +106,10 @@ pub(super) async fn transfers_of(
     after: Option<TransferId>,
     at_most: usize,
 ) -> Result<Page<Transfer, TransferId>, LedgerError> {
-    let rows = sqlx::query_as::<_, TransferColumns>(sql::TRANSFERS_OF)
+    let transfers = sqlx::query_as::<_, TransferColumns>(sql::TRANSFERS_OF)
         .bind(item.as_str())
-        .bind(after.map_or(Uuid::nil(), |after| after.as_uuid()))
-        .bind(signed(at_most as u64 + 1))
-        .fetch_all(pool)
-        .await?;
-    let transfers: Vec<_> = rows
-        .into_iter()
-        .map(Transfer::try_from)
-        .collect::<Result<_, _>>()?;
-    Ok(Page::cut(transfers, at_most, |transfer| transfer.id))
+        .bind(after.map_or(Uuid::nil(), |after| after.as_uuid()));
+    page(pool, transfers, at_most, |transfer: &Transfer| transfer.id).await
 }
 
 async fn returns(

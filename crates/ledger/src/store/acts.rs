@@ -5,6 +5,7 @@ use jiff::Timestamp;
 
 use super::{
     Connection, Store, lend,
+    listing::page,
     sql::acts::{LIST, NOTE},
 };
 use crate::{Act, Acts, LedgerError, NewAct, Page, columns::ActColumns, convert::signed};
@@ -20,15 +21,9 @@ impl Acts for Store {
         before: Option<u64>,
         at_most: usize,
     ) -> Result<Page<Act, u64>, LedgerError> {
-        let rows = sqlx::query_as::<_, ActColumns>(LIST)
-            .bind(before.map_or(i64::MAX, signed))
-            .bind(signed(at_most as u64 + 1))
-            .fetch_all(&self.lists)
-            .await?;
-        let acts = rows.into_iter().map(Act::try_from);
-        Ok(Page::cut(acts.collect::<Result<_, _>>()?, at_most, |act| {
-            act.id
-        }))
+        let acts = sqlx::query_as::<_, ActColumns>(LIST);
+        let acts = acts.bind(before.map_or(i64::MAX, signed));
+        page(&self.lists, acts, at_most, |act: &Act| act.id).await
     }
 }
 

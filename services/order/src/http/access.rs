@@ -1,12 +1,16 @@
 //! Extractors that authenticate the caller and parse the path.
 
-use std::{convert::Infallible, marker::PhantomData, sync::Arc};
+use std::{collections::BTreeMap, convert::Infallible, marker::PhantomData, sync::Arc};
 
 use axum::extract::{FromRequestParts, Path};
 use domain::{BuyerId, Invalid};
 use http::{HeaderMap, request::Parts};
+use utoipa::{
+    IntoResponses,
+    openapi::{RefOr, Response},
+};
 
-use super::{App, Problem, single::single};
+use super::{App, Problem, description::problems, single::single};
 use crate::{auth::Scope, engine::Caller};
 
 /// The caller is a buyer.
@@ -146,6 +150,30 @@ impl<S: Requires> FromRequestParts<App> for BuyerOrAdmin<S> {
             caller,
             scope: PhantomData,
         })
+    }
+}
+
+/// What a caller without a token is answered.
+const NO_CALLER: (&str, &str) = ("401", "`unauthorized`");
+
+impl IntoResponses for Buyer {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        problems(&[NO_CALLER])
+    }
+}
+
+impl<S: Requires> IntoResponses for AdminWith<S> {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        let scope = S::SCOPE;
+        let lacks = format!("`forbidden`: a buyer, or an admin without the scope `{scope}`");
+        problems(&[NO_CALLER, ("403", &lacks)])
+    }
+}
+
+impl<S: Requires> IntoResponses for BuyerOrAdmin<S> {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        let lacks = format!("`forbidden`: an admin without the scope `{}`", S::SCOPE);
+        problems(&[NO_CALLER, ("403", &lacks)])
     }
 }
 

@@ -167,9 +167,9 @@ impl From<Result<PlacedOrder, Refusal>> for LineResult {
 #[utoipa::path(post, path = "/v1/items/{item}/orders:batch", operation_id = "placeOrders", tag = "admins", request_body = NewOrders,
     params(("item" = String, Path, description = "the item"),
         ("Prefer" = Option<String>, Header, description = "`respond-async`: answer 202 for each order before the ledger has it")),
-    responses((status = 200, description = "a result for each order, in the same order, with the status and the body of a single order", body = Results),
-        (status = 400, description = "`invalid_request`: no order was placed", body = Problem), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `orders:place`", body = Problem),
-        (status = 404, description = "`item_not_found`", body = Problem), (status = 413, description = "`payload_too_large`", body = Problem),
+    responses(AdminWith<OrdersPlace>, (status = 200, description = "a result for each order, in the same order, with the status and the body of a single order", body = Results),
+        (status = 400, description = "`invalid_request`: no order was placed", body = Problem),
+        (status = 404, description = "`item_not_found`", body = Problem),
         (status = 503, description = "`unavailable`: no order was placed", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn place(

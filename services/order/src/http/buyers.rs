@@ -28,8 +28,7 @@ pub(crate) struct ErasedBody {
 /// gets the number of orders and not the name. The ids of the orders still follow from the name until
 /// a drop deletes them.
 #[utoipa::path(post, path = "/v1/buyers/{buyer}/erase", operation_id = "eraseBuyer", tag = "admins", params(("buyer" = String, Path, description = "the buyer")),
-    responses((status = 200, description = "the name is erased, now or before", body = ErasedBody), (status = 400, description = "`invalid_request`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `buyers:erase`", body = Problem),
+    responses(AdminWith<BuyersErase>, (status = 200, description = "the name is erased, now or before", body = ErasedBody), (status = 400, description = "`invalid_request`", body = Problem),
         (status = 409, description = "`buyer_has_held_orders`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn erase(

@@ -242,11 +242,10 @@ fn cart_id(text: &str) -> Result<CartId, Problem> {
 /// Places a cart: all of its lines are held, or none. An admin places it for the `buyer` of the body.
 #[utoipa::path(post, path = "/v1/carts", operation_id = "placeCart", tag = "buyers", request_body = NewCart,
     params(("Idempotency-Key" = String, Header, description = "identifies the cart among the buyer's carts: 1 to 255 visible ASCII characters")),
-    responses((status = 201, description = "held; a repeat has the header `Idempotent-Replayed: true` and the cart's current state", body = CartBody, headers(("Location" = String))),
-        (status = 400, description = "`invalid_request`: nothing was changed", body = Problem), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: an admin without the scope `orders:place`", body = Problem),
+    responses(BuyerOrAdmin<OrdersPlace>, (status = 201, description = "held; a repeat has the header `Idempotent-Replayed: true` and the cart's current state", body = CartBody, headers(("Location" = String))),
+        (status = 400, description = "`invalid_request`: nothing was changed", body = Problem),
         (status = 404, description = "`item_not_found`: nothing was changed", body = Problem),
         (status = 409, description = "`sold_out`, `buyer_limit_reached`, `not_open` with the `item`, `cart_timed_out`: no line has units; `final` says whether the key is decided, or whether a repeat with it is decided anew", body = Problem),
-        (status = 413, description = "`payload_too_large`", body = Problem),
         (status = 422, description = "`idempotency_key_reused`: the key belongs to a cart with other lines or another amount", body = Problem),
         (status = 429, description = "`too_many_requests`", body = Problem, headers(("Retry-After" = u32), ("RateLimit" = String), ("RateLimit-Policy" = String))),
         (status = 503, description = "`outcome_unknown`: repeat the request with the same key", body = Problem)),
@@ -327,7 +326,7 @@ fn placed_cart(cart: &Cart, replayed: bool) -> Response {
 
 /// Shows a cart to its buyer or an admin.
 #[utoipa::path(get, path = "/v1/carts/{cart}", operation_id = "getCart", tag = "buyers", params(("cart" = String, Path, description = "the cart's id")),
-    responses((status = 200, description = "the cart", body = CartBody), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: an admin without the scope `read`", body = Problem),
+    responses(BuyerOrAdmin<Read>, (status = 200, description = "the cart", body = CartBody),
         (status = 404, description = "`cart_not_found`: also for a cart of another buyer", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
     security(("buyer" = []), ("admin" = [])))]
 pub(crate) async fn show(
@@ -371,7 +370,6 @@ pub(crate) struct NewCartPayment {
         (status = 400, description = "`invalid_request`, `invalid_signature`", body = Problem),
         (status = 404, description = "`cart_not_found`", body = Problem),
         (status = 409, description = "`cart_not_payable`, `already_paid`: the money must be returned; `payment_already_used`: the payment was reported for something else; `payment_returned`: its money was returned before", body = Problem),
-        (status = 413, description = "`payload_too_large`", body = Problem),
         (status = 422, description = "`amount_mismatch`, `currency_mismatch`: the journal has the payment, unless its amount is missing or 0; `cart_mismatch`: the body names another cart than the path", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: report it again; `payments_not_configured`: the service has no payment secret", body = Problem)))]
 pub(crate) async fn pay(
@@ -430,12 +428,10 @@ pub(crate) struct NewCartHold {
 /// names the checkout session in which it is paid. A hold never gets shorter, and a repeat of the request changes nothing.
 #[utoipa::path(post, path = "/v1/carts/{cart}/hold", operation_id = "extendCart", tag = "buyers", request_body = NewCartHold,
     params(("cart" = String, Path, description = "the cart's id")),
-    responses((status = 200, description = "the cart; the hold of every line ends at `expires_at` or later", body = CartBody),
+    responses(BuyerOrAdmin<OrdersPlace>, (status = 200, description = "the cart; the hold of every line ends at `expires_at` or later", body = CartBody),
         (status = 400, description = "`invalid_request`: also for more than the smallest `max_hold_seconds` of its items", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: an admin without the scope `orders:place`", body = Problem),
         (status = 404, description = "`cart_not_found`: also for a cart of another buyer", body = Problem),
         (status = 409, description = "`cart_not_extendable`: it is being placed, is paid or has ended", body = Problem),
-        (status = 413, description = "`payload_too_large`", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
     security(("buyer" = []), ("admin" = [])))]
 pub(crate) async fn extend(
@@ -458,7 +454,7 @@ pub(crate) async fn extend(
 
 /// Cancels all lines of a held cart and releases their units immediately.
 #[utoipa::path(delete, path = "/v1/carts/{cart}", operation_id = "cancelCart", tag = "buyers", params(("cart" = String, Path, description = "the cart's id")),
-    responses((status = 200, description = "cancelled, now or before", body = CartBody), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: an admin without the scope `orders:place`", body = Problem),
+    responses(BuyerOrAdmin<OrdersPlace>, (status = 200, description = "cancelled, now or before", body = CartBody),
         (status = 404, description = "`cart_not_found`: also for a cart of another buyer", body = Problem),
         (status = 409, description = "`cart_not_cancellable`: it is being placed, is paid or has ended", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
@@ -479,7 +475,7 @@ pub(crate) async fn cancel(
 /// Records that the money of a cart was returned, and releases the units of all lines, if they have
 /// any, immediately.
 #[utoipa::path(post, path = "/v1/carts/{cart}/refund", operation_id = "refundCart", tag = "admins", params(("cart" = String, Path, description = "the cart's id")),
-    responses((status = 200, description = "refunded, now or before", body = CartBody), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `refunds:write`", body = Problem),
+    responses(AdminWith<RefundsWrite>, (status = 200, description = "refunded, now or before", body = CartBody),
         (status = 404, description = "`cart_not_found`", body = Problem),
         (status = 409, description = "`cart_not_refundable`: it is not paid", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
@@ -500,8 +496,7 @@ pub(crate) async fn refund(
 /// immediately. The other lines stay the buyer's. With the last line the cart is refunded.
 #[utoipa::path(post, path = "/v1/carts/{cart}/lines/{order}/refund", operation_id = "refundCartLine", tag = "admins",
     params(("cart" = String, Path, description = "the cart's id"), ("order" = String, Path, description = "the id of the line's order")),
-    responses((status = 200, description = "the line's order, refunded now or before; its `amount` is the line's share of what the cart costs", body = OrderBody),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `refunds:write`", body = Problem),
+    responses(AdminWith<RefundsWrite>, (status = 200, description = "the line's order, refunded now or before; its `amount` is the line's share of what the cart costs", body = OrderBody),
         (status = 404, description = "`cart_not_found`; `order_not_found`: it is no line of the cart", body = Problem),
         (status = 409, description = "`cart_not_refundable`: it is not confirmed; one that is `refund_due` is refunded as a whole", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),

@@ -1,4 +1,6 @@
-//! What all calls of the API's description have in common, so that no handler repeats it.
+//! What calls of the API's description have in common, so that no handler repeats it.
+
+use std::collections::BTreeMap;
 
 use utoipa::{
     Modify, ToSchema,
@@ -96,6 +98,13 @@ fn add_codes(description: &mut String, meaning: &str) {
             description.push_str(&code);
         }
     }
+}
+
+/// The problems that an extractor answers with, by status. Each call that has it has these.
+pub(super) fn problems(of: &[(&str, &str)]) -> BTreeMap<String, RefOr<Response>> {
+    let of = of.iter();
+    of.map(|(status, meaning)| ((*status).to_owned(), RefOr::T(problem(meaning))))
+        .collect()
 }
 
 fn problem(meaning: &str) -> Response {

@@ -136,9 +136,8 @@ fn number(text: &str, min: u64, max: u64) -> Result<u64, String> {
         ("wait" = Option<u64>, Query, description = "seconds to wait for an event if there is none, 60 at most. Default: 0", minimum = 0, maximum = 60),
         ("limit" = Option<u64>, Query, description = "events in a page, 1000 at most. Default: 100", minimum = 1, maximum = 1000),
         ("Last-Event-ID" = Option<String>, Header, description = "the last event that a stream has had; takes the place of `after`")),
-    responses((status = 200, description = "the next events, as CloudEvents 1.0", body = EventPage),
+    responses(AdminWith<Read>, (status = 200, description = "the next events, as CloudEvents 1.0", body = EventPage),
         (status = 400, description = "`invalid_request`; `invalid_cursor`: the ledger has issued no such cursor", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem),
         (status = 410, description = "`cursor_expired`: events behind the cursor were removed, because they were too old", body = Problem),
         (status = 503, description = "`unavailable`", body = Problem)),
     security(("admin" = [])))]

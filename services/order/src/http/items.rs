@@ -55,8 +55,7 @@ fn settable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ItemSta
 
 /// Creates an item. A repeat with the same body changes nothing.
 #[utoipa::path(post, path = "/v1/items", operation_id = "createItem", tag = "admins", request_body = NewItem,
-    responses((status = 201, description = "created, now or before", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `items:write`", body = Problem), (status = 409, description = "`item_exists`: with another body", body = Problem)),
+    responses(AdminWith<ItemsWrite>, (status = 201, description = "created, now or before", body = ItemBody), (status = 409, description = "`item_exists`: with another body", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn create(
     State(app): State<App>,
@@ -132,8 +131,7 @@ async fn show_to_anyone(app: &App, id: ItemId) -> Result<Response, Problem> {
 /// Opens, pauses or closes an item.
 #[utoipa::path(put, path = "/v1/items/{item}/state", operation_id = "setItemState", tag = "admins", request_body = NewState,
     params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version, or one of a list")),
-    responses((status = 200, description = "the item as it is now", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `items:write`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
+    responses(AdminWith<ItemsWrite>, (status = 200, description = "the item as it is now", body = ItemBody), (status = 404, description = "`item_not_found`", body = Problem),
         (status = 409, description = "`item_archived`", body = Problem), (status = 412, description = "`version_mismatch`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn set_state(

@@ -79,7 +79,6 @@ pub(super) fn order_id(text: &str) -> Result<OrderId, Problem> {
         (status = 400, description = "`invalid_request`, `invalid_signature`", body = Problem),
         (status = 404, description = "`order_not_found`", body = Problem),
         (status = 409, description = "`order_not_payable`, `already_paid`, `order_in_cart`: the money must be returned; `payment_already_used`: the payment was reported for another order; `payment_returned`: its money was returned before", body = Problem),
-        (status = 413, description = "`payload_too_large`", body = Problem),
         (status = 422, description = "`amount_mismatch`, `currency_mismatch`: the journal has the payment, unless its amount is missing or 0; `order_mismatch`: the body names another order than the path", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: report it again; `payments_not_configured`: the service has no payment secret", body = Problem)))]
 pub(crate) async fn pay(
@@ -150,11 +149,9 @@ pub(crate) fn hold_change(
 /// which it is paid. A hold never gets shorter, and a repeat of the request changes nothing.
 #[utoipa::path(post, path = "/v1/orders/{order}/hold", operation_id = "extendHold", tag = "buyers", request_body = NewHold,
     params(("order" = String, Path, description = "the order's id")),
-    responses((status = 200, description = "the order; its hold ends `seconds` after `created_at`, or later", body = OrderBody), (status = 400, description = "`invalid_request`: also for more than the item's `max_hold_seconds`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: an admin without the scope `orders:place`", body = Problem),
+    responses(BuyerOrAdmin<OrdersPlace>, (status = 200, description = "the order; its hold ends `seconds` after `created_at`, or later", body = OrderBody), (status = 400, description = "`invalid_request`: also for more than the item's `max_hold_seconds`", body = Problem),
         (status = 404, description = "`order_not_found`: also for an order of another buyer", body = Problem),
         (status = 409, description = "`order_not_extendable`: it is paid or has ended; `order_in_cart`: the cart is extended as a whole", body = Problem),
-        (status = 413, description = "`payload_too_large`", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
     security(("buyer" = []), ("admin" = [])))]
 pub(crate) async fn extend(
@@ -176,7 +173,7 @@ pub(crate) async fn extend(
 
 /// Cancels a held order and releases its units immediately.
 #[utoipa::path(delete, path = "/v1/orders/{order}", operation_id = "cancelOrder", tag = "buyers", params(("order" = String, Path, description = "the order's id")),
-    responses((status = 200, description = "cancelled, now or before", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: an admin without the scope `orders:place`", body = Problem),
+    responses(BuyerOrAdmin<OrdersPlace>, (status = 200, description = "cancelled, now or before", body = OrderBody),
         (status = 404, description = "`order_not_found`: also for an order of another buyer", body = Problem),
         (status = 409, description = "`order_not_cancellable`: it is paid or has ended; `order_in_cart`: the cart is cancelled as a whole", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
@@ -197,7 +194,7 @@ pub(crate) async fn cancel(
 /// Records that the money of an order was returned, and releases its units, if it has any,
 /// immediately.
 #[utoipa::path(post, path = "/v1/orders/{order}/refund", operation_id = "refundOrder", tag = "admins", params(("order" = String, Path, description = "the order's id")),
-    responses((status = 200, description = "refunded, now or before", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `refunds:write`", body = Problem),
+    responses(AdminWith<RefundsWrite>, (status = 200, description = "refunded, now or before", body = OrderBody),
         (status = 404, description = "`order_not_found`", body = Problem),
         (status = 409, description = "`order_not_refundable`: it is not paid; `order_in_cart`: the cart is refunded as a whole or line by line", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),

@@ -30,8 +30,7 @@ use rows::{ActRow, ItemRow, JournalRow, OrderRow, RefundRow};
     params(("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
         ("after" = Option<String>, Query, description = "`next` of the page before"),
         ("format" = inline(Option<ListFormatWord>), Query, description = "`json` (default): a page; `csv` or `jsonl`: the whole list as a stream")),
-    responses((status = 200, description = "a page, or the whole list", body = PageBody<ItemRow>), (status = 400, description = "`invalid_request`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
+    responses(AdminWith<Read>, Parameters, (status = 200, description = "a page, or the whole list", body = PageBody<ItemRow>)),
     security(("admin" = [])))]
 pub(crate) async fn items(
     State(app): State<App>,
@@ -59,9 +58,7 @@ pub(crate) async fn items(
         ("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
         ("after" = Option<String>, Query, description = "`next` of the page before"),
         ("format" = inline(Option<ListFormatWord>), Query, description = "`json` (default): a page; `csv` or `jsonl`: the whole list as a stream")),
-    responses((status = 200, description = "a page, or the whole list", body = PageBody<OrderRow>), (status = 400, description = "`invalid_request`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
-        (status = 503, description = "`unavailable`", body = Problem)),
+    responses(AdminWith<Read>, Parameters, (status = 200, description = "a page, or the whole list", body = PageBody<OrderRow>), (status = 404, description = "`item_not_found`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn item_orders(
     State(app): State<App>,
@@ -95,9 +92,7 @@ pub(crate) async fn item_orders(
     params(("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
         ("after" = Option<String>, Query, description = "`next` of the page before"),
         ("format" = inline(Option<ListFormatWord>), Query, description = "`json` (default): a page; `csv` or `jsonl`: the whole list as a stream")),
-    responses((status = 200, description = "a page, or the whole list", body = PageBody<OrderRow>), (status = 400, description = "`invalid_request`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 429, description = "`too_many_requests`", body = Problem),
-        (status = 503, description = "`unavailable`", body = Problem)),
+    responses(Buyer, Parameters, (status = 200, description = "a page, or the whole list", body = PageBody<OrderRow>), (status = 429, description = "`too_many_requests`", body = Problem)),
     security(("buyer" = [])))]
 pub(crate) async fn own_orders(
     State(app): State<App>,
@@ -126,9 +121,7 @@ pub(crate) async fn own_orders(
     params(("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
         ("after" = Option<String>, Query, description = "`next` of the page before"),
         ("format" = inline(Option<RowsFormatWord>), Query, description = "`json` (default): a page; `jsonl`: the whole list as a stream")),
-    responses((status = 200, description = "a page, or the whole list", body = PageBody<CartRow>), (status = 400, description = "`invalid_request`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 429, description = "`too_many_requests`", body = Problem),
-        (status = 503, description = "`unavailable`", body = Problem)),
+    responses(Buyer, Parameters, (status = 200, description = "a page, or the whole list", body = PageBody<CartRow>), (status = 429, description = "`too_many_requests`", body = Problem)),
     security(("buyer" = [])))]
 pub(crate) async fn own_carts(
     State(app): State<App>,
@@ -159,8 +152,7 @@ pub(crate) async fn own_carts(
     params(("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
         ("after" = Option<String>, Query, description = "`next` of the page before"),
         ("format" = inline(Option<ListFormatWord>), Query, description = "`json` (default): a page; `csv` or `jsonl`: the whole list as a stream")),
-    responses((status = 200, description = "a page, or the whole list", body = PageBody<RefundRow>), (status = 400, description = "`invalid_request`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
+    responses(AdminWith<Read>, Parameters, (status = 200, description = "a page, or the whole list", body = PageBody<RefundRow>)),
     security(("admin" = [])))]
 pub(crate) async fn refunds_due(
     State(app): State<App>,
@@ -185,8 +177,7 @@ pub(crate) async fn refunds_due(
 /// repeat changes nothing.
 #[utoipa::path(post, path = "/v1/refunds-due/{id}/done", operation_id = "refundDone", tag = "admins",
     params(("id" = String, Path, description = "`id` of a row of the list")),
-    responses((status = 200, description = "the row; its money is not due any more", body = RefundRow),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `refunds:write`", body = Problem),
+    responses(AdminWith<RefundsWrite>, (status = 200, description = "the row; its money is not due any more", body = RefundRow),
         (status = 404, description = "`refund_not_found`", body = Problem), (status = 409, description = "`order_in_cart`: the cart is refunded as a whole", body = Problem), (status = 503, description = "`outcome_unknown`, `unavailable`: the same request tells", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn refund_done(
@@ -209,9 +200,7 @@ pub(crate) async fn refund_done(
         ("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
         ("after" = Option<String>, Query, description = "`next` of the page before"),
         ("format" = inline(Option<RowsFormatWord>), Query, description = "`json` (default): a page; `jsonl`: the whole list as a stream")),
-    responses((status = 200, description = "a page, or the whole list", body = PageBody<JournalRow>), (status = 400, description = "`invalid_request`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
-        (status = 503, description = "`unavailable`", body = Problem)),
+    responses(AdminWith<Read>, Parameters, (status = 200, description = "a page, or the whole list", body = PageBody<JournalRow>), (status = 404, description = "`item_not_found`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn journal(
     State(app): State<App>,
@@ -252,8 +241,7 @@ pub(crate) async fn journal(
     params(("limit" = Option<u16>, Query, minimum = 1, maximum = 1000, description = "rows of a page; 100 by default"),
         ("after" = Option<String>, Query, description = "`next` of the page before"),
         ("format" = inline(Option<RowsFormatWord>), Query, description = "`json` (default): a page; `jsonl`: the whole list as a stream")),
-    responses((status = 200, description = "a page, or the whole list", body = PageBody<ActRow>), (status = 400, description = "`invalid_request`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
+    responses(AdminWith<Read>, Parameters, (status = 200, description = "a page, or the whole list", body = PageBody<ActRow>)),
     security(("admin" = [])))]
 pub(crate) async fn service_journal(
     State(app): State<App>,

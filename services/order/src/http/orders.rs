@@ -129,9 +129,8 @@ pub(crate) fn view_shown(order: OrderView, for_admin: bool) -> Response {
     params(("item" = String, Path, description = "the item"),
         ("Idempotency-Key" = String, Header, description = "identifies the order among the buyer's orders: 1 to 255 visible ASCII characters, in one header"),
         ("Prefer" = Option<String>, Header, description = "`respond-async`: answer 202 before the ledger has the order")),
-    responses((status = 201, description = "held; a repeat has the header `Idempotent-Replayed: true` and the order's current state", body = OrderBody, headers(("Location" = String))),
+    responses(Buyer, (status = 201, description = "held; a repeat has the header `Idempotent-Replayed: true` and the order's current state", body = OrderBody, headers(("Location" = String))),
         (status = 202, description = "held, and not yet in the ledger", body = OrderBody, headers(("Location" = String))),
-        (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`unauthorized`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem),
         (status = 409, description = "`sold_out`, `buyer_limit_reached`, `not_open`: no unit was taken; with `final` false, another request with the same key may still take units", body = Problem),
         (status = 422, description = "`idempotency_key_reused`: the key belongs to an order with another quantity or amount", body = Problem),
@@ -412,7 +411,7 @@ impl OrderMetrics {
 
 /// Shows an order to its buyer or an admin.
 #[utoipa::path(get, path = "/v1/orders/{order}", operation_id = "getOrder", tag = "buyers", params(("order" = String, Path, description = "the order's id")),
-    responses((status = 200, description = "the order", body = OrderBody), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: an admin without the scope `read`", body = Problem),
+    responses(BuyerOrAdmin<Read>, (status = 200, description = "the order", body = OrderBody),
         (status = 404, description = "`order_not_found`: also for an order of another buyer", body = Problem)),
     security(("buyer" = []), ("admin" = [])))]
 pub(crate) async fn show(

@@ -159,8 +159,7 @@ async fn stocked(app: &App, id: &ItemId, stocked: Stocked) -> Result<Response, P
 #[utoipa::path(post, path = "/v1/items/{item}/stock", operation_id = "moveStock", tag = "admins", request_body = StockMove,
     params(("item" = String, Path, description = "the item"), ("Idempotency-Key" = String, Header, description = "identifies the change: a repeat with the same key changes nothing"),
         ("If-Match" = Option<String>, Header, description = "only if the item has this version, or one of a list")),
-    responses((status = 200, description = "the change is complete", body = ItemBody), (status = 202, description = "units are still in transit", body = ItemBody),
-        (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `stock:write`", body = Problem),
+    responses(AdminWith<StockWrite>, (status = 200, description = "the change is complete", body = ItemBody), (status = 202, description = "units are still in transit", body = ItemBody),
         (status = 404, description = "`item_not_found`", body = Problem), (status = 409, description = "`item_archived`", body = Problem),
         (status = 412, description = "`version_mismatch`", body = Problem),
         (status = 422, description = "`idempotency_key_reused`: for another change", body = Problem)),
@@ -190,9 +189,8 @@ pub(crate) async fn move_stock(
 /// several shops.
 #[utoipa::path(put, path = "/v1/items/{item}/stock", operation_id = "setStock", tag = "admins", request_body = NewStock,
     params(("item" = String, Path, description = "the item"), ("If-Match" = String, Header, description = "the item's version, from its `ETag`; or a list; or `*`: the one that it has now")),
-    responses((status = 200, description = "the item has this stock, and the change is complete", body = ItemBody),
+    responses(AdminWith<StockWrite>, (status = 200, description = "the item has this stock, and the change is complete", body = ItemBody),
         (status = 202, description = "units are still in transit (`withdrawing`); or units were sold in the meantime and only some could be withdrawn: `stock` is the result", body = ItemBody),
-        (status = 400, description = "`invalid_request`", body = Problem), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `stock:write`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem),
         (status = 409, description = "`not_enough_unsold`: no unit was moved; `withdrawal_open`: the stock is not known until the open withdrawal has settled, retry later; `item_archived`", body = Problem),
         (status = 412, description = "`version_mismatch`: read the item again", body = Problem), (status = 428, description = "`if_match_required`", body = Problem)),
@@ -226,8 +224,7 @@ pub(crate) async fn set_stock(
 /// Changes the limit or the window of an item.
 #[utoipa::path(patch, path = "/v1/items/{item}", operation_id = "changeItem", tag = "admins", request_body = ItemPatch,
     params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version, or one of a list")),
-    responses((status = 200, description = "the item as it is now", body = ItemBody), (status = 400, description = "`invalid_request`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `items:write`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem),
+    responses(AdminWith<ItemsWrite>, (status = 200, description = "the item as it is now", body = ItemBody), (status = 404, description = "`item_not_found`", body = Problem),
         (status = 409, description = "`item_archived`", body = Problem), (status = 412, description = "`version_mismatch`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn patch(
@@ -252,10 +249,9 @@ pub(crate) async fn patch(
 /// that are repeated or looked up are answered from the ledger.
 #[utoipa::path(post, path = "/v1/items/{item}/archive", operation_id = "archiveItem", tag = "admins",
     params(("item" = String, Path, description = "the item"), ("If-Match" = Option<String>, Header, description = "only if the item has this version, or one of a list")),
-    responses((status = 200, description = "the item is archived, now or before", body = ItemBody),
+    responses(AdminWith<ItemsWrite>, (status = 200, description = "the item is archived, now or before", body = ItemBody),
         (status = 202, description = "the request is recorded, and a reconciler will archive the item", body = ItemBody),
         (status = 400, description = "`invalid_request`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `items:write`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem), (status = 409, description = "`item_not_archivable`: the detail says what is open", body = Problem),
         (status = 412, description = "`version_mismatch`", body = Problem)),
     security(("admin" = [])))]
@@ -279,10 +275,9 @@ pub(crate) async fn archive(
 /// Exports and deletes what the sale of an archived item has left. The item and its final audit stay.
 #[utoipa::path(delete, path = "/v1/items/{item}", operation_id = "dropItem", tag = "admins",
     params(("item" = String, Path, description = "the item")),
-    responses((status = 200, description = "the item is dropped", body = ItemBody),
+    responses(AdminWith<ItemsWrite>, (status = 200, description = "the item is dropped", body = ItemBody),
         (status = 202, description = "the request is recorded, and a reconciler will drop the item", body = ItemBody),
         (status = 400, description = "`invalid_request`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `items:write`", body = Problem),
         (status = 404, description = "`item_not_found`", body = Problem), (status = 409, description = "`item_not_droppable`: the item is not archived, or not for long enough, or no folder for exports is set", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn drop_item(

@@ -96,7 +96,6 @@ enum Step {
     responses((status = 200, description = "applied, now or before, or ignored", body = StripeResult),
         (status = 400, description = "`invalid_request`: the body is no JSON; `invalid_signature`", body = Problem),
         (status = 404, description = "`order_not_found`, `cart_not_found`: the event is less than an hour old, and Stripe sends it again", body = Problem),
-        (status = 413, description = "`payload_too_large`", body = Problem),
         (status = 503, description = "`outcome_unknown`, `unavailable`: Stripe sends the event again; `payments_not_configured`: the service has no secret of Stripe", body = Problem)))]
 pub(crate) async fn receive(State(app): State<App>, request: Request) -> Result<Response, Problem> {
     let stripe = app.payments.stripe();

@@ -170,9 +170,8 @@ fn known_kinds(kinds: &[String]) -> Result<(), Problem> {
 
 /// Creates a webhook, which gets the events from now on.
 #[utoipa::path(post, path = "/v1/webhooks", operation_id = "createWebhook", tag = "admins", request_body = WebhookRequest,
-    responses((status = 201, description = "created; the only answer with the secret", body = WebhookBody),
+    responses(AdminWith<WebhooksWrite>, (status = 201, description = "created; the only answer with the secret", body = WebhookBody),
         (status = 400, description = "`invalid_request`: also for a URL of a private address", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `webhooks:write`", body = Problem),
         (status = 409, description = "`too_many_webhooks`: nothing was changed", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn create(
@@ -210,7 +209,7 @@ pub(crate) async fn create(
 
 /// All webhooks, without their secrets. Their whole URLs need the scope `webhooks:write`.
 #[utoipa::path(get, path = "/v1/webhooks", operation_id = "listWebhooks", tag = "admins",
-    responses((status = 200, description = "all webhooks, oldest first", body = WebhookList), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem),
+    responses(AdminWith<Read>, (status = 200, description = "all webhooks, oldest first", body = WebhookList),
         (status = 503, description = "`unavailable`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn list(
@@ -228,7 +227,7 @@ pub(crate) async fn list(
 /// Removes a webhook. Nothing more is sent to it.
 #[utoipa::path(delete, path = "/v1/webhooks/{webhook}", operation_id = "deleteWebhook", tag = "admins",
     params(("webhook" = String, Path, description = "the webhook's id")),
-    responses((status = 204, description = "removed"), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `webhooks:write`", body = Problem),
+    responses(AdminWith<WebhooksWrite>, (status = 204, description = "removed"),
         (status = 404, description = "`webhook_not_found`", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn remove(
@@ -246,7 +245,7 @@ pub(crate) async fn remove(
 /// stopped.
 #[utoipa::path(post, path = "/v1/webhooks/{webhook}/enable", operation_id = "enableWebhook", tag = "admins",
     params(("webhook" = String, Path, description = "the webhook's id")),
-    responses((status = 204, description = "enabled"), (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `webhooks:write`", body = Problem),
+    responses(AdminWith<WebhooksWrite>, (status = 204, description = "enabled"),
         (status = 404, description = "`webhook_not_found`", body = Problem), (status = 503, description = "`unavailable`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn enable(
@@ -263,8 +262,7 @@ pub(crate) async fn enable(
 /// Sends a test event to a webhook, now and once. Its type is `stockade.webhook.test`.
 #[utoipa::path(post, path = "/v1/webhooks/{webhook}/test", operation_id = "testWebhook", tag = "admins",
     params(("webhook" = String, Path, description = "the webhook's id")),
-    responses((status = 200, description = "sent; `delivered` says whether the receiver has accepted it", body = WebhookTest),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `webhooks:write`", body = Problem), (status = 404, description = "`webhook_not_found`", body = Problem),
+    responses(AdminWith<WebhooksWrite>, (status = 200, description = "sent; `delivered` says whether the receiver has accepted it", body = WebhookTest), (status = 404, description = "`webhook_not_found`", body = Problem),
         (status = 503, description = "`unavailable`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn test(

@@ -29,8 +29,7 @@ use crate::{
 #[utoipa::path(get, path = "/v1/items/{item}/audit", operation_id = "auditItem", tag = "admins",
     params(("item" = String, Path, description = "the item"),
         ("full" = Option<bool>, Query, description = "`true`: reads every order of the item and compares it with the counters; it may take long. `false` (default): answers at once")),
-    responses((status = 200, description = "the conservation invariant for each segment and for the item", body = AuditReport), (status = 400, description = "`invalid_request`", body = Problem),
-        (status = 401, description = "`unauthorized`", body = Problem), (status = 403, description = "`forbidden`: a buyer, or an admin without the scope `read`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem)),
+    responses(AdminWith<Read>, (status = 200, description = "the conservation invariant for each segment and for the item", body = AuditReport), (status = 400, description = "`invalid_request`", body = Problem), (status = 404, description = "`item_not_found`", body = Problem)),
     security(("admin" = [])))]
 pub(crate) async fn show(
     State(app): State<App>,

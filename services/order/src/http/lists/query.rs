@@ -1,11 +1,17 @@
 //! The parameters of a list, checked strictly: a misspelt filter must not list everything.
 
+use std::collections::BTreeMap;
+
 use axum::extract::{FromRequestParts, Query};
 use domain::OrderState;
 use http::{HeaderMap, header, request::Parts};
+use utoipa::{
+    IntoResponses,
+    openapi::{RefOr, Response},
+};
 
 use super::cursor::{Cursors, Key};
-use crate::http::{App, Problem, problem::FieldError};
+use crate::http::{App, Problem, description::problems, problem::FieldError};
 
 /// Rows of a page, unless the request names another number.
 const LIMIT: usize = 100;
@@ -70,6 +76,13 @@ impl FromRequestParts<App> for Parameters {
             pairs: pairs.0,
             accepted: accepted(&parts.headers),
         })
+    }
+}
+
+/// What every list answers, besides its rows.
+impl IntoResponses for Parameters {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        problems(&[("400", "`invalid_request`"), ("503", "`unavailable`")])
     }
 }
 

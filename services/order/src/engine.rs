@@ -50,7 +50,8 @@ pub use carts::{
 };
 pub use drops::DropRequested;
 pub use hold::{Extended, HoldChange};
-pub use items::{ItemView, SegmentView, StockRequest, StockSet, Stocked};
+pub(crate) use items::SegmentView;
+pub use items::{ItemView, StockRequest, StockSet, Stocked};
 pub use life::{Ended, Paid, Payment};
 pub use lists::{RefundDone, RefundDue, RefundKey};
 pub use orders::{Placed, Placement};

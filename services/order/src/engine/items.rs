@@ -8,7 +8,9 @@ use ledger::{
     Changed, Created, ItemChange, JournalEntry, ListedItem, SegmentRow, StockChange, StockPart,
     TransferState,
 };
+use serde::Serialize;
 use stock::{Inspection, InspectionEntries};
+use utoipa::ToSchema;
 
 use super::{Engine, EngineError};
 
@@ -26,27 +28,22 @@ pub struct ItemView {
     /// Units of orders that have ended, on their way back.
     pub returning: u64,
     /// The same counts for each segment.
-    pub segments: Vec<SegmentView>,
+    pub(crate) segments: Vec<SegmentView>,
 }
 
-/// A segment with its current counts.
-#[derive(Debug, Clone)]
-pub struct SegmentView {
-    /// Number of the segment.
+/// A segment and its counts.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = SegmentBody)]
+pub(crate) struct SegmentView {
     pub segment: u16,
-    /// Units allocated to it.
     pub allocated: u64,
-    /// Units that can be sold.
     pub available: u64,
-    /// Units of orders that wait for payment.
     pub held: u64,
-    /// Units of paid orders.
     pub confirmed: u64,
-    /// Units of orders that have ended, on their way back.
     pub returning: u64,
     /// Pending spillovers of orders whose home is this segment.
     pub spillovers: u64,
-    /// Number of outbox entries that are not trimmed, including the anchor.
+    /// Outbox entries that are not trimmed, including the anchor.
     pub outbox: u64,
 }
 

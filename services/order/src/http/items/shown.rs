@@ -75,7 +75,7 @@ pub(crate) struct ItemBody {
     durability: Durability,
     /// The item's segments. Only for admins.
     #[serde(skip_serializing_if = "Option::is_none")]
-    segments: Option<Vec<SegmentBody>>,
+    segments: Option<Vec<SegmentView>>,
 }
 
 /// Units that will be added.
@@ -119,46 +119,6 @@ impl From<&Wave> for WaveBody {
     }
 }
 
-/// A segment and its counts.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct SegmentBody {
-    segment: u16,
-    allocated: u64,
-    available: u64,
-    held: u64,
-    confirmed: u64,
-    returning: u64,
-    /// Pending spillovers of orders whose home is this segment.
-    spillovers: u64,
-    /// Outbox entries that are not trimmed, including the anchor.
-    outbox: u64,
-}
-
-impl From<SegmentView> for SegmentBody {
-    fn from(view: SegmentView) -> Self {
-        let SegmentView {
-            segment,
-            allocated,
-            available,
-            held,
-            confirmed,
-            returning,
-            spillovers,
-            outbox,
-        } = view;
-        Self {
-            segment,
-            allocated,
-            available,
-            held,
-            confirmed,
-            returning,
-            spillovers,
-            outbox,
-        }
-    }
-}
-
 impl ItemBody {
     /// `withdrawing`: for an admin.
     pub(crate) fn new(view: ItemView, withdrawing: Option<u64>) -> Self {
@@ -195,9 +155,7 @@ impl ItemBody {
                 .is_some()
                 .then(|| item.waves.iter().map(WaveBody::from).collect()),
             durability: item.durability,
-            segments: withdrawing
-                .is_some()
-                .then(|| segments.into_iter().map(SegmentBody::from).collect()),
+            segments: withdrawing.is_some().then_some(segments),
         }
     }
 }

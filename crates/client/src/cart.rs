@@ -105,17 +105,6 @@ pub struct PlacedCart {
     pub replayed: bool,
 }
 
-/// A payment of a cart.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct CartPayment {
-    payment: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    amount: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    currency: Option<String>,
-    cart: Uuid,
-}
-
 #[derive(Serialize)]
 pub(crate) struct CartBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -284,40 +273,5 @@ impl Cart {
             });
         }
         Ok(cart)
-    }
-}
-
-impl CartPayment {
-    /// The payment `id` of `cart`. The provider chooses the id, and every repeat has the same one.
-    pub fn new(id: impl Into<String>, cart: Uuid) -> Self {
-        Self {
-            payment: id.into(),
-            amount: None,
-            currency: None,
-            cart,
-        }
-    }
-
-    /// What was paid. The service checks that it is the [`Cart::amount`]; a cart with one needs it.
-    #[must_use]
-    pub fn amount(self, amount: u64) -> Self {
-        Self {
-            amount: Some(amount),
-            ..self
-        }
-    }
-
-    /// What it was paid in (ISO 4217, three capital letters). The service checks that it is the
-    /// [`Cart::currency`].
-    #[must_use]
-    pub fn currency(self, currency: impl Into<String>) -> Self {
-        Self {
-            currency: Some(currency.into()),
-            ..self
-        }
-    }
-
-    pub(crate) fn cart(&self) -> Uuid {
-        self.cart
     }
 }

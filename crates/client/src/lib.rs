@@ -125,9 +125,7 @@ pub use admin::Admin;
 pub use audit::{Audit, OrdersChecked, OrdersFault, SegmentAudit};
 pub use batch::{BuyerOrder, OrderBatcher};
 pub use buyer::Buyer;
-pub use cart::{
-    AmountCheck, Cart, CartAmount, CartLine, CartPayment, CartState, NewCart, PlacedCart,
-};
+pub use cart::{AmountCheck, Cart, CartAmount, CartLine, CartState, NewCart, PlacedCart};
 pub use client::{Client, ClientBuilder, Sent};
 pub use ended::Ended;
 pub use error::{Error, UnknownCause};
@@ -137,7 +135,7 @@ pub use journal::{JournalEntry, ServiceJournalEntry};
 pub use key::IdempotencyKey;
 pub use list::{Cursor, ListedItem, ListedOrder, Page, PageRequest, RefundDue, RefundReason};
 pub use order::{NewOrder, Order, OrderState, Placed};
-pub use payment::{Payment, PaymentProvider};
+pub use payment::{CartPayment, OfCart, OfOrder, Payment, PaymentProvider};
 pub use problem::{Problem, ProblemCode};
 pub use request::Request;
 pub use response::{Content, Response};

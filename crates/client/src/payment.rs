@@ -3,17 +3,45 @@
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::{Cart, CartPayment, Client, Error, Order, PaymentKey, Request, Response};
+use crate::{Cart, Client, Error, Order, PaymentKey, Request, Response};
 
-/// A payment of an order.
+/// A payment of an order, or, as a [`CartPayment`], of a cart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Payment {
+pub struct Payment<T = OfOrder> {
     payment: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     amount: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     currency: Option<String>,
+    #[serde(flatten)]
+    of: T,
+}
+
+/// A payment of a cart.
+pub type CartPayment = Payment<OfCart>;
+
+/// The order that a payment is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct OfOrder {
     order: Uuid,
+}
+
+/// The cart that a payment is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct OfCart {
+    cart: Uuid,
+}
+
+impl From<Uuid> for OfOrder {
+    fn from(order: Uuid) -> Self {
+        Self { order }
+    }
+}
+
+impl From<Uuid> for OfCart {
+    fn from(cart: Uuid) -> Self {
+        Self { cart }
+    }
 }
 
 /// Reports payments to the service, signed with the payment key.
@@ -23,21 +51,22 @@ pub struct PaymentProvider {
     key: PaymentKey,
 }
 
-impl Payment {
-    /// The payment `id` of `order`. The provider chooses the id, and every repeat has the same one.
+impl<T: From<Uuid>> Payment<T> {
+    /// The payment `id` of the order or cart `of`. The provider chooses the id, and every repeat has
+    /// the same one.
     ///
-    /// The body names the order, because the signature covers the body and not the path.
-    pub fn new(id: impl Into<String>, order: Uuid) -> Self {
+    /// The body names what was paid, because the signature covers the body and not the path.
+    pub fn new(id: impl Into<String>, of: Uuid) -> Self {
         Self {
             payment: id.into(),
             amount: None,
             currency: None,
-            order,
+            of: of.into(),
         }
     }
 
-    /// What was paid. The service checks that the order costs as much; an order with a price needs
-    /// it.
+    /// What was paid. The service checks that it is the amount of the order or cart; one that costs
+    /// something needs it.
     #[must_use]
     pub fn amount(self, amount: u64) -> Self {
         Self {
@@ -46,14 +75,20 @@ impl Payment {
         }
     }
 
-    /// What it was paid in (ISO 4217, three capital letters). The service checks that the order
-    /// costs that.
+    /// What it was paid in (ISO 4217, three capital letters). The service checks that it is the
+    /// currency of the order or cart.
     #[must_use]
     pub fn currency(self, currency: impl Into<String>) -> Self {
         Self {
             currency: Some(currency.into()),
             ..self
         }
+    }
+}
+
+impl CartPayment {
+    pub(crate) fn cart(&self) -> Uuid {
+        self.of.cart
     }
 }
 
@@ -67,8 +102,8 @@ impl PaymentProvider {
     /// Check [`Order::state`]: `refund_due` means that the order had expired and no units were
     /// left, so the money must be returned.
     pub async fn report(&self, payment: &Payment) -> Result<Order, Error> {
-        let request = Request::pay(&self.key, payment.order, payment);
-        let read = |response: &Response| Order::read(response, payment.order);
+        let request = Request::pay(&self.key, payment.of.order, payment);
+        let read = |response: &Response| Order::read(response, payment.of.order);
         self.client.call(&request, read).await
     }
 

@@ -12,6 +12,7 @@ mod lists;
 mod look_ups;
 mod misses;
 mod orders;
+mod outcomes;
 mod placers;
 mod price;
 mod reacquire;
@@ -45,16 +46,15 @@ use tokio::time::Instant;
 pub use amounts::StatedBy;
 pub use archive::ArchiveRequested;
 pub use caller::Caller;
-pub use carts::{
-    CartEnded, CartExtended, CartPaid, CartPlaced, CartPlacement, LineReturned, Total,
-};
+pub use carts::{CartPlaced, CartPlacement, LineReturned, Total};
 pub use drops::DropRequested;
-pub use hold::{Extended, HoldChange};
+pub use hold::HoldChange;
 pub(crate) use items::SegmentView;
 pub use items::{ItemView, StockRequest, StockSet, Stocked};
-pub use life::{Ended, Paid, Payment};
+pub use life::Payment;
 pub use lists::{RefundDone, RefundDue, RefundKey};
 pub use orders::{Placed, Placement};
+pub use outcomes::{Ended, Extended, Paid, Purchase};
 pub use price::{Currency, Price};
 pub use readiness::NotReady;
 pub use refunds::{MoneyReturned, Payable};

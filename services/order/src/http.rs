@@ -18,6 +18,7 @@ mod lists;
 mod meta;
 mod orders;
 mod outage;
+mod outcomes;
 mod patterns;
 pub(crate) mod problem;
 mod problems;

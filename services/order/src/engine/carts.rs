@@ -36,8 +36,6 @@ use super::{
     orders::{POLL_PAUSE_MAX, POLL_PAUSE_MIN},
 };
 use foreseen::ForeseenLines;
-pub use hold::CartExtended;
-pub use life::{CartEnded, CartPaid};
 pub use line::LineReturned;
 pub use total::Total;
 

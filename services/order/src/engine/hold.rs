@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use domain::{CartId, Order, OrderId, OrderState, SessionId};
+use domain::{Order, OrderId, OrderState, SessionId};
 use jiff::Timestamp;
 
-use super::{Caller, Engine, EngineError};
+use super::{Caller, Engine, EngineError, Extended};
 
 /// What a request changes of a hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,25 +21,6 @@ pub struct HoldChange {
     pub session: Option<SessionId>,
 }
 
-/// Result of extending a hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Extended {
-    /// The order as it is now: this or an earlier request extended the hold, or it lasted long
-    /// enough already.
-    Order(Order),
-    /// There is no such order, or it belongs to another buyer.
-    NotFound,
-    /// The order is a line of this cart, whose holds end together.
-    InCart(CartId),
-    /// An order in this state holds nothing that could be extended.
-    Refused(OrderState),
-    /// The item allows holds of this many seconds.
-    TooLong {
-        /// The longest hold.
-        max_seconds: u32,
-    },
-}
-
 impl Engine {
     /// Extends the hold so that it ends so many seconds after the order was created, and names the
     /// checkout session. A hold never gets shorter.
@@ -48,7 +29,7 @@ impl Engine {
         id: OrderId,
         caller: &Caller,
         change: &HoldChange,
-    ) -> Result<Extended, EngineError> {
+    ) -> Result<Extended<Order>, EngineError> {
         let extend_once = |until| async move {
             let order = self.recorded_order(id, caller.buyer(), until).await?;
             match order.filter(|order| caller.may_change(&order.buyer)) {
@@ -65,7 +46,7 @@ impl Engine {
         order: Order,
         caller: &Caller,
         change: &HoldChange,
-    ) -> Result<Option<Extended>, EngineError> {
+    ) -> Result<Option<Extended<Order>>, EngineError> {
         if let Some(cart) = order.cart {
             return Ok(Some(Extended::InCart(cart)));
         }
@@ -74,7 +55,8 @@ impl Engine {
         };
         let max_seconds = known.item.max_hold_seconds;
         if change.seconds.is_some_and(|seconds| seconds > max_seconds) {
-            return Ok(Some(Extended::TooLong { max_seconds }));
+            let item = known.item.id.clone();
+            return Ok(Some(Extended::TooLong { item, max_seconds }));
         }
         if order.state != OrderState::Held {
             return Ok(Some(Extended::Refused(order.state)));
@@ -83,13 +65,13 @@ impl Engine {
         let expires_at = wanted.map_or(order.expires_at, |wanted| wanted.max(order.expires_at));
         let session = self.session_to_name(order.id.as_uuid(), change).await?;
         if session.is_none() && expires_at == order.expires_at {
-            return Ok(Some(Extended::Order(order)));
+            return Ok(Some(Extended::Done(order)));
         }
         let admin = caller.admin().map(AsRef::as_ref);
         let extended = self.ledger.extend_by(&order, expires_at, session, admin);
         let extended = extended.await;
         let extended = extended.map_err(EngineError::of_change)?;
-        Ok(extended.map(Extended::Order))
+        Ok(extended.map(Extended::Done))
     }
 }
 

@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use domain::{CartId, Order, OrderId, OrderState, PaymentId};
+use domain::{Order, OrderId, OrderState, PaymentId};
 use ledger::Transition;
 use stock::{Acknowledge, Release};
 use tokio::time::Instant;
 
-use super::{Caller, Engine, EngineError, Payable, Price, reacquire::Reacquired};
+use super::{Caller, Ended, Engine, EngineError, Paid, Payable, Price, reacquire::Reacquired};
 
 /// A payment that the provider reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,76 +32,16 @@ impl Payment {
     }
 }
 
-/// Result of a payment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Paid {
-    /// The order is confirmed. Or it is `refund_due`, because its hold had expired and no units
-    /// could be reacquired.
-    Order(Order),
-    /// There is no such order.
-    NotFound,
-    /// The order has ended: the money must be returned. The journal has the payment.
-    NotPayable(OrderState),
-    /// Another payment has paid the order: the money of this one must be returned. The journal has
-    /// it.
-    Already,
-    /// The order is a line of this cart, which is paid as a whole. The journal has the payment.
-    InCart(CartId),
-    /// The payment was reported for another order before. The journal has it.
-    OtherOrder,
-    /// The money of the payment was returned, so it pays nothing. Nothing was changed.
-    Returned,
-    /// The amount differs from the price of the order. The journal has the payment.
-    OtherAmount {
-        /// The price of the order.
-        expected: u64,
-    },
-    /// The payment is in another currency than the order. The journal has it.
-    OtherCurrency {
-        /// The currency of the order.
-        expected: String,
-    },
-    /// The order has a price, and the report no amount.
-    NoAmount {
-        /// The price of the order.
-        expected: u64,
-    },
-}
-
-/// Result of a cancellation or a refund.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
-    /// The order as it is now, whether this or an earlier request ended it.
-    Order(Order),
-    /// There is no such order, or it belongs to another buyer.
-    NotFound,
-    /// The order is a line of this cart, which ends as a whole.
-    InCart(CartId),
-    /// An order in this state cannot be cancelled or refunded.
-    Refused(OrderState),
-}
-
 impl Engine {
     /// Applies a payment to its order. Providers may report a payment repeatedly: the result is the
     /// same. No answer asks for money that was returned already.
-    pub async fn pay(&self, id: OrderId, payment: &Payment) -> Result<Paid, EngineError> {
+    pub async fn pay(&self, id: OrderId, payment: &Payment) -> Result<Paid<Order>, EngineError> {
         // Boxed: it holds the futures of all its steps, and payments are rare beside orders.
         let paid = self
             .in_rounds(|until| Box::pin(self.pay_once(id, payment, until)))
             .await?;
-        match paid {
-            Paid::NotPayable(_)
-            | Paid::Already
-            | Paid::InCart(_)
-            | Paid::OtherOrder
-            | Paid::OtherAmount { .. }
-            | Paid::OtherCurrency { .. }
-                if self.was_returned(&payment.id, id.first().as_uuid()).await? =>
-            {
-                Ok(Paid::Returned)
-            }
-            paid => Ok(paid),
-        }
+        self.unless_returned(paid, payment, id.first().as_uuid())
+            .await
     }
 
     /// `None`: the order has changed meanwhile, and must be read again.
@@ -110,7 +50,7 @@ impl Engine {
         id: OrderId,
         payment: &Payment,
         until: Instant,
-    ) -> Result<Option<Paid>, EngineError> {
+    ) -> Result<Option<Paid<Order>>, EngineError> {
         let Some(order) = self.recorded_order(id, None, until).await? else {
             return Ok(Some(Paid::NotFound));
         };
@@ -125,12 +65,12 @@ impl Engine {
             OrderState::Held => self
                 .step(&order, OrderState::Confirmed, Some(&payment.id), None)
                 .await?
-                .map(Paid::Order),
+                .map(Paid::Done),
             OrderState::Expired => self.pay_late(&order, payment, until).await?,
             OrderState::Confirmed | OrderState::RefundDue | OrderState::Refunded
                 if order.payment.as_ref() == Some(&payment.id) =>
             {
-                Some(Paid::Order(order.clone()))
+                Some(Paid::Done(order.clone()))
             }
             OrderState::Confirmed | OrderState::RefundDue => {
                 Some(self.refuse(&order, payment, Paid::Already).await?)
@@ -153,7 +93,7 @@ impl Engine {
         &self,
         order: &Order,
         payment: &Payment,
-    ) -> Result<Option<Paid>, EngineError> {
+    ) -> Result<Option<Paid<Order>>, EngineError> {
         let Some(known) = self.known(&order.item).await? else {
             return Ok(None);
         };
@@ -173,13 +113,19 @@ impl Engine {
                 .refuse(order, payment, Paid::OtherAmount { expected })
                 .await
                 .map(Some),
-            None if expected > 0 => Ok(Some(Paid::NoAmount { expected })),
+            None if expected > 0 => Ok(Some(Paid::NoAmount {
+                expected: Some(expected),
+            })),
             _ => Ok(None),
         }
     }
 
     /// Why the payment can pay no order any more, or not this one. `None`: it may pay this one.
-    async fn spent(&self, payment: &Payment, order: &Order) -> Result<Option<Paid>, EngineError> {
+    async fn spent(
+        &self,
+        payment: &Payment,
+        order: &Order,
+    ) -> Result<Option<Paid<Order>>, EngineError> {
         if self.is_returned(&payment.id, order.id.as_uuid()).await? {
             return Ok(Some(Paid::Returned));
         }
@@ -198,7 +144,7 @@ impl Engine {
         order: &Order,
         payment: &Payment,
         until: Instant,
-    ) -> Result<Option<Paid>, EngineError> {
+    ) -> Result<Option<Paid<Order>>, EngineError> {
         // Before the order takes units again: the hold of those would have to expire once more.
         if let Some(refused) = self.spent(payment, order).await? {
             return Ok(Some(refused));
@@ -214,7 +160,7 @@ impl Engine {
             Reacquired::Refused => Ok(self
                 .step(order, OrderState::RefundDue, Some(&payment.id), None)
                 .await?
-                .map(Paid::Order)),
+                .map(Paid::Done)),
         }
     }
 
@@ -224,8 +170,8 @@ impl Engine {
         &self,
         order: &Order,
         payment: &Payment,
-        refused: Paid,
-    ) -> Result<Paid, EngineError> {
+        refused: Paid<Order>,
+    ) -> Result<Paid<Order>, EngineError> {
         if order.payment.as_ref() != Some(&payment.id) {
             let of = Payable::Order(order.id);
             self.note_unmatched(of, &order.item, order.into(), payment)
@@ -235,7 +181,7 @@ impl Engine {
     }
 
     /// Cancels a held order and releases its units.
-    pub async fn cancel(&self, id: OrderId, caller: &Caller) -> Result<Ended, EngineError> {
+    pub async fn cancel(&self, id: OrderId, caller: &Caller) -> Result<Ended<Order>, EngineError> {
         let target =
             |order: &Order| (order.state == OrderState::Held).then_some(OrderState::Cancelled);
         self.end(id, caller, OrderState::Cancelled, target).await
@@ -247,7 +193,7 @@ impl Engine {
         caller: &Caller,
         done: OrderState,
         target: impl Fn(&Order) -> Option<OrderState>,
-    ) -> Result<Ended, EngineError> {
+    ) -> Result<Ended<Order>, EngineError> {
         let target = &target;
         let end_once = |until| async move {
             let order = self.recorded_order(id, caller.buyer(), until).await?;
@@ -259,14 +205,14 @@ impl Engine {
                 return Ok(Some(Ended::InCart(cart)));
             }
             if order.state == done {
-                return Ok(Some(Ended::Order(order)));
+                return Ok(Some(Ended::Done(order)));
             }
             let Some(to) = target(&order) else {
                 return Ok(Some(Ended::Refused(order.state)));
             };
             let admin = caller.admin().cloned();
             let ended = self.step(&order, to, None, admin).await?;
-            Ok(ended.map(Ended::Order))
+            Ok(ended.map(Ended::Done))
         };
         self.in_rounds(end_once).await
     }

@@ -127,7 +127,7 @@ impl Engine {
         actor: &Arc<str>,
     ) -> Result<RefundDone, EngineError> {
         Ok(match self.refund_due_order(id, actor).await? {
-            Ended::Order(order) => {
+            Ended::Done(order) => {
                 let order = self.view_order(order).await;
                 let order = order.map_err(EngineError::after_change)?;
                 RefundDone::Done(RefundDue::Order(order))

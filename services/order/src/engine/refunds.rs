@@ -12,7 +12,7 @@ use ledger::{NotedRefund, Payer, PaymentReturn, RefundReport, RefundState, Retur
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Caller, CartEnded, Ended, Engine, EngineError};
+use super::{Caller, Ended, Engine, EngineError, Paid, Payment, Purchase};
 
 /// What a report about money says that it is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Returned {
 impl Engine {
     /// Records that `admin` has returned the money, and releases the units of the order if it has
     /// any.
-    pub async fn refund(&self, id: OrderId, admin: &Arc<str>) -> Result<Ended, EngineError> {
+    pub async fn refund(&self, id: OrderId, admin: &Arc<str>) -> Result<Ended<Order>, EngineError> {
         self.return_order(id, admin, Returned::Order).await
     }
 
@@ -88,7 +88,7 @@ impl Engine {
         id: OrderId,
         admin: &Arc<str>,
         of: Returned,
-    ) -> Result<Ended, EngineError> {
+    ) -> Result<Ended<Order>, EngineError> {
         let return_once = |until| async move {
             let Some(order) = self.recorded_order(id, None, until).await? else {
                 return Ok(Some(Ended::NotFound));
@@ -105,7 +105,7 @@ impl Engine {
                 Returned::Row => false,
             };
             if is_done {
-                return Ok(Some(Ended::Order(order)));
+                return Ok(Some(Ended::Done(order)));
             }
             if !of.applies(&order) {
                 return Ok(Some(Ended::Refused(order.state)));
@@ -118,19 +118,27 @@ impl Engine {
             if returned.is_some() {
                 self.stepped(&order, OrderState::Refunded).await;
             }
-            Ok(returned.map(Ended::Order))
+            Ok(returned.map(Ended::Done))
         };
         self.in_rounds(return_once).await
     }
 
-    /// [`Engine::is_returned`] once the answer is known: the report may be in the journal by then.
-    pub(super) async fn was_returned(
+    /// What a payment has come to. One that was refused asks for its money, unless that was returned:
+    /// the report may be in the journal by now.
+    pub(super) async fn unless_returned<T: Purchase>(
         &self,
-        payment: &PaymentId,
+        paid: Paid<T>,
+        payment: &Payment,
         payer: Uuid,
-    ) -> Result<bool, EngineError> {
-        let returned = self.is_returned(payment, payer).await;
-        returned.map_err(EngineError::after_change)
+    ) -> Result<Paid<T>, EngineError> {
+        if !paid.is_money_due() {
+            return Ok(paid);
+        }
+        let returned = self.is_returned(&payment.id, payer).await;
+        match returned.map_err(EngineError::after_change)? {
+            true => Ok(Paid::Returned),
+            false => Ok(paid),
+        }
     }
 
     /// Whether the money of a payment that is reported for this order or cart was returned. A
@@ -154,7 +162,11 @@ impl Engine {
 
     /// The same as the provider reports it, if this payment has paid the order. Another payment of
     /// its buyer may have been returned because the order was paid already.
-    async fn refund_payment(&self, id: OrderId, payment: &PaymentId) -> Result<Ended, EngineError> {
+    async fn refund_payment(
+        &self,
+        id: OrderId,
+        payment: &PaymentId,
+    ) -> Result<Ended<Order>, EngineError> {
         let target = |order: &Order| {
             let applies = is_paid_for(order) && order.payment.as_ref() == Some(payment);
             applies.then_some(OrderState::Refunded)
@@ -168,7 +180,7 @@ impl Engine {
         &self,
         id: OrderId,
         admin: &Arc<str>,
-    ) -> Result<Ended, EngineError> {
+    ) -> Result<Ended<Order>, EngineError> {
         self.return_order(id, admin, Returned::Row).await
     }
 
@@ -205,14 +217,14 @@ impl Engine {
             Payable::Order(order) => {
                 let ended = self.refund_payment(order, payment).await;
                 match ended.map_err(EngineError::after_change)? {
-                    Ended::Order(order) => Some(MoneyReturned::Order(order)),
+                    Ended::Done(order) => Some(MoneyReturned::Order(order)),
                     _ => None,
                 }
             }
             Payable::Cart(cart) => {
                 let ended = self.refund_cart_payment(cart, payment).await;
                 match ended.map_err(EngineError::after_change)? {
-                    CartEnded::Cart(cart) => Some(MoneyReturned::Cart(cart)),
+                    Ended::Done(cart) => Some(MoneyReturned::Cart(cart)),
                     _ => None,
                 }
             }

@@ -11,22 +11,22 @@
 //! version. The order is read first and its session after that. So whatever is named in between
 //! raises the version on which the cancellation was decided, and the order is read again.
 
-use domain::{CartId, CartState, OrderId, OrderState, SessionId};
+use domain::{Cart, CartId, CartState, Order, OrderId, OrderState, SessionId};
 use ledger::CartStep;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{CartEnded, Ended, Engine, EngineError, HoldChange};
+use super::{Ended, Engine, EngineError, HoldChange, Purchase};
 
 /// Result of the end of a checkout session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SessionEnd<T> {
+pub enum SessionEnd<T: Purchase> {
     /// The order or cart has named no session.
     Unnamed,
     /// The order or cart has named another session last.
     Superseded,
     /// It was the session that counts: this is what the cancellation has come to.
-    Ended(T),
+    Ended(Ended<T>),
 }
 
 impl Engine {
@@ -35,7 +35,7 @@ impl Engine {
         &self,
         id: OrderId,
         session: &SessionId,
-    ) -> Result<SessionEnd<Ended>, EngineError> {
+    ) -> Result<SessionEnd<Order>, EngineError> {
         self.in_rounds(|until| self.end_session_once(id, session, until))
             .await
     }
@@ -46,7 +46,7 @@ impl Engine {
         id: OrderId,
         session: &SessionId,
         until: Instant,
-    ) -> Result<Option<SessionEnd<Ended>>, EngineError> {
+    ) -> Result<Option<SessionEnd<Order>>, EngineError> {
         let Some(order) = self.recorded_order(id, None, until).await? else {
             return Ok(Some(SessionEnd::Ended(Ended::NotFound)));
         };
@@ -57,10 +57,10 @@ impl Engine {
             return Ok(Some(other));
         }
         let ended = match order.state {
-            OrderState::Cancelled => Some(Ended::Order(order)),
+            OrderState::Cancelled => Some(Ended::Done(order)),
             OrderState::Held => {
                 let cancelled = self.step(&order, OrderState::Cancelled, None, None).await?;
-                cancelled.map(Ended::Order)
+                cancelled.map(Ended::Done)
             }
             state => Some(Ended::Refused(state)),
         };
@@ -72,7 +72,7 @@ impl Engine {
         &self,
         id: CartId,
         session: &SessionId,
-    ) -> Result<SessionEnd<CartEnded>, EngineError> {
+    ) -> Result<SessionEnd<Cart>, EngineError> {
         self.in_rounds(|_| self.end_cart_session_once(id, session))
             .await
     }
@@ -82,28 +82,28 @@ impl Engine {
         &self,
         id: CartId,
         session: &SessionId,
-    ) -> Result<Option<SessionEnd<CartEnded>>, EngineError> {
+    ) -> Result<Option<SessionEnd<Cart>>, EngineError> {
         let Some(cart) = self.ledger.cart(id).await? else {
-            return Ok(Some(SessionEnd::Ended(CartEnded::NotFound)));
+            return Ok(Some(SessionEnd::Ended(Ended::NotFound)));
         };
         if let Some(other) = self.other_session(cart.id.as_uuid(), session).await? {
             return Ok(Some(other));
         }
         let ended = match cart.state {
-            CartState::Cancelled => Some(CartEnded::Cart(cart)),
+            CartState::Cancelled => Some(Ended::Done(cart)),
             CartState::Held => {
                 let step = CartStep::to(&cart, CartState::Cancelled);
                 let stepped = self.step_cart(&step).await?;
-                stepped.map(|stepped| CartEnded::Cart(stepped.cart))
+                stepped.map(|stepped| Ended::Done(stepped.cart))
             }
-            state => Some(CartEnded::Refused(state)),
+            state => Some(Ended::Refused(state)),
         };
         Ok(ended.map(SessionEnd::Ended))
     }
 
     /// Why the end of this session does nothing. `None`: it is the one that the order or cart has
     /// named last.
-    async fn other_session<T>(
+    async fn other_session<T: Purchase>(
         &self,
         target: Uuid,
         session: &SessionId,

@@ -22,13 +22,12 @@ use super::{
     items::YEAR_SECONDS,
     life::{AMOUNT_MAX, hold_change, order_id, payment},
     orders::{OrderBody, OrderHeaders, REPLAYED, view_shown},
+    outcomes::{ended, paid},
     problem::FieldError,
     words::{AmountCheckWord, CartAmountWord, CartStateWord, UNCHECKED},
 };
 use crate::{
-    engine::{
-        Caller, CartEnded, CartExtended, CartPaid, CartPlaced, CartPlacement, LineReturned, Total,
-    },
+    engine::{Caller, CartPlaced, CartPlacement, Extended, LineReturned, Total},
     rate::PeerBucket,
 };
 
@@ -392,24 +391,6 @@ pub(crate) async fn pay(
     Ok(shown(&paid(result)?))
 }
 
-/// The cart that was paid, or why the payment did not pay it.
-pub(super) fn paid(result: CartPaid) -> Result<Cart, Problem> {
-    match result {
-        CartPaid::Cart(cart) => Ok(cart),
-        CartPaid::NotFound => Err(Problem::cart_not_found()),
-        CartPaid::NotPayable(state) => Err(Problem::cart_not_payable(state)),
-        CartPaid::Already => Err(Problem::already_paid()),
-        CartPaid::OtherOrder => Err(Problem::payment_of_another_order()),
-        CartPaid::Returned => Err(Problem::payment_returned()),
-        CartPaid::OtherAmount { expected } => Err(Problem::other_amount("cart", expected)),
-        CartPaid::OtherCurrency { expected } => Err(Problem::other_currency(&expected)),
-        CartPaid::NoAmount {
-            expected: Some(expected),
-        } => Err(Problem::no_amount("cart", expected)),
-        CartPaid::NoAmount { expected: None } => Err(Problem::no_amount_of_unchecked()),
-    }
-}
-
 /// How long the holds of a cart shall be, and in which checkout session it is paid: one of them, or both.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -443,10 +424,11 @@ pub(crate) async fn extend(
     let change = hold_change(hold.seconds, hold.session.as_deref())?;
     let (id, caller) = (cart_id(&cart)?, who.caller());
     match app.engine.extend_cart(id, caller, &change).await? {
-        CartExtended::Cart(cart) => Ok(shown(&cart)),
-        CartExtended::NotFound => Err(Problem::cart_not_found()),
-        CartExtended::Refused(state) => Err(Problem::cart_not_extendable(state)),
-        CartExtended::TooLong { item, max_seconds } => {
+        Extended::Done(cart) => Ok(shown(&cart)),
+        Extended::NotFound => Err(Problem::cart_not_found()),
+        Extended::InCart(cart) => Err(Problem::order_in_cart(cart)),
+        Extended::Refused(state) => Err(Problem::cart_not_extendable(state)),
+        Extended::TooLong { item, max_seconds } => {
             Err(Problem::cart_hold_too_long(&item, max_seconds))
         }
     }
@@ -465,11 +447,8 @@ pub(crate) async fn cancel(
     Name(cart): Name,
 ) -> Result<Response, Problem> {
     let id = cart_id(&cart)?;
-    match app.engine.cancel_cart(id, who.caller()).await? {
-        CartEnded::Cart(cart) => Ok(shown(&cart)),
-        CartEnded::NotFound => Err(Problem::cart_not_found()),
-        CartEnded::Refused(state) => Err(Problem::cart_not_cancellable(state)),
-    }
+    let cancelled = app.engine.cancel_cart(id, who.caller()).await?;
+    Ok(shown(&ended(cancelled, Problem::cart_not_cancellable)?))
 }
 
 /// Records that the money of a cart was returned, and releases the units of all lines, if they have
@@ -485,11 +464,8 @@ pub(crate) async fn refund(
     admin: AdminWith<RefundsWrite>,
     Name(cart): Name,
 ) -> Result<Response, Problem> {
-    match app.engine.refund_cart(cart_id(&cart)?, &admin.name).await? {
-        CartEnded::Cart(cart) => Ok(shown(&cart)),
-        CartEnded::NotFound => Err(Problem::cart_not_found()),
-        CartEnded::Refused(state) => Err(Problem::cart_not_refundable(state)),
-    }
+    let refunded = app.engine.refund_cart(cart_id(&cart)?, &admin.name).await?;
+    Ok(shown(&ended(refunded, Problem::cart_not_refundable)?))
 }
 
 /// Records that the money of one line of a confirmed cart was returned, and releases its units

@@ -4,7 +4,7 @@ use axum::{
     extract::{Request, State},
     response::Response,
 };
-use domain::{Cart, Order, OrderId, PaymentId, SessionId};
+use domain::{Cart, OrderId, PaymentId, SessionId};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -15,8 +15,9 @@ use super::{
     currency,
     items::YEAR_SECONDS,
     orders::{OrderBody, shown},
+    outcomes::{ended, paid},
 };
-use crate::engine::{Ended, Extended, HoldChange, Paid, Payment};
+use crate::engine::{Extended, HoldChange, Payment};
 
 /// Upper bound of the price of an order.
 pub(crate) const AMOUNT_MAX: u64 = Cart::AMOUNT_MAX;
@@ -100,22 +101,6 @@ pub(crate) async fn pay(
     shown(&app, paid(result)?, true).await
 }
 
-/// The order that was paid, or why the payment did not pay it.
-pub(super) fn paid(result: Paid) -> Result<Order, Problem> {
-    match result {
-        Paid::Order(order) => Ok(order),
-        Paid::NotFound => Err(Problem::order_not_found()),
-        Paid::NotPayable(state) => Err(Problem::not_payable(state)),
-        Paid::Already => Err(Problem::already_paid()),
-        Paid::InCart(cart) => Err(Problem::order_in_cart(cart)),
-        Paid::OtherOrder => Err(Problem::payment_of_another_order()),
-        Paid::Returned => Err(Problem::payment_returned()),
-        Paid::OtherAmount { expected } => Err(Problem::other_amount("order", expected)),
-        Paid::OtherCurrency { expected } => Err(Problem::other_currency(&expected)),
-        Paid::NoAmount { expected } => Err(Problem::no_amount("order", expected)),
-    }
-}
-
 /// How long a hold shall be, and in which checkout session the order is paid: one of them, or both.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -163,11 +148,11 @@ pub(crate) async fn extend(
     let change = hold_change(hold.seconds, hold.session.as_deref())?;
     let extended = app.engine.extend(order_id(&order)?, who.caller(), &change);
     match extended.await? {
-        Extended::Order(order) => shown(&app, order, who.buyer.is_none()).await,
+        Extended::Done(order) => shown(&app, order, who.buyer.is_none()).await,
         Extended::InCart(cart) => Err(Problem::order_in_cart(cart)),
         Extended::NotFound => Err(Problem::order_not_found()),
         Extended::Refused(state) => Err(Problem::not_extendable(state)),
-        Extended::TooLong { max_seconds } => Err(Problem::hold_too_long(max_seconds)),
+        Extended::TooLong { max_seconds, .. } => Err(Problem::hold_too_long(max_seconds)),
     }
 }
 
@@ -183,12 +168,9 @@ pub(crate) async fn cancel(
     who: BuyerOrAdmin<OrdersPlace>,
     Name(order): Name,
 ) -> Result<Response, Problem> {
-    match app.engine.cancel(order_id(&order)?, who.caller()).await? {
-        Ended::Order(order) => shown(&app, order, who.buyer.is_none()).await,
-        Ended::NotFound => Err(Problem::order_not_found()),
-        Ended::InCart(cart) => Err(Problem::order_in_cart(cart)),
-        Ended::Refused(state) => Err(Problem::not_cancellable(state)),
-    }
+    let cancelled = app.engine.cancel(order_id(&order)?, who.caller()).await?;
+    let order = ended(cancelled, Problem::not_cancellable)?;
+    shown(&app, order, who.buyer.is_none()).await
 }
 
 /// Records that the money of an order was returned, and releases its units, if it has any,
@@ -204,10 +186,6 @@ pub(crate) async fn refund(
     admin: AdminWith<RefundsWrite>,
     Name(order): Name,
 ) -> Result<Response, Problem> {
-    match app.engine.refund(order_id(&order)?, &admin.name).await? {
-        Ended::Order(order) => shown(&app, order, true).await,
-        Ended::NotFound => Err(Problem::order_not_found()),
-        Ended::InCart(cart) => Err(Problem::order_in_cart(cart)),
-        Ended::Refused(state) => Err(Problem::not_refundable(state)),
-    }
+    let refunded = app.engine.refund(order_id(&order)?, &admin.name).await?;
+    shown(&app, ended(refunded, Problem::not_refundable)?, true).await
 }

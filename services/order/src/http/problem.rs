@@ -1,6 +1,6 @@
 //! Errors as `application/problem+json` (RFC 9457).
 
-use std::sync::LazyLock;
+use std::{fmt::Display, sync::LazyLock};
 
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -190,7 +190,7 @@ impl Problem {
     }
 
     /// A part of the body, a parameter or a header was refused. A header has no pointer.
-    pub(crate) fn invalid(field: impl Into<String>, expected: impl std::fmt::Display) -> Self {
+    pub(crate) fn invalid(field: impl Into<String>, expected: impl Display) -> Self {
         let field = field.into();
         let detail = format!("{field}: {expected}");
         let pointer = pointer_to(&field).map(|pointer| FieldError {
@@ -305,31 +305,24 @@ impl Problem {
         }
     }
 
-    fn of_cart_state(code: Code, state: CartState, detail: &str) -> Self {
-        Self {
-            state: Some(state.to_string().into()),
-            ..Self::new(code, format!("the cart is {state}: {detail}"))
-        }
-    }
-
     pub(crate) fn cart_not_payable(state: CartState) -> Self {
         let detail = "return the payment; it is in the journal";
-        Self::of_cart_state(Code::CartNotPayable, state, detail)
+        Self::of_state("cart", Code::CartNotPayable, state, detail)
     }
 
     pub(crate) fn cart_not_cancellable(state: CartState) -> Self {
         let detail = "only a held cart can be cancelled; nothing was changed";
-        Self::of_cart_state(Code::CartNotCancellable, state, detail)
+        Self::of_state("cart", Code::CartNotCancellable, state, detail)
     }
 
     pub(crate) fn cart_not_extendable(state: CartState) -> Self {
         let detail = "only the holds of a held cart can be extended; nothing was changed";
-        Self::of_cart_state(Code::CartNotExtendable, state, detail)
+        Self::of_state("cart", Code::CartNotExtendable, state, detail)
     }
 
     pub(crate) fn cart_not_refundable(state: CartState) -> Self {
         let detail = "only a paid cart can be refunded; nothing was changed";
-        Self::of_cart_state(Code::CartNotRefundable, state, detail)
+        Self::of_state("cart", Code::CartNotRefundable, state, detail)
     }
 
     /// The payment of this order or cart has another amount.
@@ -383,7 +376,7 @@ impl Problem {
     }
 
     /// The same, and what is wrong with what was presented.
-    pub(crate) fn unauthorized_because(expected: &str, why: impl std::fmt::Display) -> Self {
+    pub(crate) fn unauthorized_because(expected: &str, why: impl Display) -> Self {
         let problem = Self::unauthorized(expected);
         let detail = format!("{}: {why}", problem.detail);
         Self { detail, ..problem }
@@ -429,19 +422,17 @@ impl Problem {
         )
     }
 
-    fn of_state(code: Code, state: OrderState, detail: &str) -> Self {
+    /// This order or cart is in a state that the code refuses.
+    fn of_state(payable: &str, code: Code, state: impl Display, detail: &str) -> Self {
         Self {
             state: Some(state.to_string().into()),
-            ..Self::new(code, format!("the order is {state}: {detail}"))
+            ..Self::new(code, format!("the {payable} is {state}: {detail}"))
         }
     }
 
     pub(crate) fn not_payable(state: OrderState) -> Self {
-        Self::of_state(
-            Code::OrderNotPayable,
-            state,
-            "return the payment; it is in the journal",
-        )
+        let detail = "return the payment; it is in the journal";
+        Self::of_state("order", Code::OrderNotPayable, state, detail)
     }
 
     pub(crate) fn already_paid() -> Self {
@@ -466,19 +457,13 @@ impl Problem {
     }
 
     pub(crate) fn not_cancellable(state: OrderState) -> Self {
-        Self::of_state(
-            Code::OrderNotCancellable,
-            state,
-            "only a held order can be cancelled; nothing was changed",
-        )
+        let detail = "only a held order can be cancelled; nothing was changed";
+        Self::of_state("order", Code::OrderNotCancellable, state, detail)
     }
 
     pub(crate) fn not_extendable(state: OrderState) -> Self {
-        Self::of_state(
-            Code::OrderNotExtendable,
-            state,
-            "only the hold of a held order can be extended; nothing was changed",
-        )
+        let detail = "only the hold of a held order can be extended; nothing was changed";
+        Self::of_state("order", Code::OrderNotExtendable, state, detail)
     }
 
     pub(crate) fn hold_too_long(max_seconds: u32) -> Self {
@@ -508,11 +493,8 @@ impl Problem {
     }
 
     pub(crate) fn not_refundable(state: OrderState) -> Self {
-        Self::of_state(
-            Code::OrderNotRefundable,
-            state,
-            "only a paid order can be refunded; nothing was changed",
-        )
+        let detail = "only a paid order can be refunded; nothing was changed";
+        Self::of_state("order", Code::OrderNotRefundable, state, detail)
     }
 
     pub(crate) fn other_order() -> Self {

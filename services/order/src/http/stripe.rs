@@ -15,15 +15,18 @@ use axum::{
     extract::{Request, State},
     response::{IntoResponse, Response},
 };
-use domain::{Cart, CartId, Order, OrderId, PaymentId, SessionId};
+use domain::{CartId, OrderId, PaymentId, SessionId};
 use http::StatusCode;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{App, Problem, body, carts, life};
-use crate::engine::{CartEnded, Ended, Payable, Payment, SessionEnd};
+use super::{
+    App, Problem, body,
+    outcomes::{self, Named},
+};
+use crate::engine::{Ended, EngineError, Paid, Payable, Payment, SessionEnd};
 use refunds::Refund;
 
 /// The fields of the metadata that name the order, or the cart.
@@ -109,82 +112,54 @@ pub(crate) async fn receive(State(app): State<App>, request: Request) -> Result<
 
 async fn apply(app: &App, step: Step) -> Result<StripeResult, Problem> {
     match step {
-        Step::Pay(Payable::Order(order), payment) => pay(app, order, &payment).await,
-        Step::Pay(Payable::Cart(cart), payment) => pay_cart(app, cart, &payment).await,
-        Step::EndSession(Payable::Order(order), session) => {
-            session_end(app.engine.end_session(order, &session).await?, ended)
+        Step::Pay(of @ Payable::Order(order), payment) => {
+            paid(app.engine.pay(order, &payment).await, of)
         }
+        Step::Pay(of @ Payable::Cart(cart), payment) => {
+            paid(app.engine.pay_cart(cart, &payment).await, of)
+        }
+        Step::EndSession(Payable::Order(order), session) => session_end(
+            app.engine.end_session(order, &session).await?,
+            "the order is in another state, or another payment has paid it",
+        ),
         Step::EndSession(Payable::Cart(cart), session) => session_end(
             app.engine.end_cart_session(cart, &session).await?,
-            cart_ended,
+            "the cart is in another state, or another payment has paid it",
         ),
         Step::Refund(refund) => refunds::apply(app, refund).await,
         Step::Ignore(reason) => Ok(StripeResult::ignored(reason)),
     }
 }
 
-async fn pay(app: &App, order: OrderId, payment: &Payment) -> Result<StripeResult, Problem> {
-    let paid = app.engine.pay(order, payment).await;
-    match life::paid(paid.map_err(|error| Problem::of_payment(&error))?) {
-        Ok(order) => Ok(StripeResult::of_order(&order)),
-        Err(problem) => unpaid(Payable::Order(order), problem),
-    }
-}
-
-async fn pay_cart(app: &App, cart: CartId, payment: &Payment) -> Result<StripeResult, Problem> {
-    let paid = app.engine.pay_cart(cart, payment).await;
-    match carts::paid(paid.map_err(|error| Problem::of_payment(&error))?) {
-        Ok(cart) => Ok(StripeResult::of_cart(&cart)),
-        Err(problem) => unpaid(Payable::Cart(cart), problem),
-    }
-}
-
 /// A repeat of the event may find what this one has not found. Any other reason stays.
-fn unpaid(of: Payable, problem: Problem) -> Result<StripeResult, Problem> {
-    match problem.is_not_found() {
-        true => Err(problem),
-        false => Ok(StripeResult::about(of, problem.code())),
-    }
-}
-
-fn ended(ended: Ended) -> Result<StripeResult, Problem> {
-    match ended {
-        Ended::Order(order) => Ok(StripeResult::of_order(&order)),
-        Ended::NotFound => Err(Problem::order_not_found()),
-        Ended::InCart(_) => Ok(StripeResult::ignored(
-            "the order is a line of a cart: name the cart in stockade_cart",
-        )),
-        Ended::Refused(_) => Ok(StripeResult::ignored(
-            "the order is in another state, or another payment has paid it",
-        )),
-    }
-}
-
-fn cart_ended(ended: CartEnded) -> Result<StripeResult, Problem> {
-    match ended {
-        CartEnded::Cart(cart) => Ok(StripeResult::of_cart(&cart)),
-        CartEnded::NotFound => Err(Problem::cart_not_found()),
-        CartEnded::Refused(_) => Ok(StripeResult::ignored(
-            "the cart is in another state, or another payment has paid it",
-        )),
+fn paid<T: Named>(
+    paid: Result<Paid<T>, EngineError>,
+    of: Payable,
+) -> Result<StripeResult, Problem> {
+    match outcomes::paid(paid.map_err(|error| Problem::of_payment(&error))?) {
+        Ok(paid) => Ok(StripeResult::of(&paid)),
+        Err(problem) if problem.is_not_found() => Err(problem),
+        Err(problem) => Ok(StripeResult::about(of, problem.code())),
     }
 }
 
 /// Only the end of the session that the order has named last may cancel it: its buyer may be paying in
-/// another one.
-fn session_end<T>(
+/// another one. `refused`: because of its state.
+fn session_end<T: Named>(
     end: SessionEnd<T>,
-    ended: impl Fn(T) -> Result<StripeResult, Problem>,
+    refused: &'static str,
 ) -> Result<StripeResult, Problem> {
-    match end {
-        SessionEnd::Ended(end) => ended(end),
-        SessionEnd::Unnamed => Ok(StripeResult::ignored(
-            "no session was named to the order or cart: its hold ends by itself",
-        )),
-        SessionEnd::Superseded => Ok(StripeResult::ignored(
-            "another session was named to the order or cart since",
-        )),
-    }
+    let reason = match end {
+        SessionEnd::Ended(Ended::Done(ended)) => return Ok(StripeResult::of(&ended)),
+        SessionEnd::Ended(Ended::NotFound) => return Err(T::not_found()),
+        SessionEnd::Ended(Ended::InCart(_)) => {
+            "the order is a line of a cart: name the cart in stockade_cart"
+        }
+        SessionEnd::Ended(Ended::Refused(_)) => refused,
+        SessionEnd::Unnamed => "no session was named to the order or cart: its hold ends by itself",
+        SessionEnd::Superseded => "another session was named to the order or cart since",
+    };
+    Ok(StripeResult::ignored(reason))
 }
 
 /// An event that names an order or cart, and cannot be used.
@@ -211,12 +186,8 @@ impl StripeResult {
         }
     }
 
-    fn of_order(order: &Order) -> Self {
-        Self::about(Payable::Order(order.id), order.state.as_str())
-    }
-
-    fn of_cart(cart: &Cart) -> Self {
-        Self::about(Payable::Cart(cart.id), cart.state.as_str())
+    fn of(named: &impl Named) -> Self {
+        Self::about(named.payable(), named.state())
     }
 
     fn ignored(reason: &'static str) -> Self {

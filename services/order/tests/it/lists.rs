@@ -240,7 +240,7 @@ async fn a_payment_is_due_back_in_its_own_currency_unless_its_order_accepted_it_
         };
         let dollars = || json!(["pay-1", 2999, "USD"]);
         assert_eq!(due().await, [dollars(), json!(["pay-2", 1, "EUR"])]);
-        assert!(matches!(pay("pay-2", 1999, "EUR").await, Paid::Order(_)));
+        assert!(matches!(pay("pay-2", 1999, "EUR").await, Paid::Done(_)));
         assert_eq!(due().await, [dollars()], "accepted");
         env.refund(&order).await.is_now("refunded");
         assert_eq!(due().await, [dollars()], "returned with its order");

@@ -5,26 +5,7 @@ use std::time::Duration;
 
 use domain::{Cart, CartId, CartState, ItemId};
 
-use super::super::{Caller, Engine, EngineError, HoldChange};
-
-/// Result of extending the holds of a cart.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CartExtended {
-    /// The cart as it is now: this or an earlier request extended its holds, or they lasted long
-    /// enough already.
-    Cart(Cart),
-    /// There is no such cart, or it belongs to another buyer.
-    NotFound,
-    /// A cart in this state holds nothing that could be extended.
-    Refused(CartState),
-    /// An item of the cart allows holds of this many seconds, and no other of its items fewer.
-    TooLong {
-        /// The item.
-        item: ItemId,
-        /// The longest hold.
-        max_seconds: u32,
-    },
-}
+use super::super::{Caller, Engine, EngineError, Extended, HoldChange};
 
 impl Engine {
     /// Extends the holds of all lines so that they end so many seconds after the first line took
@@ -34,7 +15,7 @@ impl Engine {
         id: CartId,
         caller: &Caller,
         change: &HoldChange,
-    ) -> Result<CartExtended, EngineError> {
+    ) -> Result<Extended<Cart>, EngineError> {
         self.in_rounds(|_| self.extend_cart_once(id, caller, change))
             .await
     }
@@ -45,31 +26,31 @@ impl Engine {
         id: CartId,
         caller: &Caller,
         change: &HoldChange,
-    ) -> Result<Option<CartExtended>, EngineError> {
+    ) -> Result<Option<Extended<Cart>>, EngineError> {
         let Some(cart) = self.cart_to_change(id, caller).await? else {
-            return Ok(Some(CartExtended::NotFound));
+            return Ok(Some(Extended::NotFound));
         };
         if let Some(seconds) = change.seconds {
             let shortest = self.shortest_cap(&cart).await?;
             if let Some((max_seconds, item)) = shortest.filter(|(max, _)| seconds > *max) {
-                return Ok(Some(CartExtended::TooLong { item, max_seconds }));
+                return Ok(Some(Extended::TooLong { item, max_seconds }));
             }
         }
         if cart.state != CartState::Held {
-            return Ok(Some(CartExtended::Refused(cart.state)));
+            return Ok(Some(Extended::Refused(cart.state)));
         }
         let session = self.session_to_name(cart.id.as_uuid(), change).await?;
         let hold = change
             .seconds
             .map(|seconds| Duration::from_secs(seconds.into()));
         if session.is_none() && hold.is_none() {
-            return Ok(Some(CartExtended::Cart(cart)));
+            return Ok(Some(Extended::Done(cart)));
         }
         let admin = caller.admin().map(AsRef::as_ref);
         let extended = self.ledger.extend_cart_by(&cart, hold, session, admin);
         let extended = extended.await;
         let extended = extended.map_err(EngineError::of_change)?;
-        Ok(extended.map(CartExtended::Cart))
+        Ok(extended.map(Extended::Done))
     }
 
     /// The longest hold that all items of the cart allow, and the item that allows no longer one.

@@ -7,53 +7,9 @@ use ledger::{CartStep, LedgerError, Page};
 use tokio::time::Instant;
 
 use super::super::{
-    Caller, Engine, EngineError, Payable, Payment, orders::POLL_PAUSE_MAX, unmatched::PaidOrder,
+    Caller, Ended, Engine, EngineError, Paid, Payable, Payment, orders::POLL_PAUSE_MAX,
+    unmatched::PaidOrder,
 };
-
-/// Result of a payment of a cart.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CartPaid {
-    /// The cart is confirmed. Or it is `refund_due`, because its holds had expired and not all
-    /// lines could reacquire their units.
-    Cart(Cart),
-    /// There is no such cart.
-    NotFound,
-    /// The cart has ended: the money must be returned. The journal has the payment.
-    NotPayable(CartState),
-    /// Another payment has paid the cart: the money of this one must be returned. The journal has
-    /// it.
-    Already,
-    /// The payment was reported for another order or cart before. The journal has it.
-    OtherOrder,
-    /// The money of the payment was returned, so it pays nothing. Nothing was changed.
-    Returned,
-    /// The amount differs from that of the cart. The journal has the payment.
-    OtherAmount {
-        /// The amount of the cart.
-        expected: u64,
-    },
-    /// The payment is in another currency than the cart. The journal has it.
-    OtherCurrency {
-        /// The currency of the cart.
-        expected: String,
-    },
-    /// The report has no amount, and the cart has a price or is unchecked.
-    NoAmount {
-        /// The amount of the cart. `None`: any is accepted.
-        expected: Option<u64>,
-    },
-}
-
-/// Result of a cancellation or a refund of a cart.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CartEnded {
-    /// The cart as it is now, whether this or an earlier request ended it.
-    Cart(Cart),
-    /// There is no such cart, or it belongs to another buyer.
-    NotFound,
-    /// A cart in this state cannot be cancelled or refunded.
-    Refused(CartState),
-}
 
 impl Engine {
     /// The cart, if it belongs to `buyer` (`None`: any buyer).
@@ -86,23 +42,12 @@ impl Engine {
 
     /// Applies a payment to all lines of its cart. Providers may report a payment repeatedly: the
     /// result is the same. No answer asks for money that was returned already.
-    pub async fn pay_cart(&self, id: CartId, payment: &Payment) -> Result<CartPaid, EngineError> {
+    pub async fn pay_cart(&self, id: CartId, payment: &Payment) -> Result<Paid<Cart>, EngineError> {
         // Boxed: it holds the futures of all its steps, and payments are rare beside orders.
         let paid = self
             .in_rounds(|until| Box::pin(self.pay_cart_once(id, payment, until)))
             .await?;
-        match paid {
-            CartPaid::NotPayable(_)
-            | CartPaid::Already
-            | CartPaid::OtherOrder
-            | CartPaid::OtherAmount { .. }
-            | CartPaid::OtherCurrency { .. }
-                if self.was_returned(&payment.id, id.as_uuid()).await? =>
-            {
-                Ok(CartPaid::Returned)
-            }
-            paid => Ok(paid),
-        }
+        self.unless_returned(paid, payment, id.as_uuid()).await
     }
 
     /// `None`: the cart has changed meanwhile, and must be read again.
@@ -111,13 +56,13 @@ impl Engine {
         id: CartId,
         payment: &Payment,
         until: Instant,
-    ) -> Result<Option<CartPaid>, EngineError> {
+    ) -> Result<Option<Paid<Cart>>, EngineError> {
         let Some(cart) = self.ledger.cart(id).await? else {
-            return Ok(Some(CartPaid::NotFound));
+            return Ok(Some(Paid::NotFound));
         };
         if let Some(refused) = refused(&cart, payment) {
             // A report that lacks its amount is sent again with it.
-            if !matches!(refused, CartPaid::NoAmount { .. }) {
+            if !matches!(refused, Paid::NoAmount { .. }) {
                 self.note_unmatched_cart_payment(&cart, payment).await?;
             }
             return Ok(Some(refused));
@@ -139,7 +84,7 @@ impl Engine {
                     None => return Ok(None),
                 }
             }
-            _ => return Ok(Some(CartPaid::Cart(cart))),
+            _ => return Ok(Some(Paid::Done(cart))),
         };
         let step = CartStep {
             payment: Some(payment.id.clone()),
@@ -152,7 +97,7 @@ impl Engine {
             stepped => stepped?,
         };
         if let Some(stepped) = stepped {
-            return Ok(Some(CartPaid::Cart(stepped.cart)));
+            return Ok(Some(Paid::Done(stepped.cart)));
         }
         let refused = self.cart_payment_spent(&cart, payment).await;
         refused.map_err(EngineError::after_change)
@@ -163,14 +108,14 @@ impl Engine {
         &self,
         cart: &Cart,
         payment: &Payment,
-    ) -> Result<Option<CartPaid>, EngineError> {
+    ) -> Result<Option<Paid<Cart>>, EngineError> {
         if self.is_returned(&payment.id, cart.id.as_uuid()).await? {
-            return Ok(Some(CartPaid::Returned));
+            return Ok(Some(Paid::Returned));
         }
         let payer = self.ledger.paid_order(&payment.id).await?;
         if payer.is_some_and(|payer| payer.as_uuid() != cart.id.as_uuid()) {
             self.note_unmatched_cart_payment(cart, payment).await?;
-            return Ok(Some(CartPaid::OtherOrder));
+            return Ok(Some(Paid::OtherOrder));
         }
         Ok(None)
     }
@@ -196,7 +141,11 @@ impl Engine {
     }
 
     /// Cancels all lines of a held cart and releases their units.
-    pub async fn cancel_cart(&self, id: CartId, caller: &Caller) -> Result<CartEnded, EngineError> {
+    pub async fn cancel_cart(
+        &self,
+        id: CartId,
+        caller: &Caller,
+    ) -> Result<Ended<Cart>, EngineError> {
         self.end_cart(id, caller, CartState::Cancelled, |_| true)
             .await
     }
@@ -207,7 +156,7 @@ impl Engine {
         &self,
         id: CartId,
         admin: &Arc<str>,
-    ) -> Result<CartEnded, EngineError> {
+    ) -> Result<Ended<Cart>, EngineError> {
         let caller = Caller::Admin(Arc::clone(admin));
         self.end_cart(id, &caller, CartState::Refunded, |_| true)
             .await
@@ -218,7 +167,7 @@ impl Engine {
         &self,
         id: CartId,
         payment: &PaymentId,
-    ) -> Result<CartEnded, EngineError> {
+    ) -> Result<Ended<Cart>, EngineError> {
         let applies = |cart: &Cart| cart.payment.as_ref() == Some(payment);
         self.end_cart(id, &Caller::Provider, CartState::Refunded, applies)
             .await
@@ -244,17 +193,17 @@ impl Engine {
         caller: &Caller,
         to: CartState,
         applies: impl Fn(&Cart) -> bool,
-    ) -> Result<CartEnded, EngineError> {
+    ) -> Result<Ended<Cart>, EngineError> {
         let (admin, applies) = (caller.admin(), &applies);
         let end_once = |_| async move {
             let Some(cart) = self.cart_to_change(id, caller).await? else {
-                return Ok(Some(CartEnded::NotFound));
+                return Ok(Some(Ended::NotFound));
             };
             if cart.state == to {
-                return Ok(Some(CartEnded::Cart(cart)));
+                return Ok(Some(Ended::Done(cart)));
             }
             if !cart.state.may_become(to) || !applies(&cart) {
-                return Ok(Some(CartEnded::Refused(cart.state)));
+                return Ok(Some(Ended::Refused(cart.state)));
             }
             let step = CartStep {
                 actor: admin.cloned(),
@@ -262,7 +211,7 @@ impl Engine {
                 ..CartStep::to(&cart, to)
             };
             let stepped = self.step_cart(&step).await?;
-            Ok(stepped.map(|stepped| CartEnded::Cart(stepped.cart)))
+            Ok(stepped.map(|stepped| Ended::Done(stepped.cart)))
         };
         self.in_rounds(end_once).await
     }
@@ -274,35 +223,35 @@ fn is_own(cart: &Cart, payment: &Payment) -> bool {
 }
 
 /// Why the cart cannot take the payment, by its amount and its state.
-fn refused(cart: &Cart, payment: &Payment) -> Option<CartPaid> {
+fn refused(cart: &Cart, payment: &Payment) -> Option<Paid<Cart>> {
     let other_currency = |paid: &String| *paid != cart.currency;
     if payment.currency.as_ref().is_some_and(other_currency) {
         let expected = cart.currency.clone();
-        return Some(CartPaid::OtherCurrency { expected });
+        return Some(Paid::OtherCurrency { expected });
     }
     if let Some(refused) = other_amount(cart, payment) {
         return Some(refused);
     }
     match cart.state {
         CartState::Placing | CartState::Held | CartState::Expired => None,
-        CartState::Cancelled | CartState::Failed => Some(CartPaid::NotPayable(cart.state)),
-        CartState::Refunded if !is_own(cart, payment) => Some(CartPaid::NotPayable(cart.state)),
+        CartState::Cancelled | CartState::Failed => Some(Paid::NotPayable(cart.state)),
+        CartState::Refunded if !is_own(cart, payment) => Some(Paid::NotPayable(cart.state)),
         CartState::Confirmed | CartState::RefundDue if !is_own(cart, payment) => {
-            Some(CartPaid::Already)
+            Some(Paid::Already)
         }
         CartState::Confirmed | CartState::RefundDue | CartState::Refunded => None,
     }
 }
 
 /// An unchecked cart takes any amount, which has to be known: it is what may be due back.
-fn other_amount(cart: &Cart, payment: &Payment) -> Option<CartPaid> {
+fn other_amount(cart: &Cart, payment: &Payment) -> Option<Paid<Cart>> {
     let expected = cart.amount;
     match payment.amount {
         Some(amount) if cart.is_checked && amount != expected => {
-            Some(CartPaid::OtherAmount { expected })
+            Some(Paid::OtherAmount { expected })
         }
-        None if !cart.is_checked => Some(CartPaid::NoAmount { expected: None }),
-        None if expected > 0 => Some(CartPaid::NoAmount {
+        None if !cart.is_checked => Some(Paid::NoAmount { expected: None }),
+        None if expected > 0 => Some(Paid::NoAmount {
             expected: Some(expected),
         }),
         _ => None,

@@ -114,8 +114,8 @@ async fn returned(
     let payer = named.ok().flatten();
     let returned = app.engine.money_returned(payment, payer, at);
     Ok(match returned.await? {
-        MoneyReturned::Order(order) => StripeResult::of_order(&order),
-        MoneyReturned::Cart(cart) => StripeResult::of_cart(&cart),
+        MoneyReturned::Order(order) => StripeResult::of(&order),
+        MoneyReturned::Cart(cart) => StripeResult::of(&cart),
         MoneyReturned::Unmatched(of) => StripeResult::about(of, "payment_refunded"),
         MoneyReturned::Unknown => match named {
             Ok(Some(Payable::Order(_))) => return Err(Problem::order_not_found()),

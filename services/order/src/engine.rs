@@ -50,7 +50,7 @@ pub use carts::{CartPlaced, CartPlacement, LineReturned, Total};
 pub use drops::DropRequested;
 pub use hold::HoldChange;
 pub(crate) use items::SegmentView;
-pub use items::{ItemView, StockRequest, StockSet, Stocked};
+pub use items::{ItemView, StockRequest, StockSet, Stocked, Unchanged};
 pub use life::Payment;
 pub use lists::{RefundDone, RefundDue, RefundKey};
 pub use orders::{Placed, Placement};

@@ -78,10 +78,10 @@ impl Engine {
         change: &ItemChange,
         expected: Option<u64>,
         actor: &str,
-    ) -> Result<Changed, EngineError> {
+    ) -> Result<Result<Item, Unchanged>, EngineError> {
         let changed = self.ledger.change_item(id, change, expected, actor).await;
-        let changed = changed.map_err(EngineError::of_change)?;
-        if let Changed::Item(item) = &changed {
+        let changed = made(changed.map_err(EngineError::of_change)?);
+        if let Ok(item) = &changed {
             let configured = self.stock.configure(item).await;
             configured.map_err(EngineError::after_change)?;
             self.cache(item.clone());
@@ -99,7 +99,7 @@ impl Engine {
         key: &IdempotencyKey,
         expected: Option<u64>,
         actor: &str,
-    ) -> Result<Stocked, EngineError> {
+    ) -> Result<Result<Stocked, Unchanged>, EngineError> {
         self.change_stock_of(id, request, ChangeKey::Caller(key), expected, actor)
             .await
     }
@@ -111,32 +111,23 @@ impl Engine {
         key: ChangeKey<'_>,
         expected: Option<u64>,
         actor: &str,
-    ) -> Result<Stocked, EngineError> {
+    ) -> Result<Result<Stocked, Unchanged>, EngineError> {
         let Some(item) = self.ledger.item(id).await? else {
-            return Ok(Stocked::NoItem);
+            return Ok(Err(Unchanged::NoItem));
         };
         if item.state == ItemState::Archived {
-            return Ok(Stocked::Archived);
+            return Ok(Err(Unchanged::Archived));
         }
         let change = self.stock_change(&item, request, key).await?;
-        match self
+        let changed = self
             .ledger
             .change_stock_by(id, &change, request.units(), expected, actor)
-            .await
-            .map_err(EngineError::of_change)?
-        {
-            Changed::NoItem => Ok(Stocked::NoItem),
-            Changed::Archived(_) => Ok(Stocked::Archived),
-            Changed::AboveMaximum(_) => Ok(Stocked::AboveMaximum),
-            Changed::OtherVersion(item) => Ok(Stocked::OtherVersion(item.version)),
-            Changed::OtherChange(item) => Ok(Stocked::KeyReused {
-                version: item.version,
-            }),
-            Changed::Item(_) => {
-                let settled = self.wait_for_transfers(&change).await;
-                settled.map_err(EngineError::after_change)
-            }
+            .await;
+        if let Err(why) = made(changed.map_err(EngineError::of_change)?) {
+            return Ok(Err(why));
         }
+        let stocked = self.wait_for_transfers(&change).await;
+        stocked.map(Ok).map_err(EngineError::after_change)
     }
 
     /// Sets the item's stock to `wanted`, if its version is `expected` and no withdrawal is open:
@@ -150,13 +141,14 @@ impl Engine {
         actor: &str,
     ) -> Result<StockSet, EngineError> {
         let Some(seen) = self.view_item(id).await? else {
-            return Ok(StockSet::NoItem);
+            return Ok(StockSet::Unchanged(Unchanged::NoItem));
         };
         if seen.item.version != expected {
-            return Ok(StockSet::OtherVersion(seen.item.version));
+            let other = Unchanged::OtherVersion(seen.item.version);
+            return Ok(StockSet::Unchanged(other));
         }
         if seen.item.state == ItemState::Archived {
-            return Ok(StockSet::Archived);
+            return Ok(StockSet::Unchanged(Unchanged::Archived));
         }
         // A withdrawal that begins or ends after the item was read changes the version.
         if self.withdrawing(id).await? > 0 {
@@ -173,36 +165,32 @@ impl Engine {
             });
         }
         let key = ChangeKey::Version(expected);
-        Ok(
-            match self
-                .change_stock_of(id, request, key, Some(expected), actor)
-                .await?
-            {
-                Stocked::NoItem => StockSet::NoItem,
-                Stocked::Archived => StockSet::Archived,
-                Stocked::AboveMaximum => StockSet::AboveMaximum,
-                // Another request for the same version came first.
-                Stocked::OtherVersion(version) | Stocked::KeyReused { version } => {
-                    StockSet::OtherVersion(version)
-                }
-                Stocked::Item {
-                    settled: true,
-                    moved,
-                } if moved == request.units() => StockSet::Done,
-                Stocked::Item {
-                    settled: true,
-                    moved: 0,
-                } => StockSet::NothingLeft,
-                Stocked::Item { .. } => StockSet::NotYetOrNotAll,
-            },
-        )
+        let stocked = self
+            .change_stock_of(id, request, key, Some(expected), actor)
+            .await?;
+        Ok(match stocked {
+            // Another request for the same version came first.
+            Err(Unchanged::KeyReused(version)) => {
+                StockSet::Unchanged(Unchanged::OtherVersion(version))
+            }
+            Err(why) => StockSet::Unchanged(why),
+            Ok(Stocked {
+                settled: true,
+                moved,
+            }) if moved == request.units() => StockSet::Done,
+            Ok(Stocked {
+                settled: true,
+                moved: 0,
+            }) => StockSet::NothingLeft,
+            Ok(_) => StockSet::NotYetOrNotAll,
+        })
     }
 
     async fn has_version(&self, id: &ItemId, expected: u64) -> Result<StockSet, EngineError> {
         Ok(match self.ledger.item(id).await? {
             Some(item) if item.version == expected => StockSet::Done,
-            Some(item) => StockSet::OtherVersion(item.version),
-            None => StockSet::NoItem,
+            Some(item) => StockSet::Unchanged(Unchanged::OtherVersion(item.version)),
+            None => StockSet::Unchanged(Unchanged::NoItem),
         })
     }
 
@@ -267,7 +255,7 @@ impl Engine {
                 .iter()
                 .all(|transfer| transfer.state == TransferState::Done);
             if settled || tokio::time::Instant::now() > until {
-                return Ok(Stocked::Item {
+                return Ok(Stocked {
                     settled,
                     moved: transfers.iter().map(|transfer| transfer.moved).sum(),
                 });
@@ -398,29 +386,40 @@ impl ChangeKey<'_> {
     }
 }
 
-/// Result of a change of stock.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stocked {
-    /// The change is recorded.
-    Item {
-        /// Whether all transfers are done. If not, units are still in transit.
-        settled: bool,
-        /// Units that have arrived or left, as recorded in the ledger.
-        moved: u64,
-    },
-    /// The key belongs to another change.
-    KeyReused {
-        /// The item's version.
-        version: u64,
-    },
+/// Why a change of an item was not made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unchanged {
     /// The item has this version, not the one that the change was decided on.
     OtherVersion(u64),
+    /// The key belongs to another change of the item, which has this version.
+    KeyReused(u64),
     /// The item would have more units than an item may, those of its coming waves included.
     AboveMaximum,
-    /// The item is archived, and its stock is what it is.
+    /// The item is archived, and its end is for good.
     Archived,
     /// There is no such item.
     NoItem,
+}
+
+/// The item as it is now, if the change was made.
+fn made(changed: Changed) -> Result<Item, Unchanged> {
+    match changed {
+        Changed::Item(item) => Ok(item),
+        Changed::OtherVersion(item) => Err(Unchanged::OtherVersion(item.version)),
+        Changed::OtherChange(item) => Err(Unchanged::KeyReused(item.version)),
+        Changed::AboveMaximum(_) => Err(Unchanged::AboveMaximum),
+        Changed::Archived(_) => Err(Unchanged::Archived),
+        Changed::NoItem => Err(Unchanged::NoItem),
+    }
+}
+
+/// A change of stock that is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stocked {
+    /// Whether all transfers are done. If not, units are still in transit.
+    pub settled: bool,
+    /// Units that have arrived or left, as recorded in the ledger.
+    pub moved: u64,
 }
 
 /// Result of setting the stock.
@@ -440,14 +439,8 @@ pub enum StockSet {
     NothingLeft,
     /// A withdrawal is open.
     WithdrawalOpen,
-    /// The item has this version, not the one that the change was decided on.
-    OtherVersion(u64),
-    /// The item would have more units than an item may, those of its coming waves included.
-    AboveMaximum,
-    /// The item is archived, and its stock is what it is.
-    Archived,
-    /// There is no such item.
-    NoItem,
+    /// The change was not made, for this reason.
+    Unchanged(Unchanged),
 }
 
 /// Takes units from each segment in turn until there are enough. The first segment always gets a

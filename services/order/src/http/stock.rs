@@ -1,7 +1,7 @@
 //! Handlers that change an item while it sells: stock, limit, window, waves.
 
 use axum::{extract::State, response::Response};
-use domain::{GivenTime, Item, ItemId, Wave, Window};
+use domain::{GivenTime, Item, Wave, Window};
 use http::{HeaderMap, StatusCode};
 use ledger::ItemChange;
 use serde::{Deserialize, Deserializer};
@@ -18,7 +18,7 @@ use super::{
     orders::idempotency_key,
     problem::FieldError,
 };
-use crate::engine::{ArchiveRequested, DropRequested, StockRequest, StockSet, Stocked};
+use crate::engine::{ArchiveRequested, DropRequested, StockRequest, StockSet, Unchanged};
 
 type Units = Whole<1, { Item::MAX_STOCK }>;
 
@@ -123,34 +123,20 @@ fn pending_waves(new: &[NewWave], item: &Item) -> Result<Vec<Wave>, Problem> {
     Ok(pending)
 }
 
-/// The field asks for more units than an item may have.
-pub(super) fn above_maximum(field: &str) -> Problem {
-    let expected = format!(
-        "expected a total of {} at most, with the units of the waves to come",
-        Item::MAX_STOCK
-    );
-    Problem::invalid_fields(vec![FieldError::new(field, expected)])
-}
-
-async fn stocked(app: &App, id: &ItemId, stocked: Stocked) -> Result<Response, Problem> {
-    match stocked {
-        Stocked::Item { settled, .. } => {
-            item_shown(
-                app,
-                if settled {
-                    StatusCode::OK
-                } else {
-                    StatusCode::ACCEPTED
-                },
-                id,
-            )
-            .await
+/// Why a change was not made. `field`: the one that asks for units.
+pub(super) fn unchanged(why: Unchanged, field: &str) -> Problem {
+    match why {
+        Unchanged::OtherVersion(version) => Problem::version_mismatch(version),
+        Unchanged::KeyReused(_) => Problem::stock_key_reused(),
+        Unchanged::AboveMaximum => {
+            let expected = format!(
+                "expected a total of {} at most, with the units of the waves to come",
+                Item::MAX_STOCK
+            );
+            Problem::invalid_fields(vec![FieldError::new(field, expected)])
         }
-        Stocked::KeyReused { .. } => Err(Problem::stock_key_reused()),
-        Stocked::OtherVersion(version) => Err(Problem::version_mismatch(version)),
-        Stocked::AboveMaximum => Err(above_maximum("add")),
-        Stocked::Archived => Err(Problem::item_archived()),
-        Stocked::NoItem => Err(Problem::item_not_found()),
+        Unchanged::Archived => Problem::item_archived(),
+        Unchanged::NoItem => Problem::item_not_found(),
     }
 }
 
@@ -182,7 +168,11 @@ pub(crate) async fn move_stock(
         .engine
         .change_stock(&id, request, &key, expected, &admin.name)
         .await?;
-    stocked(&app, &id, changed).await
+    let status = match changed.map_err(|why| unchanged(why, "add"))?.settled {
+        true => StatusCode::OK,
+        false => StatusCode::ACCEPTED,
+    };
+    item_shown(&app, status, &id).await
 }
 
 /// Sets the stock of an item, if its version has not changed. For systems that manage the stock of
@@ -214,10 +204,7 @@ pub(crate) async fn set_stock(
         StockSet::NotEnough { available } => Err(Problem::not_enough_unsold(available)),
         StockSet::NothingLeft => Err(Problem::nothing_left()),
         StockSet::WithdrawalOpen => Err(Problem::withdrawal_open()),
-        StockSet::OtherVersion(version) => Err(Problem::version_mismatch(version)),
-        StockSet::AboveMaximum => Err(above_maximum("stock")),
-        StockSet::Archived => Err(Problem::item_archived()),
-        StockSet::NoItem => Err(Problem::item_not_found()),
+        StockSet::Unchanged(why) => Err(unchanged(why, "stock")),
     }
 }
 

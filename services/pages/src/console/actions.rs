@@ -8,9 +8,9 @@ use axum::{
 use domain::{IdempotencyKey, Item, ItemId, ItemState, Window};
 use http::{HeaderMap, StatusCode};
 use jiff::{SignedDuration, Timestamp};
-use ledger::{Changed, ItemChange};
+use ledger::ItemChange;
 use maud::html;
-use order::engine::{ArchiveRequested, EngineError, StockRequest, Stocked};
+use order::engine::{ArchiveRequested, EngineError, StockRequest, Unchanged};
 use serde::Deserialize;
 
 use super::{
@@ -54,17 +54,24 @@ impl Target {
         Redirect::to(&format!("{}?done={word}", self.item_page())).into_response()
     }
 
-    fn archived(&self) -> Response {
-        let text = "The item is archived for good. Nothing was done.";
-        self.refused(StatusCode::CONFLICT, text)
-    }
-
-    fn above_maximum(&self) -> Response {
-        let most = number(Item::MAX_STOCK);
-        let text = format!(
-            "The item would have more than {most} units, those of its coming waves included. Nothing was done."
-        );
-        self.refused(StatusCode::BAD_REQUEST, &text)
+    fn unchanged(&self, why: Unchanged) -> Response {
+        match why {
+            Unchanged::OtherVersion(version) | Unchanged::KeyReused(version) => {
+                self.changed_since(version)
+            }
+            Unchanged::AboveMaximum => {
+                let most = number(Item::MAX_STOCK);
+                let text = format!(
+                    "The item would have more than {most} units, those of its coming waves included. Nothing was done."
+                );
+                self.refused(StatusCode::BAD_REQUEST, &text)
+            }
+            Unchanged::Archived => {
+                let text = "The item is archived for good. Nothing was done.";
+                self.refused(StatusCode::CONFLICT, text)
+            }
+            Unchanged::NoItem => no_such_item(),
+        }
     }
 
     fn changed_since(&self, version: u64) -> Response {
@@ -277,13 +284,8 @@ async fn change_item(
         .change_item(&target.id, change, Some(form.version), operator.name())
         .await
     {
-        Ok(Changed::Item(_)) => target.done(&target.word),
-        Ok(Changed::OtherVersion(item) | Changed::OtherChange(item)) => {
-            target.changed_since(item.version)
-        }
-        Ok(Changed::AboveMaximum(_)) => target.above_maximum(),
-        Ok(Changed::Archived(_)) => target.archived(),
-        Ok(Changed::NoItem) => no_such_item(),
+        Ok(Ok(_)) => target.done(&target.word),
+        Ok(Err(why)) => target.unchanged(why),
         Err(error) => target.failed(error),
     }
 }
@@ -342,13 +344,8 @@ async fn move_units(
         .change_stock(&target.id, request, &key, version, operator.name())
         .await
     {
-        Ok(Stocked::Item { settled, .. }) => target.done(if settled { now } else { later }),
-        Ok(Stocked::OtherVersion(version) | Stocked::KeyReused { version }) => {
-            target.changed_since(version)
-        }
-        Ok(Stocked::AboveMaximum) => target.above_maximum(),
-        Ok(Stocked::Archived) => target.archived(),
-        Ok(Stocked::NoItem) => no_such_item(),
+        Ok(Ok(stocked)) => target.done(if stocked.settled { now } else { later }),
+        Ok(Err(why)) => target.unchanged(why),
         Err(error) => target.failed(error),
     }
 }

@@ -4,14 +4,14 @@ use axum::response::{IntoResponse, Response};
 use domain::{Durability, Item, ItemId, ItemState, Quantity, Wave};
 use http::{StatusCode, header};
 use jiff::Timestamp;
-use ledger::{Changed, ItemChange};
+use ledger::ItemChange;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
     super::{
         App, Problem,
-        stock::above_maximum,
+        stock::unchanged,
         words::{DurabilityWord, ItemStateWord},
     },
     if_match::etag,
@@ -184,15 +184,9 @@ pub(crate) async fn changed(
     expected: Option<u64>,
     actor: &str,
 ) -> Result<Response, Problem> {
-    match app.engine.change_item(id, change, expected, actor).await? {
-        Changed::Item(item) => item_shown(app, StatusCode::OK, &item.id).await,
-        Changed::OtherVersion(item) | Changed::OtherChange(item) => {
-            Err(Problem::version_mismatch(item.version))
-        }
-        Changed::AboveMaximum(_) => Err(above_maximum("waves")),
-        Changed::Archived(_) => Err(Problem::item_archived()),
-        Changed::NoItem => Err(Problem::item_not_found()),
-    }
+    let changed = app.engine.change_item(id, change, expected, actor).await?;
+    let item = changed.map_err(|why| unchanged(why, "waves"))?;
+    item_shown(app, StatusCode::OK, &item.id).await
 }
 
 pub(crate) async fn item_shown(

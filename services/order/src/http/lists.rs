@@ -10,7 +10,6 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use domain::{CartId, ItemId, OrderId};
-use ledger::Page;
 
 use super::{
     App, Problem,
@@ -20,8 +19,7 @@ use super::{
     words::{ListFormatWord, OrderStateWord, RowsFormatWord},
 };
 use crate::engine::{RefundDone, RefundKey};
-use cursor::JournalKey;
-use pages::{List, PageBody};
+use pages::{PageBody, list};
 use query::Parameters;
 use rows::{ActRow, ItemRow, JournalRow, OrderRow, RefundRow};
 
@@ -37,18 +35,17 @@ pub(crate) async fn items(
     _: AdminWith<Read>,
     parameters: Parameters,
 ) -> Result<Response, Problem> {
-    let name = "items";
-    let query = parameters.read::<ItemId>(&app.cursors, name, false)?;
-    let list = List::new(
-        &app.engine,
-        name,
-        ItemRow::COLUMNS.to_vec(),
+    let query = parameters.read::<ItemId>(&app.cursors, "items", false)?;
+    list(
+        &app,
+        query,
+        ItemRow::COLUMNS,
         |engine, after, at_most| async move {
             let page = engine.list_items(after.as_ref(), at_most).await?;
             Ok(page.map(ItemRow::from))
         },
-    );
-    list.answer(&app.cursors, query).await
+    )
+    .await
 }
 
 /// Lists the recorded orders of an item, by id.
@@ -68,14 +65,14 @@ pub(crate) async fn item_orders(
 ) -> Result<Response, Problem> {
     let id = item_id(&item)?;
     let name = format!("items/{id}/orders");
-    let query = parameters.read::<OrderId>(&app.cursors, &name, true)?;
+    let query = parameters.read::<OrderId>(&app.cursors, name, true)?;
     let known = app.engine.known(&id).await?;
     known.ok_or_else(Problem::item_not_found)?;
     let state = query.state;
-    let list = List::new(
-        &app.engine,
-        name,
-        OrderRow::COLUMNS.to_vec(),
+    list(
+        &app,
+        query,
+        OrderRow::COLUMNS,
         move |engine, after, at_most| {
             let id = id.clone();
             async move {
@@ -83,8 +80,8 @@ pub(crate) async fn item_orders(
                 Ok(page.map(OrderRow::from))
             }
         },
-    );
-    list.answer(&app.cursors, query).await
+    )
+    .await
 }
 
 /// Lists the buyer's recorded orders of all items, by id.
@@ -100,11 +97,11 @@ pub(crate) async fn own_orders(
     parameters: Parameters,
 ) -> Result<Response, Problem> {
     let name = format!("orders of {buyer}");
-    let query = parameters.read::<OrderId>(&app.cursors, &name, false)?;
-    let list = List::new(
-        &app.engine,
-        name,
-        OrderRow::buyer_columns(),
+    let query = parameters.read::<OrderId>(&app.cursors, name, false)?;
+    list(
+        &app,
+        query,
+        &OrderRow::buyer_columns(),
         move |engine, after, at_most| {
             let buyer = buyer.clone();
             async move {
@@ -112,8 +109,8 @@ pub(crate) async fn own_orders(
                 Ok(page.map(OrderRow::for_buyer))
             }
         },
-    );
-    list.answer(&app.cursors, query).await
+    )
+    .await
 }
 
 /// Lists the buyer's carts, by id.
@@ -129,21 +126,16 @@ pub(crate) async fn own_carts(
     parameters: Parameters,
 ) -> Result<Response, Problem> {
     let name = format!("carts of {buyer}");
-    let query = parameters.read::<CartId>(&app.cursors, &name, false)?;
+    let query = parameters.read::<CartId>(&app.cursors, name, false)?;
     query.format.without_csv("a cart has lines")?;
-    let list = List::new(
-        &app.engine,
-        name,
-        Vec::new(),
-        move |engine, after, at_most| {
-            let buyer = buyer.clone();
-            async move {
-                let page = engine.list_buyer_carts(&buyer, after, at_most).await?;
-                Ok(page.map(CartRow))
-            }
-        },
-    );
-    list.answer(&app.cursors, query).await
+    list(&app, query, &[], move |engine, after, at_most| {
+        let buyer = buyer.clone();
+        async move {
+            let page = engine.list_buyer_carts(&buyer, after, at_most).await?;
+            Ok(page.map(CartRow))
+        }
+    })
+    .await
 }
 
 /// Lists the money that must be returned: orders that are `refund_due`, and payments that no order
@@ -159,18 +151,17 @@ pub(crate) async fn refunds_due(
     _: AdminWith<Read>,
     parameters: Parameters,
 ) -> Result<Response, Problem> {
-    let name = "refunds-due";
-    let query = parameters.read::<RefundKey>(&app.cursors, name, false)?;
-    let list = List::new(
-        &app.engine,
-        name,
-        RefundRow::COLUMNS.to_vec(),
+    let query = parameters.read::<RefundKey>(&app.cursors, "refunds-due", false)?;
+    list(
+        &app,
+        query,
+        RefundRow::COLUMNS,
         |engine, after, at_most| async move {
             let page = engine.list_refunds_due(after, at_most).await?;
             Ok(page.map(RefundRow::from))
         },
-    );
-    list.answer(&app.cursors, query).await
+    )
+    .await
 }
 
 /// Notes that money was returned: the order becomes `refunded`, or the payment leaves the list. A
@@ -210,29 +201,20 @@ pub(crate) async fn journal(
 ) -> Result<Response, Problem> {
     let id = item_id(&item)?;
     let name = format!("items/{id}/journal");
-    let query = parameters.read::<JournalKey>(&app.cursors, &name, false)?;
+    let query = parameters.read::<u64>(&app.cursors, name, false)?;
     query
         .format
         .without_csv("an entry has values of many kinds")?;
     let known = app.engine.known(&id).await?;
     known.ok_or_else(Problem::item_not_found)?;
-    let list = List::new(
-        &app.engine,
-        name,
-        Vec::new(),
-        move |engine, before: Option<JournalKey>, at_most| {
-            let id = id.clone();
-            async move {
-                let before = before.map(|key| key.0);
-                let page = engine.list_journal(&id, before, at_most).await?;
-                Ok(Page {
-                    next: page.next.map(JournalKey),
-                    rows: page.rows.into_iter().map(JournalRow::from).collect(),
-                })
-            }
-        },
-    );
-    list.answer(&app.cursors, query).await
+    list(&app, query, &[], move |engine, before, at_most| {
+        let id = id.clone();
+        async move {
+            let page = engine.list_journal(&id, before, at_most).await?;
+            Ok(page.map(JournalRow::from))
+        }
+    })
+    .await
 }
 
 /// Lists what admins have done that belongs to no item, newest first: creating, enabling, testing and
@@ -248,22 +230,13 @@ pub(crate) async fn service_journal(
     _: AdminWith<Read>,
     parameters: Parameters,
 ) -> Result<Response, Problem> {
-    let name = "journal";
-    let query = parameters.read::<JournalKey>(&app.cursors, name, false)?;
+    let query = parameters.read::<u64>(&app.cursors, "journal", false)?;
     query
         .format
         .without_csv("an entry has values of many kinds")?;
-    let list = List::new(
-        &app.engine,
-        name,
-        Vec::new(),
-        |engine, before: Option<JournalKey>, at_most| async move {
-            let page = engine.list_acts(before.map(|key| key.0), at_most).await?;
-            Ok(Page {
-                next: page.next.map(JournalKey),
-                rows: page.rows.into_iter().map(ActRow::from).collect(),
-            })
-        },
-    );
-    list.answer(&app.cursors, query).await
+    list(&app, query, &[], |engine, before, at_most| async move {
+        let page = engine.list_acts(before, at_most).await?;
+        Ok(page.map(ActRow::from))
+    })
+    .await
 }

@@ -74,15 +74,13 @@ impl Key for OrderId {
 }
 
 /// An entry of a journal.
-pub(super) struct JournalKey(pub u64);
-
-impl Key for JournalKey {
+impl Key for u64 {
     fn to_bytes(&self) -> Vec<u8> {
-        self.0.to_be_bytes().into()
+        self.to_be_bytes().into()
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        bytes.try_into().ok().map(u64::from_be_bytes).map(Self)
+        bytes.try_into().ok().map(Self::from_be_bytes)
     }
 }
 
@@ -100,12 +98,12 @@ impl Key for RefundKey {
     fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::Order(id) => id.to_bytes(),
-            Self::Payment(entry) => entry.to_be_bytes().into(),
+            Self::Payment(entry) => entry.to_bytes(),
         }
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let entry = || bytes.try_into().ok().map(u64::from_be_bytes);
+        let entry = || <u64 as Key>::from_bytes(bytes);
         <OrderId as Key>::from_bytes(bytes)
             .map(Self::Order)
             .or_else(|| entry().map(Self::Payment))

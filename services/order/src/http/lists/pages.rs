@@ -21,12 +21,12 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
-    cursor::{Cursors, Key},
+    cursor::Key,
     query::{Format, ListQuery},
 };
 use crate::{
     engine::{Engine, EngineError},
-    http::Problem,
+    http::{App, Problem},
 };
 
 /// Rows that a stream reads at a time.
@@ -45,69 +45,49 @@ pub(crate) struct PageBody<T> {
 type Read<R, K> =
     dyn Fn(Option<K>, usize) -> BoxFuture<'static, Result<Page<R, K>, EngineError>> + Send + Sync;
 
-/// A list: its name, which cursors are bound to, its columns in CSV, and how to read it.
-pub(super) struct List<R, K> {
-    name: String,
-    columns: Vec<&'static str>,
-    read: Arc<Read<R, K>>,
-}
-
-impl<R, K> List<R, K>
+/// Answers a query of a list, whose columns in CSV these are, and which `read` reads from the engine.
+pub(super) async fn list<R, K, F>(
+    app: &App,
+    query: ListQuery<K>,
+    columns: &[&str],
+    read: impl Fn(Arc<Engine>, Option<K>, usize) -> F + Send + Sync + 'static,
+) -> Result<Response, Problem>
 where
     R: Serialize + Send + 'static,
     K: Key + Send + 'static,
+    F: Future<Output = Result<Page<R, K>, EngineError>> + Send + 'static,
 {
-    /// A list that `read` reads from the engine.
-    pub(super) fn new<F>(
-        engine: &Arc<Engine>,
-        name: impl Into<String>,
-        columns: Vec<&'static str>,
-        read: impl Fn(Arc<Engine>, Option<K>, usize) -> F + Send + Sync + 'static,
-    ) -> Self
-    where
-        F: Future<Output = Result<Page<R, K>, EngineError>> + Send + 'static,
-    {
-        let engine = Arc::clone(engine);
-        Self {
-            name: name.into(),
-            columns,
-            read: Arc::new(move |after, at_most| read(Arc::clone(&engine), after, at_most).boxed()),
-        }
+    let engine = Arc::clone(&app.engine);
+    let read: Arc<Read<R, K>> =
+        Arc::new(move |after, at_most| read(Arc::clone(&engine), after, at_most).boxed());
+    if query.format != Format::Json {
+        return streamed(read, columns, query).await;
     }
+    let page = read(query.after, query.limit).await?;
+    let body = PageBody {
+        next: page.next.map(|key| app.cursors.issue(&query.list, &key)),
+        data: page.rows,
+    };
+    Ok((NO_STORE, axum::Json(body)).into_response())
+}
 
-    pub(super) async fn answer(
-        self,
-        cursors: &Cursors,
-        query: ListQuery<K>,
-    ) -> Result<Response, Problem> {
-        if query.format != Format::Json {
-            return self.stream(query.after, query.format).await;
-        }
-        let page = (self.read)(query.after, query.limit).await?;
-        let body = PageBody {
-            next: page.next.map(|key| cursors.issue(&self.name, &key)),
-            data: page.rows,
-        };
-        Ok((NO_STORE, axum::Json(body)).into_response())
-    }
-
-    /// The first page is read before the response begins, so that an outage is a problem body.
-    async fn stream(self, after: Option<K>, format: Format) -> Result<Response, Problem> {
-        let (media_type, head) = match format {
-            Format::Csv => (
-                "text/csv; charset=utf-8; header=present",
-                csv_line(&self.columns),
-            ),
-            Format::Json | Format::Jsonl => ("application/jsonl", Ok(Bytes::new())),
-        };
-        let first = (self.read)(after, STREAM_ROWS).await?;
-        let rows = stream::once(async { head }).chain(rows(first, self.read, format));
-        let headers = [
-            (header::CACHE_CONTROL, NO_STORE[0].1.clone()),
-            (header::CONTENT_TYPE, HeaderValue::from_static(media_type)),
-        ];
-        Ok((headers, Body::from_stream(rows)).into_response())
-    }
+/// The first page is read before the response begins, so that an outage is a problem body.
+async fn streamed<R: Serialize + Send + 'static, K: Send + 'static>(
+    read: Arc<Read<R, K>>,
+    columns: &[&str],
+    query: ListQuery<K>,
+) -> Result<Response, Problem> {
+    let (media_type, head) = match query.format {
+        Format::Csv => ("text/csv; charset=utf-8; header=present", csv_line(columns)),
+        Format::Json | Format::Jsonl => ("application/jsonl", Ok(Bytes::new())),
+    };
+    let first = read(query.after, STREAM_ROWS).await?;
+    let rows = stream::once(async { head }).chain(rows(first, read, query.format));
+    let headers = [
+        (header::CACHE_CONTROL, NO_STORE[0].1.clone()),
+        (header::CONTENT_TYPE, HeaderValue::from_static(media_type)),
+    ];
+    Ok((headers, Body::from_stream(rows)).into_response())
 }
 
 /// Lists show buyers, and change all the time.

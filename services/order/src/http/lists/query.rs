@@ -60,6 +60,8 @@ pub(crate) struct Parameters {
 
 /// The parameters of a list with keys `K`.
 pub(super) struct ListQuery<K> {
+    /// The name of the list, which cursors are bound to.
+    pub list: String,
     pub limit: usize,
     pub after: Option<K>,
     pub state: Option<OrderState>,
@@ -106,10 +108,11 @@ impl Parameters {
     pub(super) fn read<K: Key>(
         self,
         cursors: &Cursors,
-        list: &str,
+        list: impl Into<String>,
         has_state: bool,
     ) -> Result<ListQuery<K>, Problem> {
         let mut query = ListQuery {
+            list: list.into(),
             limit: LIMIT,
             after: None,
             state: None,
@@ -120,7 +123,7 @@ impl Parameters {
             let read = if seen.contains(&name) {
                 Err("expected once".into())
             } else {
-                query.set(cursors, list, has_state, name, value)
+                query.set(cursors, has_state, name, value)
             };
             errors.extend(read.err().map(|detail| FieldError::new(name, detail)));
             seen.push(name);
@@ -136,7 +139,6 @@ impl<K: Key> ListQuery<K> {
     fn set(
         &mut self,
         cursors: &Cursors,
-        list: &str,
         has_state: bool,
         name: &str,
         value: &str,
@@ -147,7 +149,7 @@ impl<K: Key> ListQuery<K> {
             // filter may not be empty: one whose value was lost must not list everything.
             "after" if value.is_empty() => self.after = None,
             "after" => {
-                let key = cursors.verify(list, value);
+                let key = cursors.verify(&self.list, value);
                 self.after =
                     Some(key.ok_or("expected the `next` of an earlier page of this list")?);
             }

@@ -5,8 +5,7 @@ use std::time::Duration;
 use domain::{IdempotencyKey, Item, ItemId, ItemState, TransferId};
 use futures::future::join_all;
 use ledger::{
-    Changed, Created, ItemChange, JournalEntry, ListedItem, SegmentRow, StockChange, StockPart,
-    TransferState,
+    Changed, Created, ItemChange, ListedItem, SegmentRow, StockChange, StockPart, TransferState,
 };
 use serde::Serialize;
 use stock::{Inspection, InspectionEntries};
@@ -267,15 +266,6 @@ impl Engine {
     /// The item without its counts.
     pub async fn item(&self, id: &ItemId) -> Result<Option<Item>, EngineError> {
         Ok(self.ledger.item(id).await?)
-    }
-
-    /// The latest entries of the item's journal, newest first.
-    pub async fn journal(
-        &self,
-        id: &ItemId,
-        at_most: usize,
-    ) -> Result<Vec<JournalEntry>, EngineError> {
-        Ok(self.ledger.journal(id, at_most).await?)
     }
 
     /// The item with its counts.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use domain::{BuyerId, CartId, ItemId, Order, OrderId, OrderState};
-use ledger::{Act, JournalEntry, ListedItem, Page};
+use ledger::Page;
 
 use super::{Ended, Engine, EngineError, OrderView, Price, UnmatchedPayment};
 
@@ -40,15 +40,6 @@ pub enum RefundDone {
 }
 
 impl Engine {
-    /// All items, by id.
-    pub async fn list_items(
-        &self,
-        after: Option<&ItemId>,
-        at_most: usize,
-    ) -> Result<Page<ListedItem, ItemId>, EngineError> {
-        Ok(self.ledger.list_items(after, at_most).await?)
-    }
-
     /// The orders of an item, those in one state or all.
     pub async fn list_item_orders(
         &self,
@@ -155,25 +146,6 @@ impl Engine {
             true => RefundDone::Done(RefundDue::Payment(payment)),
             false => RefundDone::NotFound,
         })
-    }
-
-    /// The journal of an item, newest first: the entries before the entry `before`, or all.
-    pub async fn list_journal(
-        &self,
-        item: &ItemId,
-        before: Option<u64>,
-        at_most: usize,
-    ) -> Result<Page<JournalEntry, u64>, EngineError> {
-        Ok(self.ledger.list_journal(item, before, at_most).await?)
-    }
-
-    /// The service journal, newest first: the entries before the entry `before`, or all.
-    pub async fn list_acts(
-        &self,
-        before: Option<u64>,
-        at_most: usize,
-    ) -> Result<Page<Act, u64>, EngineError> {
-        Ok(self.ledger.list_acts(before, at_most).await?)
     }
 
     async fn payments(

@@ -14,7 +14,7 @@ use axum::{
 use domain::Invalid;
 use futures::{Stream, stream};
 use http::{HeaderMap, header};
-use ledger::{EventCursor, Events, LedgerError};
+use ledger::{EventCursor, Events};
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -200,11 +200,11 @@ impl Reader {
                 .event_reads
                 .end_of_now(&**ledger)
                 .await
-                .map_err(failed)?,
+                .map_err(EngineError::from)?,
             After::Oldest => EventCursor::START,
         };
         let first = app.event_reads.read(&**ledger, cursor, 1).await;
-        let cursor = match first.map_err(failed)? {
+        let cursor = match first.map_err(EngineError::from)? {
             Events::Page(_) => cursor,
             Events::Removed(oldest) if after == After::Oldest => oldest,
             Events::Removed(_) => return Err(Problem::cursor_expired()),
@@ -245,7 +245,7 @@ impl Reader {
     async fn read(&mut self, limit: usize) -> Result<Vec<CloudEvent>, Problem> {
         let (reads, ledger) = (&self.app.event_reads, &*self.app.engine.ledger);
         // Before the read: what comes in between moves the end once more.
-        let end = reads.end(ledger).await.map_err(failed)?;
+        let end = reads.end(ledger).await.map_err(EngineError::from)?;
         if self.empty_at == Some(end) {
             return Ok(Vec::new());
         }
@@ -253,7 +253,7 @@ impl Reader {
             Ok(Events::Page(events)) => events,
             Ok(Events::Removed(_)) => return Err(Problem::cursor_expired()),
             Ok(Events::Unknown) => return Err(Problem::invalid_cursor("after", CURSOR)),
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(EngineError::from(error).into()),
         };
         match events.last() {
             Some(last) => self.cursor = last.cursor,
@@ -261,10 +261,6 @@ impl Reader {
         }
         Ok(events.into_iter().map(CloudEvent::from).collect())
     }
-}
-
-fn failed(error: LedgerError) -> Problem {
-    Problem::from(EngineError::from(error))
 }
 
 /// The stream ends when the service stops, or when the ledger fails. The client then resumes it with

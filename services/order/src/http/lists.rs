@@ -41,7 +41,7 @@ pub(crate) async fn items(
         query,
         ItemRow::COLUMNS,
         |engine, after, at_most| async move {
-            let page = engine.list_items(after.as_ref(), at_most).await?;
+            let page = engine.ledger.list_items(after.as_ref(), at_most).await?;
             Ok(page.map(ItemRow::from))
         },
     )
@@ -131,7 +131,10 @@ pub(crate) async fn own_carts(
     list(&app, query, &[], move |engine, after, at_most| {
         let buyer = buyer.clone();
         async move {
-            let page = engine.list_buyer_carts(&buyer, after, at_most).await?;
+            let page = engine
+                .ledger
+                .list_buyer_carts(&buyer, after, at_most)
+                .await?;
             Ok(page.map(CartRow))
         }
     })
@@ -210,7 +213,7 @@ pub(crate) async fn journal(
     list(&app, query, &[], move |engine, before, at_most| {
         let id = id.clone();
         async move {
-            let page = engine.list_journal(&id, before, at_most).await?;
+            let page = engine.ledger.list_journal(&id, before, at_most).await?;
             Ok(page.map(JournalRow::from))
         }
     })
@@ -235,7 +238,7 @@ pub(crate) async fn service_journal(
         .format
         .without_csv("an entry has values of many kinds")?;
     list(&app, query, &[], |engine, before, at_most| async move {
-        let page = engine.list_acts(before, at_most).await?;
+        let page = engine.ledger.list_acts(before, at_most).await?;
         Ok(page.map(ActRow::from))
     })
     .await

@@ -7,7 +7,7 @@ use axum::{
 };
 use http::{HeaderValue, StatusCode, header};
 use jiff::Timestamp;
-use ledger::{EventKind, LedgerError, NewAct, NewWebhook, Webhook};
+use ledger::{EventKind, NewAct, NewWebhook, Webhook};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -137,14 +137,6 @@ fn origin_of(url: &str) -> String {
     }
 }
 
-fn unread(error: LedgerError) -> Problem {
-    Problem::from(EngineError::from(error))
-}
-
-fn unchanged_or_unknown(error: LedgerError) -> Problem {
-    Problem::from(EngineError::of_change(error))
-}
-
 fn refused(error: &TargetError) -> Problem {
     Problem::invalid_fields(vec![FieldError::new("url", error.to_string())])
 }
@@ -195,7 +187,7 @@ pub(crate) async fn create(
     let max = app.webhooks_max;
     let ledger = &app.engine.ledger;
     let added = ledger.add_webhook_by(&webhook, max, &admin.name).await;
-    if !added.map_err(unchanged_or_unknown)? {
+    if !added.map_err(EngineError::of_change)? {
         return Err(Problem::too_many_webhooks(max));
     }
     let location = HeaderValue::try_from(format!("/v1/webhooks/{}", webhook.id));
@@ -216,7 +208,8 @@ pub(crate) async fn list(
     State(app): State<App>,
     admin: AdminWith<Read>,
 ) -> Result<Response, Problem> {
-    let all = app.engine.ledger.webhooks().await.map_err(unread)?;
+    let all = app.engine.ledger.webhooks().await;
+    let all = all.map_err(EngineError::from)?;
     let data = all
         .into_iter()
         .map(|webhook| WebhookBody::of(webhook, admin.writes_webhooks))
@@ -237,7 +230,7 @@ pub(crate) async fn remove(
 ) -> Result<StatusCode, Problem> {
     let (id, ledger) = (parse(&id)?, &app.engine.ledger);
     let removed = ledger.remove_webhook(id, &admin.name).await;
-    found(removed.map_err(unchanged_or_unknown)?)?;
+    found(removed.map_err(EngineError::of_change)?)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -255,7 +248,7 @@ pub(crate) async fn enable(
 ) -> Result<StatusCode, Problem> {
     let (id, ledger) = (parse(&id)?, &app.engine.ledger);
     let enabled = ledger.enable_webhook(id, &admin.name).await;
-    found(enabled.map_err(unchanged_or_unknown)?)?;
+    found(enabled.map_err(EngineError::of_change)?)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -271,12 +264,13 @@ pub(crate) async fn test(
     Name(id): Name,
 ) -> Result<Response, Problem> {
     let id = parse(&id)?;
-    let all = app.engine.ledger.webhooks().await.map_err(unread)?;
+    let all = app.engine.ledger.webhooks().await;
+    let all = all.map_err(EngineError::from)?;
     let webhook = all.into_iter().find(|webhook| webhook.webhook.id == id);
     let webhook = webhook.ok_or_else(Problem::webhook_not_found)?;
     let sender = app.sender.as_ref().ok_or_else(Problem::internal)?;
     let noted = app.engine.ledger.note_act(&test_by(id, &admin.name)).await;
-    noted.map_err(unchanged_or_unknown)?;
+    noted.map_err(EngineError::of_change)?;
     let event = CloudEvent::test(format!("test-{}", Uuid::new_v4().simple()));
     let sent = sender.send(&webhook.webhook, &event).await;
     let body = WebhookTest {

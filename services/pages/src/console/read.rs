@@ -145,12 +145,11 @@ impl Reads {
     }
 
     async fn read_overview(&self, after: Option<ItemId>) -> Result<Arc<Overview>, ReadError> {
-        let page = self
-            .engine
-            .list_items(after.as_ref(), ITEMS_PER_PAGE)
-            .await?;
+        let ledger = &self.engine.ledger;
+        let page = ledger.list_items(after.as_ref(), ITEMS_PER_PAGE).await;
+        let page = page.map_err(EngineError::from)?;
         let ids: Vec<_> = page.rows.iter().map(|row| row.item.id.clone()).collect();
-        let requests = self.engine.ledger.request_counts(&ids);
+        let requests = ledger.request_counts(&ids);
         let requests: HashMap<_, _> = requests
             .await
             .map_err(EngineError::from)?
@@ -236,7 +235,7 @@ impl Reads {
             Ok::<_, EngineError>(Arc::new(Details {
                 holds: self.orders(id, OrderState::Held).await?,
                 refunds: self.orders(id, OrderState::RefundDue).await?,
-                journal: self.engine.journal(id, ROWS).await?,
+                journal: self.engine.ledger.journal(id, ROWS).await?,
                 transfers: self.engine.ledger.open_transfers(Some(id)).await?,
                 plan: self.plan(id).await?,
             }))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use domain::{BuyerId, Cart, CartId, CartState, OrderState, PaymentId};
-use ledger::{CartStep, LedgerError, Page};
+use ledger::{CartStep, LedgerError};
 use tokio::time::Instant;
 
 use super::super::{
@@ -28,16 +28,6 @@ impl Engine {
             self.misses.note(uuid, buyer, mark);
         }
         Ok(found)
-    }
-
-    /// The carts of a buyer, in all states.
-    pub async fn list_buyer_carts(
-        &self,
-        buyer: &BuyerId,
-        after: Option<CartId>,
-        at_most: usize,
-    ) -> Result<Page<Cart, CartId>, EngineError> {
-        Ok(self.ledger.list_buyer_carts(buyer, after, at_most).await?)
     }
 
     /// Applies a payment to all lines of its cart. Providers may report a payment repeatedly: the

@@ -8,9 +8,13 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use domain::{BuyerId, Item, Order, OrderId, OrderState, PaymentId, Quantity, SegmentKey};
+use domain::{
+    BuyerId, Item, Order, OrderId, OrderState, PaymentId, Quantity, SegmentKey, TransferId,
+};
 use futures::future::join_all;
-use ledger::{Changed, ItemChange, JournalEntry, Ledger, SegmentRow, Transition};
+use ledger::{
+    Changed, ItemChange, JournalEntry, Ledger, SegmentRow, StockChange, StockPart, Transition,
+};
 use redis::{Cmd, FromRedisValue};
 use stock::{
     Acknowledge, Inspection, InspectionEntries, Outcome, Release, Reservation, Stock, StockError,
@@ -216,6 +220,38 @@ impl Sale {
         })
         .await;
         item
+    }
+
+    /// Adds units to a segment in the ledger alone, where a reconciler finds the transfer. Returns
+    /// that, and the item.
+    pub async fn top_up(&self, segment: u16, units: u64) -> (TransferId, Item) {
+        self.change_stock(StockChange::TopUp, segment, units).await
+    }
+
+    /// The same for units that leave the segment.
+    pub async fn withdraw(&self, segment: u16, units: u64) -> (TransferId, Item) {
+        self.change_stock(StockChange::Withdraw, segment, units)
+            .await
+    }
+
+    async fn change_stock(
+        &self,
+        change: fn(Vec<StockPart>) -> StockChange,
+        segment: u16,
+        units: u64,
+    ) -> (TransferId, Item) {
+        let transfer = TransferId::random();
+        let change = change(vec![StockPart {
+            transfer,
+            segment,
+            units,
+        }]);
+        let id = &self.item.id;
+        let changed = self.ledger.change_stock(id, &change, None, "admin").await;
+        let Ok(Changed::Item(item)) = changed else {
+            panic!("{changed:?}");
+        };
+        (transfer, item)
     }
 
     /// Row of the segment in the ledger.

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use audit::Archivable;
 use domain::{Item, ItemState, OrderState, TransferId};
 use jiff::{SignedDuration, Timestamp};
-use ledger::{Changed, Erased, ItemChange, LedgerError, StockChange, StockPart};
+use ledger::{Changed, Erased, ItemChange, LedgerError};
 use reconciler::{Archived, ReconcilerSettings, archive_once};
 use stock::{Opened, StateSet, StockError};
 use testkit::{Sale, TestEnv, buyer, eventually, on_both_databases, shared_lock, tested};
@@ -151,20 +151,7 @@ async fn what_is_open_stands_against_an_archive(env: &Arc<TestEnv>) {
     );
     sale.release(&order).await.unwrap();
     sale.comes_to_rest().await;
-    let part = StockPart {
-        transfer: TransferId::random(),
-        segment: 0,
-        units: 1,
-    };
-    sale.ledger
-        .change_stock(
-            &sale.item.id,
-            &StockChange::Withdraw(vec![part]),
-            None,
-            "admin",
-        )
-        .await
-        .unwrap();
+    sale.withdraw(0, 1).await;
     assert_eq!(reasons(&sale).await, "1 open transfers");
     env.reconcile(quick()).await;
     sale.comes_to_rest().await;

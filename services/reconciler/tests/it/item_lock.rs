@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use domain::{OrderState, TransferId};
-use ledger::{LedgerError, StockChange, StockPart, TransferPlan};
+use ledger::{LedgerError, TransferPlan};
 use stock::{Outcome, Restoration, StockError};
 use testkit::{
     Sale, TestEnv, buyer, eventually, eventually_some, is_held, on_both_databases, tested,
@@ -115,22 +115,14 @@ async fn a_reconciler_that_lost_its_lock_during_a_repair_is_refused_everywhere(e
     refused_by_ledger(sale.ledger.claim_item(id, mine).await);
     refused_by_ledger(sale.ledger.claim_for_repair(&[sale.segment(0)], mine).await);
     refused_by_ledger(sale.ledger.plan_transfers(id, mine, &plan(planned)).await);
-    let part = StockPart {
-        transfer: TransferId::random(),
-        segment: 0,
-        units: 1,
-    };
-    sale.ledger
-        .change_stock(id, &StockChange::Withdraw(vec![part]), None, "admin")
-        .await
-        .unwrap();
+    let (withdrawal, _) = sale.withdraw(0, 1).await;
     let transfer = sale
         .ledger
         .open_transfers(Some(id))
         .await
         .unwrap()
         .into_iter()
-        .find(|transfer| transfer.id == part.transfer);
+        .find(|transfer| transfer.id == withdrawal);
     if let Some(transfer) = transfer {
         refused_by_ledger(
             sale.ledger

@@ -2,9 +2,8 @@
 
 use std::{sync::Arc, time::Instant};
 
-use domain::{BuyerId, Item, ItemId, OrderState, TransferId};
+use domain::{BuyerId, Item, ItemId, OrderState};
 use jiff::Timestamp;
-use ledger::{StockChange, StockPart};
 use reconciler::{Plan, ReconcilerSettings, plan, reconcile_once};
 use testkit::{Sale, TestEnv, buyer, eventually, is_held, on_both_databases, shared_lock, tested};
 
@@ -79,20 +78,7 @@ async fn all_faults_of_an_item_are_planned_and_repaired_in_one_run(env: &Arc<Tes
     for order in &orders[..3] {
         sale.step(*order, OrderState::Cancelled).await;
     }
-    let part = StockPart {
-        transfer: TransferId::random(),
-        segment: 1,
-        units: 9,
-    };
-    sale.ledger
-        .change_stock(
-            &sale.item.id,
-            &StockChange::TopUp(vec![part]),
-            None,
-            "admin",
-        )
-        .await
-        .unwrap();
+    let (transfer, _) = sale.top_up(1, 9).await;
     sale.bend(1, 5).await;
     sale.stock
         .halt(&sale.segment(2), 1, stock::OldMemory::Keep)
@@ -148,7 +134,7 @@ async fn all_faults_of_an_item_are_planned_and_repaired_in_one_run(env: &Arc<Tes
     );
     assert_eq!((top_up.segment, top_up.units), (Some(1), 9));
     assert!(
-        top_up.would.contains(&part.transfer.to_string()),
+        top_up.would.contains(&transfer.to_string()),
         "{}",
         top_up.would
     );
@@ -192,20 +178,7 @@ async fn steps_that_cannot_be_executed_stay_in_the_plan(env: &Arc<TestEnv>) {
         "{spillovers:?}"
     );
 
-    let part = StockPart {
-        transfer: TransferId::random(),
-        segment: 0,
-        units: 1,
-    };
-    sale.ledger
-        .change_stock(
-            &sale.item.id,
-            &StockChange::Withdraw(vec![part]),
-            None,
-            "admin",
-        )
-        .await
-        .unwrap();
+    sale.withdraw(0, 1).await;
     let left = reconciled(&sale).await;
     assert!(
         left.is_pressing() && actions(&left).contains(&"withdraw"),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use domain::TransferId;
-use ledger::{Changed, StockChange, StockPart, TransferPlan};
+use ledger::TransferPlan;
 use testkit::{Sale, TestEnv, buyer, is_held, on_both_databases, tested};
 
 use crate::env::quick;
@@ -98,25 +98,11 @@ async fn a_top_up_continues_from_every_step(env: &Arc<TestEnv>) {
     let mut sales = Vec::new();
     for step in [Step::LeftAndRecorded, Step::Arrived] {
         let sale = a_sale(env).await;
-        let part = StockPart {
-            transfer: TransferId::random(),
-            segment: 1,
-            units: 7,
-        };
-        let changed = sale
-            .ledger
-            .change_stock(
-                &sale.item.id,
-                &StockChange::TopUp(vec![part]),
-                None,
-                "admin",
-            )
-            .await
-            .unwrap();
-        assert!(matches!(changed, Changed::Item(item) if item.stock == 27));
+        let (transfer, item) = sale.top_up(1, 7).await;
+        assert_eq!(item.stock, 27);
         if step == Step::Arrived {
             sale.stock
-                .transfer_in(&sale.segment(1), part.transfer, 7, 1)
+                .transfer_in(&sale.segment(1), transfer, 7, 1)
                 .await
                 .unwrap();
         }
@@ -136,24 +122,11 @@ async fn a_withdrawal_continues_from_every_step(env: &Arc<TestEnv>) {
     let mut sales = Vec::new();
     for step in [Step::Planned, Step::Left, Step::LeftAndRecorded] {
         let sale = a_sale(env).await;
-        let part = StockPart {
-            transfer: TransferId::random(),
-            segment: 0,
-            units: 4,
-        };
-        sale.ledger
-            .change_stock(
-                &sale.item.id,
-                &StockChange::Withdraw(vec![part]),
-                None,
-                "admin",
-            )
-            .await
-            .unwrap();
+        let (transfer, _) = sale.withdraw(0, 4).await;
         if step >= Step::Left {
             assert_eq!(
                 sale.stock
-                    .transfer_out(&sale.segment(0), part.transfer, 4, 1)
+                    .transfer_out(&sale.segment(0), transfer, 4, 1)
                     .await
                     .unwrap(),
                 4
@@ -178,20 +151,7 @@ async fn a_withdrawal_continues_from_every_step(env: &Arc<TestEnv>) {
 #[tested(on_both_databases(crate::env::run))]
 async fn a_withdrawal_takes_the_units_that_are_unsold_when_it_runs(env: &Arc<TestEnv>) {
     let sale = a_sale(env).await;
-    let part = StockPart {
-        transfer: TransferId::random(),
-        segment: 0,
-        units: 9,
-    };
-    sale.ledger
-        .change_stock(
-            &sale.item.id,
-            &StockChange::Withdraw(vec![part]),
-            None,
-            "admin",
-        )
-        .await
-        .unwrap();
+    sale.withdraw(0, 9).await;
     // The withdrawal was planned when there were nine units. An order takes six of them first.
     assert!(is_held(&sale.order(&sale.buyer_at(0, 1), "key", 6).await));
     is_completed(env, &[Arc::clone(&sale)]).await;

@@ -634,66 +634,60 @@ async fn an_item_has_sensible_defaults() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_sells_only_while_it_is_open() {
-    open_each(
-        Options {
-            instances: 2,
-            ..Options::default()
-        },
-        async |env| {
-            let item = env.create(json!({ "stock": 5, "segments": 2 })).await;
-            let before = env.order(&item, "ann", "before", 1).await;
-            before.is_held();
-            for state in ["paused", "closed"] {
-                let set = Answer::of(
-                    env.admin(Method::PUT, &format!("/v1/items/{item}/state"))
-                        .json(&json!({ "state": state })),
-                )
-                .await;
-                assert_eq!((set.status, &set.body["state"]), (200, &json!(state)));
-                let refused = Answer::of(env.order_at(1, &item, "ann", state, 1)).await;
-                assert_eq!(refused.is(409, "not_open").body["state"], state);
-                assert!(
-                    refused.body["opens_at"].is_null()
-                        && refused.body.as_object().unwrap().contains_key("opens_at")
-                );
-                let replay = env.order(&item, "ann", "before", 1).await;
-                assert_eq!(
-                    replay.is_held().body,
-                    before.body,
-                    "a repeat has the recorded decision"
-                );
-            }
+    open_each(Options::default().with_instances(2), async |env| {
+        let item = env.create(json!({ "stock": 5, "segments": 2 })).await;
+        let before = env.order(&item, "ann", "before", 1).await;
+        before.is_held();
+        for state in ["paused", "closed"] {
             let set = Answer::of(
                 env.admin(Method::PUT, &format!("/v1/items/{item}/state"))
-                    .json(&json!({ "state": "open" })),
+                    .json(&json!({ "state": state })),
             )
             .await;
-            assert_eq!(set.status, 200);
-            env.order(&item, "ann", "paused", 1).await.is_held();
-            let wrong = [
-                json!({}),
-                json!({ "state": "ajar" }),
-                json!({ "state": 1 }),
-                json!({ "state": null }),
-            ];
-            for body in wrong {
-                let answer = Answer::of(
-                    env.admin(Method::PUT, &format!("/v1/items/{item}/state"))
-                        .json(&body),
-                )
-                .await;
-                assert_eq!(
-                    answer.is(400, "invalid_request").body["field"],
-                    "state",
-                    "{body}"
-                );
-            }
-            let missing = env
-                .admin(Method::PUT, "/v1/items/no-such-item/state")
-                .json(&json!({ "state": "open" }));
-            Answer::of(missing).await.is(404, "item_not_found");
-        },
-    )
+            assert_eq!((set.status, &set.body["state"]), (200, &json!(state)));
+            let refused = Answer::of(env.order_at(1, &item, "ann", state, 1)).await;
+            assert_eq!(refused.is(409, "not_open").body["state"], state);
+            assert!(
+                refused.body["opens_at"].is_null()
+                    && refused.body.as_object().unwrap().contains_key("opens_at")
+            );
+            let replay = env.order(&item, "ann", "before", 1).await;
+            assert_eq!(
+                replay.is_held().body,
+                before.body,
+                "a repeat has the recorded decision"
+            );
+        }
+        let set = Answer::of(
+            env.admin(Method::PUT, &format!("/v1/items/{item}/state"))
+                .json(&json!({ "state": "open" })),
+        )
+        .await;
+        assert_eq!(set.status, 200);
+        env.order(&item, "ann", "paused", 1).await.is_held();
+        let wrong = [
+            json!({}),
+            json!({ "state": "ajar" }),
+            json!({ "state": 1 }),
+            json!({ "state": null }),
+        ];
+        for body in wrong {
+            let answer = Answer::of(
+                env.admin(Method::PUT, &format!("/v1/items/{item}/state"))
+                    .json(&body),
+            )
+            .await;
+            assert_eq!(
+                answer.is(400, "invalid_request").body["field"],
+                "state",
+                "{body}"
+            );
+        }
+        let missing = env
+            .admin(Method::PUT, "/v1/items/no-such-item/state")
+            .json(&json!({ "state": "open" }));
+        Answer::of(missing).await.is(404, "item_not_found");
+    })
     .await;
 }
 

@@ -84,10 +84,7 @@ impl TestEnv {
 }
 
 fn two_instances() -> Options {
-    Options {
-        instances: 2,
-        ..Options::reconciled()
-    }
+    Options::reconciled().with_instances(2)
 }
 
 #[tokio::test(flavor = "multi_thread")]

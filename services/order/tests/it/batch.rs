@@ -98,10 +98,7 @@ async fn each_line_has_the_result_that_it_would_have_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_batch_has_the_same_orders() {
-    let options = Options {
-        instances: 2,
-        ..Options::default()
-    };
+    let options = Options::default().with_instances(2);
     open_each(options, async |env| {
         let item = env.create(json!({ "stock": 300, "segments": 2 })).await;
         let lines: Vec<_> = (0..512)
@@ -230,10 +227,7 @@ async fn a_batch_is_answered_early_if_the_request_or_the_item_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_batches_sell_every_unit_once() {
-    let options = Options {
-        instances: 2,
-        ..Options::default()
-    };
+    let options = Options::default().with_instances(2);
     open_each(options, async |env| {
         let item = env.create(json!({ "stock": 500, "segments": 3 })).await;
         let batches = join_all((0..8).map(|batch| {

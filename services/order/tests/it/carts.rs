@@ -200,10 +200,7 @@ async fn a_cart_is_held_paid_and_refunded_as_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cart_with_a_line_that_is_sold_out_takes_nothing() {
-    let options = Options {
-        instances: 2,
-        ..Options::default()
-    };
+    let options = Options::default().with_instances(2);
     open_each(options, async |env| {
         let vase = env.create(json!({ "stock": 5 })).await;
         let bowl = env.create(json!({ "stock": 1 })).await;
@@ -408,10 +405,7 @@ async fn a_bad_cart_is_refused_with_pointers_and_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_means_one_cart_at_every_instance() {
-    let options = Options {
-        instances: 2,
-        ..Options::default()
-    };
+    let options = Options::default().with_instances(2);
     open_each(options, async |env| {
         let vase = env.create(json!({ "stock": 50 })).await;
         let bowl = env.create(json!({ "stock": 50 })).await;
@@ -519,10 +513,7 @@ async fn a_payment_pays_one_cart_or_order_only() {
 /// Two carts want the last unit of two items, in opposite order.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_carts_that_cross_one_gets_all_and_the_other_nothing() {
-    let options = Options {
-        instances: 2,
-        ..Options::default()
-    };
+    let options = Options::default().with_instances(2);
     open_each(options, async |env| {
         for round in 0..8 {
             let vase = env.create(json!({ "stock": 1 })).await;
@@ -585,10 +576,7 @@ async fn the_limit_of_every_item_holds_and_a_failed_cart_uses_none_of_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_and_a_cancellation_at_the_same_time_leave_no_cart_in_parts() {
-    let options = Options {
-        instances: 2,
-        ..Options::default()
-    };
+    let options = Options::default().with_instances(2);
     open_each(options, async |env| {
         let vase = env.create(json!({ "stock": 50 })).await;
         let bowl = env.create(json!({ "stock": 50 })).await;
@@ -1050,10 +1038,7 @@ async fn a_failed_cart_loses_its_buyers_name_or_counts_as_kept_while_its_items_l
 /// The first instance has looked the cart up in vain a moment before the second one places it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_admin_changes_a_cart_that_this_instance_has_just_missed() {
-    let options = Options {
-        instances: 2,
-        ..Options::default()
-    };
+    let options = Options::default().with_instances(2);
     open_each(options, async |env| {
         let vase = env.create(json!({ "stock": 2 })).await;
         let name = format!("ann-{vase}");

@@ -121,6 +121,11 @@ pub fn patient() -> Limits {
 }
 
 impl Options {
+    /// With this number of order services.
+    pub fn with_instances(self, instances: usize) -> Self {
+        Self { instances, ..self }
+    }
+
     /// With a reconciler that polls often. It repairs faults so late that a test can observe them,
     /// and moves no units between segments.
     pub fn reconciled() -> Self {

@@ -25,136 +25,124 @@ impl TestEnv {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_limit_takes_effect_immediately_at_every_instance() {
-    open_each(
-        Options {
-            instances: 2,
-            ..Options::default()
-        },
-        async |env| {
-            let item = env
-                .create(json!({ "stock": 50, "segments": 4, "limit_per_buyer": 1 }))
-                .await;
-            let order = async |instance, buyer, key: &str| {
-                Answer::of(env.order_at(instance, &item, buyer, key, 1)).await
-            };
-            for instance in 0..2 {
-                order(instance, "warm", "k").await;
-            }
-            order(1, "ann", "k-1").await.is_held();
-            order(1, "ann", "k-2").await.is(409, "buyer_limit_reached");
-            assert_eq!(
-                env.patch(&item, &json!({ "limit_per_buyer": 3 }))
-                    .await
-                    .body["limit_per_buyer"],
-                3
-            );
-            order(1, "ann", "k-2").await.is_held();
-            order(0, "ann", "k-3").await.is_held();
-            order(1, "ann", "k-4").await.is(409, "buyer_limit_reached");
-            // A buyer with more units than the new limit keeps them, and gets no more.
-            assert_eq!(
-                env.patch(&item, &json!({ "limit_per_buyer": 2 }))
-                    .await
-                    .status,
-                200
-            );
-            order(1, "ann", "k-4").await.is(409, "buyer_limit_reached");
-            order(1, "ann", "k-3").await.is_held();
-            let unlimited = env.patch(&item, &json!({ "limit_per_buyer": null })).await;
-            assert_eq!(
-                (unlimited.status, &unlimited.body["limit_per_buyer"]),
-                (200, &Value::Null)
-            );
-            for key in 4..8 {
-                order(key % 2, "ann", &format!("k-{key}")).await.is_held();
-            }
-            let changes: Vec<_> = env
-                .journal(&item, "limit")
+    open_each(Options::default().with_instances(2), async |env| {
+        let item = env
+            .create(json!({ "stock": 50, "segments": 4, "limit_per_buyer": 1 }))
+            .await;
+        let order = async |instance, buyer, key: &str| {
+            Answer::of(env.order_at(instance, &item, buyer, key, 1)).await
+        };
+        for instance in 0..2 {
+            order(instance, "warm", "k").await;
+        }
+        order(1, "ann", "k-1").await.is_held();
+        order(1, "ann", "k-2").await.is(409, "buyer_limit_reached");
+        assert_eq!(
+            env.patch(&item, &json!({ "limit_per_buyer": 3 }))
                 .await
-                .into_iter()
-                .map(|entry| (entry["before"].clone(), entry["after"].clone()))
-                .collect();
-            let limits: Vec<_> = changes
-                .iter()
-                .map(|(before, after)| (&before["limit_per_buyer"], &after["limit_per_buyer"]))
-                .collect();
-            assert_eq!(
-                limits,
-                [
-                    (&json!(2), &Value::Null),
-                    (&json!(3), &json!(2)),
-                    (&json!(1), &json!(3))
-                ]
-            );
-            assert_eq!(env.units(&item).await, [50 - 8, 8, 0]);
-        },
-    )
+                .body["limit_per_buyer"],
+            3
+        );
+        order(1, "ann", "k-2").await.is_held();
+        order(0, "ann", "k-3").await.is_held();
+        order(1, "ann", "k-4").await.is(409, "buyer_limit_reached");
+        // A buyer with more units than the new limit keeps them, and gets no more.
+        assert_eq!(
+            env.patch(&item, &json!({ "limit_per_buyer": 2 }))
+                .await
+                .status,
+            200
+        );
+        order(1, "ann", "k-4").await.is(409, "buyer_limit_reached");
+        order(1, "ann", "k-3").await.is_held();
+        let unlimited = env.patch(&item, &json!({ "limit_per_buyer": null })).await;
+        assert_eq!(
+            (unlimited.status, &unlimited.body["limit_per_buyer"]),
+            (200, &Value::Null)
+        );
+        for key in 4..8 {
+            order(key % 2, "ann", &format!("k-{key}")).await.is_held();
+        }
+        let changes: Vec<_> = env
+            .journal(&item, "limit")
+            .await
+            .into_iter()
+            .map(|entry| (entry["before"].clone(), entry["after"].clone()))
+            .collect();
+        let limits: Vec<_> = changes
+            .iter()
+            .map(|(before, after)| (&before["limit_per_buyer"], &after["limit_per_buyer"]))
+            .collect();
+        assert_eq!(
+            limits,
+            [
+                (&json!(2), &Value::Null),
+                (&json!(3), &json!(2)),
+                (&json!(1), &json!(3))
+            ]
+        );
+        assert_eq!(env.units(&item).await, [50 - 8, 8, 0]);
+    })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_window_takes_effect_immediately_at_every_instance() {
-    open_each(
-        Options {
-            instances: 2,
-            ..Options::default()
-        },
-        async |env| {
-            let item = env.create(json!({ "stock": 50, "segments": 4 })).await;
-            let order = async |instance, key: &str| {
-                Answer::of(env.order_at(instance, &item, "ann", key, 1)).await
-            };
-            for instance in 0..2 {
-                order(instance, &format!("warm-{instance}")).await.is_held();
-            }
-            let later = env
-                .patch(&item, &json!({ "opens_at": "2099-01-01T00:00:00Z" }))
-                .await;
-            assert_eq!(
-                (
-                    later.status,
-                    &later.body["opens_at"],
-                    &later.body["closes_at"]
-                ),
-                (200, &json!("2099-01-01T00:00:00Z"), &Value::Null)
-            );
-            assert_eq!(
-                order(1, "k").await.is(409, "not_open").body["opens_at"],
-                "2099-01-01T00:00:00Z"
-            );
-            let over = env
-                .patch(
-                    &item,
-                    &json!({ "opens_at": null, "closes_at": "2020-01-01T00:00:00Z" }),
-                )
-                .await;
-            assert_eq!(
-                (&over.body["opens_at"], &over.body["closes_at"]),
-                (&Value::Null, &json!("2020-01-01T00:00:00Z"))
-            );
-            for instance in 0..2 {
-                order(instance, "k").await.is(409, "not_open");
-            }
-            env.patch(
+    open_each(Options::default().with_instances(2), async |env| {
+        let item = env.create(json!({ "stock": 50, "segments": 4 })).await;
+        let order = async |instance, key: &str| {
+            Answer::of(env.order_at(instance, &item, "ann", key, 1)).await
+        };
+        for instance in 0..2 {
+            order(instance, &format!("warm-{instance}")).await.is_held();
+        }
+        let later = env
+            .patch(&item, &json!({ "opens_at": "2099-01-01T00:00:00Z" }))
+            .await;
+        assert_eq!(
+            (
+                later.status,
+                &later.body["opens_at"],
+                &later.body["closes_at"]
+            ),
+            (200, &json!("2099-01-01T00:00:00Z"), &Value::Null)
+        );
+        assert_eq!(
+            order(1, "k").await.is(409, "not_open").body["opens_at"],
+            "2099-01-01T00:00:00Z"
+        );
+        let over = env
+            .patch(
                 &item,
-                &json!({ "closes_at": "2099-01-01T00:00:00.123456789Z" }),
+                &json!({ "opens_at": null, "closes_at": "2020-01-01T00:00:00Z" }),
             )
             .await;
-            order(1, "k").await.is_held();
-            let entry = env.journal(&item, "window").await.swap_remove(0);
-            assert_eq!(
-                (
-                    &entry["before"]["window"]["closes_at"],
-                    &entry["after"]["window"]["closes_at"]
-                ),
-                (
-                    &json!("2020-01-01T00:00:00Z"),
-                    &json!("2099-01-01T00:00:00.123Z")
-                )
-            );
-            assert_eq!(env.units(&item).await, [47, 3, 0]);
-        },
-    )
+        assert_eq!(
+            (&over.body["opens_at"], &over.body["closes_at"]),
+            (&Value::Null, &json!("2020-01-01T00:00:00Z"))
+        );
+        for instance in 0..2 {
+            order(instance, "k").await.is(409, "not_open");
+        }
+        env.patch(
+            &item,
+            &json!({ "closes_at": "2099-01-01T00:00:00.123456789Z" }),
+        )
+        .await;
+        order(1, "k").await.is_held();
+        let entry = env.journal(&item, "window").await.swap_remove(0);
+        assert_eq!(
+            (
+                &entry["before"]["window"]["closes_at"],
+                &entry["after"]["window"]["closes_at"]
+            ),
+            (
+                &json!("2020-01-01T00:00:00Z"),
+                &json!("2099-01-01T00:00:00.123Z")
+            )
+        );
+        assert_eq!(env.units(&item).await, [47, 3, 0]);
+    })
     .await;
 }
 

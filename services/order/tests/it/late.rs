@@ -16,53 +16,45 @@ async fn expired(env: &TestEnv, item: &str, buyer: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_payment_reacquires_units_from_any_segment() {
-    open_each(
-        Options {
-            instances: 2,
-            ..Options::reconciled()
-        },
-        async |env| {
-            let item = env
-                .create(
-                    json!({ "stock": 4, "segments": 4, "hold_seconds": 1, "limit_per_buyer": 1 }),
-                )
-                .await;
-            let order = expired(&env, &item, "ann").await;
-            assert_eq!(env.units(&item).await, [4, 0, 0]);
-            // One unit is left, perhaps in another segment than ann's home.
-            for buyer in ["bob", "carol", "dave"] {
-                let order = env.hold(&item, buyer, "k").await;
-                env.pay(&order, &format!("pay-{buyer}"))
-                    .await
-                    .is_now("confirmed");
-            }
-            let paid = env.pay_at(1, &order, "pay-1").await;
-            assert_eq!(
-                paid.is_now("confirmed").body["id"],
-                json!(order),
-                "it is still the same order"
-            );
-            env.pay_at(0, &order, "pay-1").await.is_now("confirmed");
-            env.pay_at(0, &order, "pay-9").await.is(409, "already_paid");
-            assert_eq!(env.units(&item).await, [0, 0, 4]);
-            let again = env.order(&item, "ann", "k", 1).await;
-            assert_eq!(
-                (again.status, &again.body["state"]),
-                (201, &json!("confirmed"))
-            );
-            env.order(&item, "ann", "k-2", 1)
+    open_each(Options::reconciled().with_instances(2), async |env| {
+        let item = env
+            .create(json!({ "stock": 4, "segments": 4, "hold_seconds": 1, "limit_per_buyer": 1 }))
+            .await;
+        let order = expired(&env, &item, "ann").await;
+        assert_eq!(env.units(&item).await, [4, 0, 0]);
+        // One unit is left, perhaps in another segment than ann's home.
+        for buyer in ["bob", "carol", "dave"] {
+            let order = env.hold(&item, buyer, "k").await;
+            env.pay(&order, &format!("pay-{buyer}"))
                 .await
-                .is(409, "buyer_limit_reached");
-            env.refund(&order).await.is_now("refunded");
-            assert_eq!(
-                env.units(&item).await,
-                [1, 0, 3],
-                "reacquired units are released too"
-            );
-            let another = env.hold(&item, "ann", "k-2").await;
-            env.pay(&another, "pay-2").await.is_now("confirmed");
-        },
-    )
+                .is_now("confirmed");
+        }
+        let paid = env.pay_at(1, &order, "pay-1").await;
+        assert_eq!(
+            paid.is_now("confirmed").body["id"],
+            json!(order),
+            "it is still the same order"
+        );
+        env.pay_at(0, &order, "pay-1").await.is_now("confirmed");
+        env.pay_at(0, &order, "pay-9").await.is(409, "already_paid");
+        assert_eq!(env.units(&item).await, [0, 0, 4]);
+        let again = env.order(&item, "ann", "k", 1).await;
+        assert_eq!(
+            (again.status, &again.body["state"]),
+            (201, &json!("confirmed"))
+        );
+        env.order(&item, "ann", "k-2", 1)
+            .await
+            .is(409, "buyer_limit_reached");
+        env.refund(&order).await.is_now("refunded");
+        assert_eq!(
+            env.units(&item).await,
+            [1, 0, 3],
+            "reacquired units are released too"
+        );
+        let another = env.hold(&item, "ann", "k-2").await;
+        env.pay(&another, "pay-2").await.is_now("confirmed");
+    })
     .await;
 }
 
@@ -180,34 +172,26 @@ async fn reported(env: &TestEnv, instance: usize, order: &str, payment: &str) ->
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_payment_reported_to_all_instances_reacquires_units_once() {
-    open_each(
-        Options {
-            instances: 3,
-            ..Options::reconciled()
-        },
-        async |env| {
-            let item = env
-                .create(
-                    json!({ "stock": 100, "segments": 4, "hold_seconds": 1, "limit_per_buyer": 1 }),
-                )
-                .await;
-            let orders = join_all((0..60).map(|buyer| {
-                let (env, item) = (&env, &item);
-                async move { expired(env, item, &format!("buyer-{buyer}")).await }
-            }))
+    open_each(Options::reconciled().with_instances(3), async |env| {
+        let item = env
+            .create(json!({ "stock": 100, "segments": 4, "hold_seconds": 1, "limit_per_buyer": 1 }))
             .await;
-            let reports = orders.iter().enumerate().flat_map(|(buyer, order)| {
-                let env = &env;
-                (0..6).map(move |report| async move {
-                    reported(env, report % 3, order, &format!("pay-{buyer}")).await
-                })
-            });
-            for report in join_all(reports).await {
-                report.is_now("confirmed");
-            }
-            assert_eq!(env.units(&item).await, [40, 0, 60]);
-            assert!(env.unmatched_payments(&item).await.is_empty());
-        },
-    )
+        let orders = join_all((0..60).map(|buyer| {
+            let (env, item) = (&env, &item);
+            async move { expired(env, item, &format!("buyer-{buyer}")).await }
+        }))
+        .await;
+        let reports = orders.iter().enumerate().flat_map(|(buyer, order)| {
+            let env = &env;
+            (0..6).map(move |report| async move {
+                reported(env, report % 3, order, &format!("pay-{buyer}")).await
+            })
+        });
+        for report in join_all(reports).await {
+            report.is_now("confirmed");
+        }
+        assert_eq!(env.units(&item).await, [40, 0, 60]);
+        assert!(env.unmatched_payments(&item).await.is_empty());
+    })
     .await;
 }

@@ -214,45 +214,39 @@ async fn exactly_the_documented_transitions_are_possible() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeat_of_an_order_shows_its_state_and_takes_no_units() {
-    open_each(
-        Options {
-            instances: 2,
-            ..Options::reconciled()
-        },
-        async |env| {
-            let repeats = STATES.iter().map(|state| {
-                let env = &env;
-                async move {
-                    let (item, order) = order_in(env, state).await;
-                    let before = env.units(&item).await;
-                    for instance in [0, 1, 1] {
-                        let again = Answer::of(env.order_at(instance, &item, "ann", "k", 1)).await;
-                        if *state == "rejected" {
-                            again.is(409, "sold_out");
-                            continue;
-                        }
-                        assert_eq!(
-                            (again.status, &again.body["state"], &again.body["id"]),
-                            (201, &json!(state), &json!(order)),
-                            "{again:?}"
-                        );
-                        assert_eq!(again.header("idempotent-replayed"), Some("true"));
-                        let async_again = Answer::of(
-                            env.order_at(instance, &item, "ann", "k", 1)
-                                .header("Prefer", "respond-async"),
-                        )
-                        .await;
-                        assert_eq!(async_again.body, again.body, "also with `respond-async`");
-                        env.order(&item, "ann", "k", 2)
-                            .await
-                            .is(422, "idempotency_key_reused");
+    open_each(Options::reconciled().with_instances(2), async |env| {
+        let repeats = STATES.iter().map(|state| {
+            let env = &env;
+            async move {
+                let (item, order) = order_in(env, state).await;
+                let before = env.units(&item).await;
+                for instance in [0, 1, 1] {
+                    let again = Answer::of(env.order_at(instance, &item, "ann", "k", 1)).await;
+                    if *state == "rejected" {
+                        again.is(409, "sold_out");
+                        continue;
                     }
-                    assert_eq!(env.units(&item).await, before, "{state}");
+                    assert_eq!(
+                        (again.status, &again.body["state"], &again.body["id"]),
+                        (201, &json!(state), &json!(order)),
+                        "{again:?}"
+                    );
+                    assert_eq!(again.header("idempotent-replayed"), Some("true"));
+                    let async_again = Answer::of(
+                        env.order_at(instance, &item, "ann", "k", 1)
+                            .header("Prefer", "respond-async"),
+                    )
+                    .await;
+                    assert_eq!(async_again.body, again.body, "also with `respond-async`");
+                    env.order(&item, "ann", "k", 2)
+                        .await
+                        .is(422, "idempotency_key_reused");
                 }
-            });
-            join_all(repeats).await;
-        },
-    )
+                assert_eq!(env.units(&item).await, before, "{state}");
+            }
+        });
+        join_all(repeats).await;
+    })
     .await;
 }
 

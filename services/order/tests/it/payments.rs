@@ -15,27 +15,20 @@ use crate::env::{
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_is_applied_once_however_often_it_is_reported() {
-    open_each(
-        Options {
-            instances: 2,
-            ..Options::default()
-        },
-        async |env| {
-            let item = env.create(json!({ "stock": 5, "segments": 2 })).await;
-            let order = env.hold(&item, "ann", "k").await;
-            let reports =
-                join_all((0..20).map(|report| env.pay_at(report % 2, &order, "pay-1"))).await;
-            for report in &reports {
-                assert_eq!(report.is_now("confirmed").body, reports[0].body);
-            }
-            env.pay_at(1, &order, "pay-1").await.is_now("confirmed");
-            assert!(
-                env.unmatched_payments(&item).await.is_empty(),
-                "it was the same payment each time"
-            );
-            assert_eq!(env.units(&item).await, [4, 0, 1]);
-        },
-    )
+    open_each(Options::default().with_instances(2), async |env| {
+        let item = env.create(json!({ "stock": 5, "segments": 2 })).await;
+        let order = env.hold(&item, "ann", "k").await;
+        let reports = join_all((0..20).map(|report| env.pay_at(report % 2, &order, "pay-1"))).await;
+        for report in &reports {
+            assert_eq!(report.is_now("confirmed").body, reports[0].body);
+        }
+        env.pay_at(1, &order, "pay-1").await.is_now("confirmed");
+        assert!(
+            env.unmatched_payments(&item).await.is_empty(),
+            "it was the same payment each time"
+        );
+        assert_eq!(env.units(&item).await, [4, 0, 1]);
+    })
     .await;
 }
 
@@ -43,10 +36,7 @@ async fn a_payment_is_applied_once_however_often_it_is_reported() {
 /// instance places it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_finds_an_order_that_was_missing_a_moment_ago() {
-    let options = Options {
-        instances: 2,
-        ..Options::default()
-    };
+    let options = Options::default().with_instances(2);
     on_both_ledgers(options, async |env| {
         let item = env.create(json!({ "stock": 9 })).await;
         let (id, ann) = (ItemId::new(&*item).unwrap(), BuyerId::new("ann").unwrap());
@@ -68,63 +58,57 @@ async fn a_payment_finds_an_order_that_was_missing_a_moment_ago() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_several_payments_pays_and_the_others_are_journaled() {
-    open_each(
-        Options {
-            instances: 2,
-            ..Options::default()
-        },
-        async |env| {
-            let item = env.create(json!({ "stock": 5, "segments": 2 })).await;
-            let order = env.hold(&item, "ann", "k").await;
-            let payments: Vec<_> = (0..6).map(|payment| format!("pay-{payment}")).collect();
-            let answers = join_all(
-                payments
-                    .iter()
-                    .enumerate()
-                    .map(|(at, payment)| env.pay_at(at % 2, &order, payment)),
-            )
-            .await;
-            let mut unmatched = Vec::new();
-            for (payment, answer) in payments.iter().zip(&answers) {
-                if answer.status == 200 {
-                    answer.is_now("confirmed");
-                } else {
-                    answer.is(409, "already_paid");
-                    unmatched.push(payment.clone());
-                }
+    open_each(Options::default().with_instances(2), async |env| {
+        let item = env.create(json!({ "stock": 5, "segments": 2 })).await;
+        let order = env.hold(&item, "ann", "k").await;
+        let payments: Vec<_> = (0..6).map(|payment| format!("pay-{payment}")).collect();
+        let answers = join_all(
+            payments
+                .iter()
+                .enumerate()
+                .map(|(at, payment)| env.pay_at(at % 2, &order, payment)),
+        )
+        .await;
+        let mut unmatched = Vec::new();
+        for (payment, answer) in payments.iter().zip(&answers) {
+            if answer.status == 200 {
+                answer.is_now("confirmed");
+            } else {
+                answer.is(409, "already_paid");
+                unmatched.push(payment.clone());
             }
-            assert_eq!(unmatched.len(), 5, "one of them paid");
-            for payment in &unmatched {
-                env.pay_at(1, &order, payment).await.is(409, "already_paid");
-            }
-            assert_eq!(
-                env.unmatched_payments(&item).await,
-                unmatched,
-                "one entry each for any number of reports"
-            );
-            let entry = env.journal(&item, "unmatched_payment").await.swap_remove(0);
-            assert_eq!(
-                (&entry["actor"], &entry["before"]["order"]),
-                (&json!("payment"), &json!(order))
-            );
+        }
+        assert_eq!(unmatched.len(), 5, "one of them paid");
+        for payment in &unmatched {
+            env.pay_at(1, &order, payment).await.is(409, "already_paid");
+        }
+        assert_eq!(
+            env.unmatched_payments(&item).await,
+            unmatched,
+            "one entry each for any number of reports"
+        );
+        let entry = env.journal(&item, "unmatched_payment").await.swap_remove(0);
+        assert_eq!(
+            (&entry["actor"], &entry["before"]["order"]),
+            (&json!("payment"), &json!(order))
+        );
 
-            let cancelled = env.hold(&item, "bob", "k").await;
-            env.cancel("bob", &cancelled).await.is_now("cancelled");
-            assert_eq!(
-                env.pay(&cancelled, "pay-late")
-                    .await
-                    .is(409, "order_not_payable")
-                    .body["state"],
-                "cancelled"
-            );
-            assert!(
-                env.unmatched_payments(&item)
-                    .await
-                    .contains(&"pay-late".to_owned())
-            );
-            assert_eq!(env.units(&item).await, [4, 0, 1]);
-        },
-    )
+        let cancelled = env.hold(&item, "bob", "k").await;
+        env.cancel("bob", &cancelled).await.is_now("cancelled");
+        assert_eq!(
+            env.pay(&cancelled, "pay-late")
+                .await
+                .is(409, "order_not_payable")
+                .body["state"],
+            "cancelled"
+        );
+        assert!(
+            env.unmatched_payments(&item)
+                .await
+                .contains(&"pay-late".to_owned())
+        );
+        assert_eq!(env.units(&item).await, [4, 0, 1]);
+    })
     .await;
 }
 
@@ -307,35 +291,28 @@ async fn a_message_with_a_wrong_signature_or_time_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replayed_message_changes_nothing() {
-    open(
-        Options {
-            instances: 2,
-            ..Options::reconciled()
-        },
-        async |env| {
-            let item = env.create(json!({ "stock": 5 })).await;
-            let order = env.hold(&item, "ann", "k").await;
-            let body = json!({ "payment": "pay-1", "order": order }).to_string();
-            let signature = payment_key().sign(body.as_bytes());
-            let replay = async |instance| {
-                Answer::of(env.report_signed(instance, &order, &signature, body.clone().into()))
-                    .await
-            };
-            replay(0).await.is_now("confirmed");
-            replay(1).await.is_now("confirmed");
-            assert_eq!(env.units(&item).await, [4, 0, 1]);
-            env.refund(&order).await.is_now("refunded");
-            for instance in [0, 1] {
-                replay(instance).await.is_now("refunded");
-            }
-            assert_eq!(
-                env.units(&item).await,
-                [5, 0, 0],
-                "the money and the unit were returned"
-            );
-            assert!(env.unmatched_payments(&item).await.is_empty());
-        },
-    )
+    open(Options::reconciled().with_instances(2), async |env| {
+        let item = env.create(json!({ "stock": 5 })).await;
+        let order = env.hold(&item, "ann", "k").await;
+        let body = json!({ "payment": "pay-1", "order": order }).to_string();
+        let signature = payment_key().sign(body.as_bytes());
+        let replay = async |instance| {
+            Answer::of(env.report_signed(instance, &order, &signature, body.clone().into())).await
+        };
+        replay(0).await.is_now("confirmed");
+        replay(1).await.is_now("confirmed");
+        assert_eq!(env.units(&item).await, [4, 0, 1]);
+        env.refund(&order).await.is_now("refunded");
+        for instance in [0, 1] {
+            replay(instance).await.is_now("refunded");
+        }
+        assert_eq!(
+            env.units(&item).await,
+            [5, 0, 0],
+            "the money and the unit were returned"
+        );
+        assert!(env.unmatched_payments(&item).await.is_empty());
+    })
     .await;
 }
 
@@ -383,48 +360,41 @@ async fn a_message_that_names_its_order_pays_no_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_pays_one_order_only() {
-    open_each(
-        Options {
-            instances: 2,
-            ..Options::default()
-        },
-        async |env| {
-            let item = env.create(json!({ "stock": 9 })).await;
-            let mut orders = Vec::new();
-            for buyer in ["ann", "bob", "cem", "dot"] {
-                orders.push(env.hold(&item, buyer, "k").await);
+    open_each(Options::default().with_instances(2), async |env| {
+        let item = env.create(json!({ "stock": 9 })).await;
+        let mut orders = Vec::new();
+        for buyer in ["ann", "bob", "cem", "dot"] {
+            orders.push(env.hold(&item, buyer, "k").await);
+        }
+        let reports =
+            join_all((0..20).map(|report| env.pay_at(report % 2, &orders[report % 4], "pay-1")))
+                .await;
+        let paid: Vec<_> = (0..4).filter(|n| reports[*n].status == 200).collect();
+        let &[winner] = &paid[..] else {
+            panic!("one order is paid: {reports:?}");
+        };
+        for (report, answer) in reports.iter().enumerate() {
+            if report % 4 == winner {
+                answer.is_now("confirmed");
+            } else {
+                let refused = answer.is(409, "payment_already_used");
+                assert_eq!(refused.body["field"], "payment");
+                assert_eq!(env.state_of(&orders[report % 4]).await, "held");
             }
-            let reports = join_all(
-                (0..20).map(|report| env.pay_at(report % 2, &orders[report % 4], "pay-1")),
-            )
-            .await;
-            let paid: Vec<_> = (0..4).filter(|n| reports[*n].status == 200).collect();
-            let &[winner] = &paid[..] else {
-                panic!("one order is paid: {reports:?}");
-            };
-            for (report, answer) in reports.iter().enumerate() {
-                if report % 4 == winner {
-                    answer.is_now("confirmed");
-                } else {
-                    let refused = answer.is(409, "payment_already_used");
-                    assert_eq!(refused.body["field"], "payment");
-                    assert_eq!(env.state_of(&orders[report % 4]).await, "held");
-                }
-            }
-            assert_eq!(
-                env.unmatched_payments(&item).await,
-                ["pay-1"; 3],
-                "one entry for each other order"
-            );
-            let loser = &orders[(winner + 1) % 4];
-            env.pay(loser, "pay-2").await.is_now("confirmed");
-            env.refund(&orders[winner]).await.is_now("refunded");
-            let third = &orders[(winner + 2) % 4];
-            let again = env.pay(third, "pay-1").await;
-            again.is(409, "payment_returned");
-            assert_eq!(env.units(&item).await, [6, 2, 1]);
-        },
-    )
+        }
+        assert_eq!(
+            env.unmatched_payments(&item).await,
+            ["pay-1"; 3],
+            "one entry for each other order"
+        );
+        let loser = &orders[(winner + 1) % 4];
+        env.pay(loser, "pay-2").await.is_now("confirmed");
+        env.refund(&orders[winner]).await.is_now("refunded");
+        let third = &orders[(winner + 2) % 4];
+        let again = env.pay(third, "pay-1").await;
+        again.is(409, "payment_returned");
+        assert_eq!(env.units(&item).await, [6, 2, 1]);
+    })
     .await;
 }
 

@@ -13,10 +13,7 @@ use crate::env::{Answer, Options, TestEnv, on_both_ledgers};
 const DURABILITIES: [&str; 2] = ["recorded", "accepted"];
 
 fn two_instances() -> Options {
-    Options {
-        instances: 2,
-        ..Options::default()
-    }
+    Options::default().with_instances(2)
 }
 
 /// Id, price and amount of an order that has units.

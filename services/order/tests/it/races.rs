@@ -58,188 +58,168 @@ async fn known(request: impl AsyncFn() -> Answer) -> Answer {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_payment_and_a_cancellation_exactly_one_wins() {
-    open_each(
-        Options {
-            instances: 2,
-            ..Options::default()
-        },
-        async |env| {
-            let item = env.create(json!({ "stock": 300, "segments": 3 })).await;
-            let orders = held(&env, &item, ORDERS).await;
-            let races = orders.iter().enumerate().map(|(buyer, order)| {
-                let (env, late) = (&env, Duration::from_micros(buyer as u64 % 20 * 200));
-                // Each request is the later one for some orders, so that each wins some.
-                let (pay_late, cancel_late) = if buyer % 3 == 0 {
-                    (late, Duration::ZERO)
-                } else {
-                    (Duration::ZERO, late)
+    open_each(Options::default().with_instances(2), async |env| {
+        let item = env.create(json!({ "stock": 300, "segments": 3 })).await;
+        let orders = held(&env, &item, ORDERS).await;
+        let races = orders.iter().enumerate().map(|(buyer, order)| {
+            let (env, late) = (&env, Duration::from_micros(buyer as u64 % 20 * 200));
+            // Each request is the later one for some orders, so that each wins some.
+            let (pay_late, cancel_late) = if buyer % 3 == 0 {
+                (late, Duration::ZERO)
+            } else {
+                (Duration::ZERO, late)
+            };
+            async move {
+                let cancel = async {
+                    tokio::time::sleep(cancel_late).await;
+                    let name = format!("buyer-{buyer}");
+                    known(async || env.cancel_at(buyer / 2 % 2, &name, order).await).await
                 };
-                async move {
-                    let cancel = async {
-                        tokio::time::sleep(cancel_late).await;
-                        let name = format!("buyer-{buyer}");
-                        known(async || env.cancel_at(buyer / 2 % 2, &name, order).await).await
-                    };
-                    let pay = async {
-                        tokio::time::sleep(pay_late).await;
-                        let payment = format!("pay-{buyer}");
-                        known(async || env.pay_at(buyer % 2, order, &payment).await).await
-                    };
-                    tokio::join!(pay, cancel)
-                }
-            });
-            let mut outcomes = Outcomes::default();
-            for (buyer, (paid, cancelled)) in join_all(races).await.iter().enumerate() {
-                outcomes.count(paid, cancelled);
-                let (winner, loser) = if paid.status == 200 {
-                    ("confirmed", cancelled)
-                } else {
-                    ("cancelled", paid)
+                let pay = async {
+                    tokio::time::sleep(pay_late).await;
+                    let payment = format!("pay-{buyer}");
+                    known(async || env.pay_at(buyer % 2, order, &payment).await).await
                 };
-                assert_eq!(
-                    loser.body["state"], winner,
-                    "the losing request gets the winner's state"
-                );
-                assert_eq!(env.state_of(&orders[buyer]).await, winner);
+                tokio::join!(pay, cancel)
             }
-            let (paid, cancelled) = (
-                outcomes.of("confirmed", "order_not_cancellable"),
-                outcomes.of("order_not_payable", "cancelled"),
-            );
-            eprintln!("{paid} paid, {cancelled} cancelled");
-            assert_eq!(paid + cancelled, ORDERS, "{outcomes:?}");
-            assert!(
-                paid > 0 && cancelled > 0,
-                "one request won every race: {outcomes:?}"
-            );
-            assert_eq!(env.units(&item).await, [300 - paid as u64, 0, paid as u64]);
+        });
+        let mut outcomes = Outcomes::default();
+        for (buyer, (paid, cancelled)) in join_all(races).await.iter().enumerate() {
+            outcomes.count(paid, cancelled);
+            let (winner, loser) = if paid.status == 200 {
+                ("confirmed", cancelled)
+            } else {
+                ("cancelled", paid)
+            };
             assert_eq!(
-                env.unmatched_payments(&item).await.len(),
-                cancelled,
-                "payments that were refused are in the journal"
+                loser.body["state"], winner,
+                "the losing request gets the winner's state"
             );
-            let due = Answer::of(env.admin(Method::GET, "/v1/refunds-due?limit=1000")).await;
-            let due = due.body["data"].as_array().unwrap().clone();
-            let of_item = due.iter().filter(|row| row["item"] == item);
-            assert_eq!(of_item.count(), cancelled, "and due back");
-        },
-    )
+            assert_eq!(env.state_of(&orders[buyer]).await, winner);
+        }
+        let (paid, cancelled) = (
+            outcomes.of("confirmed", "order_not_cancellable"),
+            outcomes.of("order_not_payable", "cancelled"),
+        );
+        eprintln!("{paid} paid, {cancelled} cancelled");
+        assert_eq!(paid + cancelled, ORDERS, "{outcomes:?}");
+        assert!(
+            paid > 0 && cancelled > 0,
+            "one request won every race: {outcomes:?}"
+        );
+        assert_eq!(env.units(&item).await, [300 - paid as u64, 0, paid as u64]);
+        assert_eq!(
+            env.unmatched_payments(&item).await.len(),
+            cancelled,
+            "payments that were refused are in the journal"
+        );
+        let due = Answer::of(env.admin(Method::GET, "/v1/refunds-due?limit=1000")).await;
+        let due = due.body["data"].as_array().unwrap().clone();
+        let of_item = due.iter().filter(|row| row["item"] == item);
+        assert_eq!(of_item.count(), cancelled, "and due back");
+    })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_that_races_the_end_of_the_hold_is_never_lost() {
-    open_each(
-        Options {
-            instances: 2,
-            ..Options::reconciled()
-        },
-        async |env| {
-            let item = env
-                .create(
-                    json!({ "stock": 300, "segments": 3, "hold_seconds": 1, "limit_per_buyer": 1 }),
-                )
-                .await;
-            let placed = join_all(
-                (0..ORDERS)
-                    .map(|n| env.order_at(n % 2, &item, &format!("buyer-{n}"), "k", 1))
-                    .map(Answer::of),
-            )
+    open_each(Options::reconciled().with_instances(2), async |env| {
+        let item = env
+            .create(json!({ "stock": 300, "segments": 3, "hold_seconds": 1, "limit_per_buyer": 1 }))
             .await;
-            let races = placed.iter().enumerate().map(|(buyer, order)| {
-                let env = &env;
-                async move {
-                    let over: jiff::Timestamp = order.is_held().body["expires_at"]
-                        .as_str()
-                        .unwrap()
-                        .parse()
-                        .unwrap();
-                    // From shortly before the end to shortly after it.
-                    let ms = i64::try_from(buyer).unwrap() % 100 - 30;
-                    let left = over.as_millisecond() + ms - jiff::Timestamp::now().as_millisecond();
-                    tokio::time::sleep(Duration::from_millis(left.try_into().unwrap_or(0))).await;
-                    env.pay_at(
-                        buyer % 2,
-                        order.body["id"].as_str().unwrap(),
-                        &format!("pay-{buyer}"),
-                    )
-                    .await
-                }
-            });
-            let paid = join_all(races).await;
-            let reacquired = paid
-                .iter()
-                .zip(&placed)
-                .filter(|(paid, placed)| paid.body["expires_at"] != placed.body["expires_at"])
-                .count();
-            eprintln!("{ORDERS} paid, of which {reacquired} after their hold");
-            for answer in &paid {
-                answer.is_now("confirmed");
+        let placed = join_all(
+            (0..ORDERS)
+                .map(|n| env.order_at(n % 2, &item, &format!("buyer-{n}"), "k", 1))
+                .map(Answer::of),
+        )
+        .await;
+        let races = placed.iter().enumerate().map(|(buyer, order)| {
+            let env = &env;
+            async move {
+                let over: jiff::Timestamp = order.is_held().body["expires_at"]
+                    .as_str()
+                    .unwrap()
+                    .parse()
+                    .unwrap();
+                // From shortly before the end to shortly after it.
+                let ms = i64::try_from(buyer).unwrap() % 100 - 30;
+                let left = over.as_millisecond() + ms - jiff::Timestamp::now().as_millisecond();
+                tokio::time::sleep(Duration::from_millis(left.try_into().unwrap_or(0))).await;
+                env.pay_at(
+                    buyer % 2,
+                    order.body["id"].as_str().unwrap(),
+                    &format!("pay-{buyer}"),
+                )
+                .await
             }
-            assert_eq!(
-                env.units(&item).await,
-                [300 - ORDERS as u64, 0, ORDERS as u64]
-            );
-            assert!(env.unmatched_payments(&item).await.is_empty());
-        },
-    )
+        });
+        let paid = join_all(races).await;
+        let reacquired = paid
+            .iter()
+            .zip(&placed)
+            .filter(|(paid, placed)| paid.body["expires_at"] != placed.body["expires_at"])
+            .count();
+        eprintln!("{ORDERS} paid, of which {reacquired} after their hold");
+        for answer in &paid {
+            answer.is_now("confirmed");
+        }
+        assert_eq!(
+            env.units(&item).await,
+            [300 - ORDERS as u64, 0, ORDERS as u64]
+        );
+        assert!(env.unmatched_payments(&item).await.is_empty());
+    })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_cancellation_and_the_end_of_the_hold_exactly_one_wins() {
-    open(
-        Options {
-            instances: 2,
-            ..Options::reconciled()
-        },
-        async |env| {
-            let item = env
-                .create(json!({ "stock": 300, "segments": 3, "hold_seconds": 1 }))
-                .await;
-            let placed = join_all(
-                (0..ORDERS)
-                    .map(|n| env.order_at(n % 2, &item, &format!("buyer-{n}"), "k", 1))
-                    .map(Answer::of),
-            )
+    open(Options::reconciled().with_instances(2), async |env| {
+        let item = env
+            .create(json!({ "stock": 300, "segments": 3, "hold_seconds": 1 }))
             .await;
-            let races = placed.iter().enumerate().map(|(buyer, order)| {
-                let env = &env;
-                async move {
-                    let over: jiff::Timestamp = order.is_held().body["expires_at"]
-                        .as_str()
-                        .unwrap()
-                        .parse()
-                        .unwrap();
-                    let ms = i64::try_from(buyer).unwrap() % 60 - 20;
-                    let left = over.as_millisecond() + ms - jiff::Timestamp::now().as_millisecond();
-                    tokio::time::sleep(Duration::from_millis(left.try_into().unwrap_or(0))).await;
-                    env.cancel_at(
-                        buyer % 2,
-                        &format!("buyer-{buyer}"),
-                        order.body["id"].as_str().unwrap(),
-                    )
-                    .await
-                }
-            });
-            let (mut cancelled, mut expired) = (0, 0);
-            for answer in join_all(races).await {
-                if answer.status == 200 {
-                    answer.is_now("cancelled");
-                    cancelled += 1;
-                } else {
-                    assert_eq!(
-                        answer.is(409, "order_not_cancellable").body["state"],
-                        "expired"
-                    );
-                    expired += 1;
-                }
+        let placed = join_all(
+            (0..ORDERS)
+                .map(|n| env.order_at(n % 2, &item, &format!("buyer-{n}"), "k", 1))
+                .map(Answer::of),
+        )
+        .await;
+        let races = placed.iter().enumerate().map(|(buyer, order)| {
+            let env = &env;
+            async move {
+                let over: jiff::Timestamp = order.is_held().body["expires_at"]
+                    .as_str()
+                    .unwrap()
+                    .parse()
+                    .unwrap();
+                let ms = i64::try_from(buyer).unwrap() % 60 - 20;
+                let left = over.as_millisecond() + ms - jiff::Timestamp::now().as_millisecond();
+                tokio::time::sleep(Duration::from_millis(left.try_into().unwrap_or(0))).await;
+                env.cancel_at(
+                    buyer % 2,
+                    &format!("buyer-{buyer}"),
+                    order.body["id"].as_str().unwrap(),
+                )
+                .await
             }
-            eprintln!("{cancelled} cancelled, {expired} expired");
-            assert_eq!(cancelled + expired, ORDERS);
-            assert_eq!(env.units(&item).await, [300, 0, 0]);
-        },
-    )
+        });
+        let (mut cancelled, mut expired) = (0, 0);
+        for answer in join_all(races).await {
+            if answer.status == 200 {
+                answer.is_now("cancelled");
+                cancelled += 1;
+            } else {
+                assert_eq!(
+                    answer.is(409, "order_not_cancellable").body["state"],
+                    "expired"
+                );
+                expired += 1;
+            }
+        }
+        eprintln!("{cancelled} cancelled, {expired} expired");
+        assert_eq!(cancelled + expired, ORDERS);
+        assert_eq!(env.units(&item).await, [300, 0, 0]);
+    })
     .await;
 }
 
@@ -248,8 +228,12 @@ async fn of_a_cancellation_and_the_end_of_the_hold_exactly_one_wins() {
 #[tokio::test(flavor = "multi_thread")]
 async fn late_payers_and_new_buyers_share_returned_units_without_overselling() {
     const STOCK: usize = 60;
-    open_each(Options { instances: 2, ..Options::reconciled() }, async |env| {
-        let item = env.create(json!({ "stock": STOCK, "segments": 3, "hold_seconds": 1, "limit_per_buyer": 1 })).await;
+    open_each(Options::reconciled().with_instances(2), async |env| {
+        let item = env
+            .create(
+                json!({ "stock": STOCK, "segments": 3, "hold_seconds": 1, "limit_per_buyer": 1 }),
+            )
+            .await;
         let late = held(&env, &item, STOCK).await;
         for order in &late {
             env.becomes(order, "expired").await;
@@ -257,12 +241,19 @@ async fn late_payers_and_new_buyers_share_returned_units_without_overselling() {
         let crowd = join_all((0..STOCK).map(|n| {
             let (env, item) = (&env, &item);
             async move {
-                let order = Answer::of(env.order_at(n % 2, item, &format!("other-{n}"), "k", 1)).await;
+                let order =
+                    Answer::of(env.order_at(n % 2, item, &format!("other-{n}"), "k", 1)).await;
                 if order.status != 201 {
                     order.is(409, "sold_out");
                     return 0;
                 }
-                let paid = env.pay_at(n % 2, order.body["id"].as_str().unwrap(), &format!("pay-other-{n}")).await;
+                let paid = env
+                    .pay_at(
+                        n % 2,
+                        order.body["id"].as_str().unwrap(),
+                        &format!("pay-other-{n}"),
+                    )
+                    .await;
                 u64::from(paid.is_now("confirmed").status == 200)
             }
         }));
@@ -280,9 +271,15 @@ async fn late_payers_and_new_buyers_share_returned_units_without_overselling() {
                 env.refund(order).await.is_now("refunded");
             }
         }
-        eprintln!("{others} new buyers, {confirmed} late payers, {} refunds", STOCK as u64 - confirmed);
+        eprintln!(
+            "{others} new buyers, {confirmed} late payers, {} refunds",
+            STOCK as u64 - confirmed
+        );
         let [available, held, paid] = env.units(&item).await;
-        assert_eq!((available + held + paid, paid), (STOCK as u64, others + confirmed));
+        assert_eq!(
+            (available + held + paid, paid),
+            (STOCK as u64, others + confirmed)
+        );
         assert_eq!((available, held), (0, 0), "all remaining units were sold");
     })
     .await;
@@ -290,27 +287,21 @@ async fn late_payers_and_new_buyers_share_returned_units_without_overselling() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refund_requested_at_all_instances_returns_units_once() {
-    open_each(
-        Options {
-            instances: 2,
-            ..Options::default()
-        },
-        async |env| {
-            let item = env.create(json!({ "stock": 20, "segments": 4 })).await;
-            let orders = held(&env, &item, 20).await;
-            for (n, order) in orders.iter().enumerate() {
-                env.pay(order, &format!("pay-{n}"))
-                    .await
-                    .is_now("confirmed");
-            }
-            let refunds = orders
-                .iter()
-                .flat_map(|order| (0..4).map(|n| env.refund_at(n % 2, order)));
-            for answer in join_all(refunds).await {
-                answer.is_now("refunded");
-            }
-            assert_eq!(env.units(&item).await, [20, 0, 0]);
-        },
-    )
+    open_each(Options::default().with_instances(2), async |env| {
+        let item = env.create(json!({ "stock": 20, "segments": 4 })).await;
+        let orders = held(&env, &item, 20).await;
+        for (n, order) in orders.iter().enumerate() {
+            env.pay(order, &format!("pay-{n}"))
+                .await
+                .is_now("confirmed");
+        }
+        let refunds = orders
+            .iter()
+            .flat_map(|order| (0..4).map(|n| env.refund_at(n % 2, order)));
+        for answer in join_all(refunds).await {
+            answer.is_now("refunded");
+        }
+        assert_eq!(env.units(&item).await, [20, 0, 0]);
+    })
     .await;
 }

@@ -55,226 +55,190 @@ async fn crowd(env: &TestEnv, item: &str, buyers: usize, instances: usize) -> Ve
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crowd_gets_exactly_the_stock_with_any_number_of_segments() {
-    open_each(
-        Options {
-            instances: 2,
-            ..Options::default()
-        },
-        async |env| {
-            for (stock, segments, buyers) in [
-                (40, 1, 150),
-                (40, 3, 150),
-                (41, 8, 150),
-                (3, 8, 100),
-                (1, 8, 64),
-            ] {
-                let item = env
-                    .create(json!({ "stock": stock, "segments": segments }))
-                    .await;
-                let tally = Tally::of(&crowd(&env, &item, buyers, 2).await);
-                assert_eq!(
-                    (tally.units, tally.sold_out),
-                    (stock, buyers - usize::try_from(stock).unwrap()),
-                    "{segments} segments"
-                );
-                let shown = Answer::of(env.anyone(Method::GET, &format!("/v1/items/{item}")))
-                    .await
-                    .body;
-                assert_eq!(
-                    (&shown["sold_out"], &shown["available"], &shown["held"]),
-                    (&json!(true), &json!(0), &json!(stock))
-                );
-            }
-        },
-    )
+    open_each(Options::default().with_instances(2), async |env| {
+        for (stock, segments, buyers) in [
+            (40, 1, 150),
+            (40, 3, 150),
+            (41, 8, 150),
+            (3, 8, 100),
+            (1, 8, 64),
+        ] {
+            let item = env
+                .create(json!({ "stock": stock, "segments": segments }))
+                .await;
+            let tally = Tally::of(&crowd(&env, &item, buyers, 2).await);
+            assert_eq!(
+                (tally.units, tally.sold_out),
+                (stock, buyers - usize::try_from(stock).unwrap()),
+                "{segments} segments"
+            );
+            let shown = Answer::of(env.anyone(Method::GET, &format!("/v1/items/{item}")))
+                .await
+                .body;
+            assert_eq!(
+                (&shown["sold_out"], &shown["available"], &shown["held"]),
+                (&json!(true), &json!(0), &json!(stock))
+            );
+        }
+    })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_unit_is_sold_once() {
-    open_each(
-        Options {
-            instances: 3,
-            ..Options::default()
-        },
-        async |env| {
-            for round in 0..5 {
-                let item = env
-                    .create(json!({ "stock": 1, "segments": 1 + round }))
-                    .await;
-                let tally = Tally::of(&crowd(&env, &item, 64, 3).await);
-                assert_eq!((tally.units, tally.sold_out), (1, 63));
-            }
-        },
-    )
+    open_each(Options::default().with_instances(3), async |env| {
+        for round in 0..5 {
+            let item = env
+                .create(json!({ "stock": 1, "segments": 1 + round }))
+                .await;
+            let tally = Tally::of(&crowd(&env, &item, 64, 3).await);
+            assert_eq!((tally.units, tally.sold_out), (1, 63));
+        }
+    })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_retries_at_several_instances_are_one_order() {
-    open_each(
-        Options {
-            instances: 3,
-            ..Options::default()
-        },
-        async |env| {
-            let item = env.create(json!({ "stock": 20, "segments": 3 })).await;
-            for key in ["a", "b", "c"] {
-                let retries =
-                    (0..30).map(|retry| Answer::of(env.order_at(retry % 3, &item, "ann", key, 1)));
-                let answers = join_all(retries).await;
-                assert!(
-                    answers
-                        .iter()
-                        .all(|answer| answer.status == 201 && answer.body == answers[0].body),
-                    "{answers:?}"
-                );
-                let first_time = answers
+    open_each(Options::default().with_instances(3), async |env| {
+        let item = env.create(json!({ "stock": 20, "segments": 3 })).await;
+        for key in ["a", "b", "c"] {
+            let retries =
+                (0..30).map(|retry| Answer::of(env.order_at(retry % 3, &item, "ann", key, 1)));
+            let answers = join_all(retries).await;
+            assert!(
+                answers
                     .iter()
-                    .filter(|answer| answer.header("idempotent-replayed").is_none())
-                    .count();
-                assert_eq!(first_time, 1, "all but one are replays");
-            }
-            assert_eq!(env.settled_audit(&item).await["held"], 3);
-        },
-    )
+                    .all(|answer| answer.status == 201 && answer.body == answers[0].body),
+                "{answers:?}"
+            );
+            let first_time = answers
+                .iter()
+                .filter(|answer| answer.header("idempotent-replayed").is_none())
+                .count();
+            assert_eq!(first_time, 1, "all but one are replays");
+        }
+        assert_eq!(env.settled_audit(&item).await["held"], 3);
+    })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_buyer_never_holds_more_than_the_limit() {
-    open_each(
-        Options {
-            instances: 3,
-            ..Options::default()
-        },
-        async |env| {
-            // Small segments, so that many orders spill over.
-            let item = env
-                .create(json!({ "stock": 16, "segments": 8, "limit_per_buyer": 2 }))
-                .await;
-            let keys = 0..10;
-            let orders = keys.flat_map(|key| {
-                let env = &env;
-                let item = &item;
-                (0..6).map(move |buyer| {
-                    Answer::of(env.order_at(
-                        key % 3,
-                        item,
-                        &format!("buyer-{buyer}"),
-                        &format!("key-{key}"),
-                        1,
-                    ))
-                })
-            });
-            let answers = join_all(orders).await;
-            let tally = Tally::of(&answers);
-            assert_eq!(
-                (tally.units, tally.limited),
-                (12, 48),
-                "six buyers, two each"
-            );
-            // An order above the limit is refused completely, and so is one that would exceed it.
-            env.order(&item, "carol", "three", 3)
-                .await
-                .is(409, "buyer_limit_reached");
-            env.order(&item, "carol", "one", 1).await.is_held();
-            env.order(&item, "carol", "two", 2)
-                .await
-                .is(409, "buyer_limit_reached");
-        },
-    )
+    open_each(Options::default().with_instances(3), async |env| {
+        // Small segments, so that many orders spill over.
+        let item = env
+            .create(json!({ "stock": 16, "segments": 8, "limit_per_buyer": 2 }))
+            .await;
+        let keys = 0..10;
+        let orders = keys.flat_map(|key| {
+            let env = &env;
+            let item = &item;
+            (0..6).map(move |buyer| {
+                Answer::of(env.order_at(
+                    key % 3,
+                    item,
+                    &format!("buyer-{buyer}"),
+                    &format!("key-{key}"),
+                    1,
+                ))
+            })
+        });
+        let answers = join_all(orders).await;
+        let tally = Tally::of(&answers);
+        assert_eq!(
+            (tally.units, tally.limited),
+            (12, 48),
+            "six buyers, two each"
+        );
+        // An order above the limit is refused completely, and so is one that would exceed it.
+        env.order(&item, "carol", "three", 3)
+            .await
+            .is(409, "buyer_limit_reached");
+        env.order(&item, "carol", "one", 1).await.is_held();
+        env.order(&item, "carol", "two", 2)
+            .await
+            .is(409, "buyer_limit_reached");
+    })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_winner_can_repeat_the_order_after_the_item_is_sold_out() {
-    open_each(
-        Options {
-            instances: 2,
-            ..Options::default()
-        },
-        async |env| {
-            let item = env
-                .create(json!({ "stock": 30, "segments": 4, "limit_per_buyer": 1 }))
-                .await;
-            let first = crowd(&env, &item, 100, 2).await;
-            let second = crowd(&env, &item, 100, 2).await;
-            for (first, second) in first.iter().zip(&second) {
-                if first.status == 201 {
-                    assert_eq!((second.status, &second.body), (201, &first.body));
-                    assert_eq!(second.header("idempotent-replayed"), Some("true"));
-                } else {
-                    second.is(409, "sold_out");
-                }
+    open_each(Options::default().with_instances(2), async |env| {
+        let item = env
+            .create(json!({ "stock": 30, "segments": 4, "limit_per_buyer": 1 }))
+            .await;
+        let first = crowd(&env, &item, 100, 2).await;
+        let second = crowd(&env, &item, 100, 2).await;
+        for (first, second) in first.iter().zip(&second) {
+            if first.status == 201 {
+                assert_eq!((second.status, &second.body), (201, &first.body));
+                assert_eq!(second.header("idempotent-replayed"), Some("true"));
+            } else {
+                second.is(409, "sold_out");
             }
-            let winner = first
-                .iter()
-                .position(|answer| answer.status == 201)
-                .unwrap();
-            env.order(&item, &format!("buyer-{winner}"), "another", 1)
-                .await
-                .is(409, "buyer_limit_reached");
-        },
-    )
+        }
+        let winner = first
+            .iter()
+            .position(|answer| answer.status == 201)
+            .unwrap();
+        env.order(&item, &format!("buyer-{winner}"), "another", 1)
+            .await
+            .is(409, "buyer_limit_reached");
+    })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_audit_finds_no_drift_at_any_moment_of_a_sale() {
-    open_each(
-        Options {
-            instances: 2,
-            ..Options::default()
-        },
-        async |env| {
-            let item = env.create(json!({ "stock": 5000, "segments": 4 })).await;
-            let (over, audits) = (AtomicBool::new(false), AtomicUsize::new(0));
-            let sale = async {
-                // Repeats until several audits are done, however long one takes on this machine.
-                for wave in 0.. {
-                    if wave >= 12 && audits.load(Ordering::Relaxed) > 1 {
-                        break;
-                    }
-                    assert!(wave < 50, "the sale ended before it was audited");
-                    let orders = (0..100).map(|n| {
-                        Answer::of(env.order_at(
-                            n % 2,
-                            &item,
-                            &format!("buyer-{n}"),
-                            &format!("k-{wave}"),
-                            1,
-                        ))
-                    });
-                    for answer in join_all(orders).await {
-                        answer.is_held();
-                    }
+    open_each(Options::default().with_instances(2), async |env| {
+        let item = env.create(json!({ "stock": 5000, "segments": 4 })).await;
+        let (over, audits) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let sale = async {
+            // Repeats until several audits are done, however long one takes on this machine.
+            for wave in 0.. {
+                if wave >= 12 && audits.load(Ordering::Relaxed) > 1 {
+                    break;
                 }
-                over.store(true, Ordering::Relaxed);
-            };
-            let auditor = async {
-                let paths = ["", "?full=true"].map(|full| format!("/v1/items/{item}/audit{full}"));
-                for path in paths.iter().cycle() {
-                    if over.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    let answer = Answer::of(env.admin(Method::GET, path)).await;
-                    if answer.status == 503 {
-                        // Ignore an audit that timed out on a busy machine.
-                        continue;
-                    }
-                    let audit = answer.body;
-                    assert_eq!(
-                        (&audit["drift"], &audit["oversold"], &audit["ok"]),
-                        (&json!(0), &json!(0), &json!(true)),
-                        "{audit:#}"
-                    );
-                    audits.fetch_add(1, Ordering::Relaxed);
+                assert!(wave < 50, "the sale ended before it was audited");
+                let orders = (0..100).map(|n| {
+                    Answer::of(env.order_at(
+                        n % 2,
+                        &item,
+                        &format!("buyer-{n}"),
+                        &format!("k-{wave}"),
+                        1,
+                    ))
+                });
+                for answer in join_all(orders).await {
+                    answer.is_held();
                 }
-            };
-            tokio::join!(sale, auditor);
-        },
-    )
+            }
+            over.store(true, Ordering::Relaxed);
+        };
+        let auditor = async {
+            let paths = ["", "?full=true"].map(|full| format!("/v1/items/{item}/audit{full}"));
+            for path in paths.iter().cycle() {
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+                let answer = Answer::of(env.admin(Method::GET, path)).await;
+                if answer.status == 503 {
+                    // Ignore an audit that timed out on a busy machine.
+                    continue;
+                }
+                let audit = answer.body;
+                assert_eq!(
+                    (&audit["drift"], &audit["oversold"], &audit["ok"]),
+                    (&json!(0), &json!(0), &json!(true)),
+                    "{audit:#}"
+                );
+                audits.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        tokio::join!(sale, auditor);
+    })
     .await;
 }
 

@@ -64,131 +64,119 @@ fn is_stocked(answer: &Answer, stock: u64, available: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn added_units_can_be_bought_and_a_repeat_adds_nothing() {
-    open_each(
-        Options {
-            instances: 2,
-            ..Options::reconciled()
-        },
-        async |env| {
-            let item = env.create(json!({ "stock": 10, "segments": 3 })).await;
-            let before = env.version(&item).await;
-            let adds = join_all((0..8).map(|n| {
-                let (env, item) = (&env, &item);
-                async move {
-                    env.move_stock(n % 2, item, "key-1", &json!({ "add": 5 }))
-                        .await
-                }
-            }));
-            for answer in adds.await {
-                is_stocked(&answer, 15, 15);
+    open_each(Options::reconciled().with_instances(2), async |env| {
+        let item = env.create(json!({ "stock": 10, "segments": 3 })).await;
+        let before = env.version(&item).await;
+        let adds = join_all((0..8).map(|n| {
+            let (env, item) = (&env, &item);
+            async move {
+                env.move_stock(n % 2, item, "key-1", &json!({ "add": 5 }))
+                    .await
             }
-            assert_ne!(env.version(&item).await, before);
-            let again = env
-                .move_stock(1, &item, "key-1", &json!({ "add": 5 }))
-                .await;
-            is_stocked(&again, 15, 15);
-            assert_eq!(again.header("etag"), Some(&*env.version(&item).await));
-            is_stocked(
-                &env.move_stock(0, &item, "key-2", &json!({ "add": 1 }))
-                    .await,
-                16,
-                16,
-            );
-            for n in 0..16 {
-                env.hold(&item, &format!("buyer-{n}"), "k").await;
-            }
-            env.order(&item, "ann", "k", 1).await.is(409, "sold_out");
-            let entries = env.journal(&item, "top_up").await;
-            let changes: Vec<_> = entries
-                .iter()
-                .map(|entry| {
-                    (
-                        &entry["actor"],
-                        &entry["before"]["stock"],
-                        &entry["after"]["stock"],
-                    )
-                })
-                .collect();
-            let admin = json!("admin");
-            assert_eq!(
-                changes,
-                [
-                    (&admin, &json!(15), &json!(16)),
-                    (&admin, &json!(10), &json!(15))
-                ],
-                "newest first"
-            );
-        },
-    )
+        }));
+        for answer in adds.await {
+            is_stocked(&answer, 15, 15);
+        }
+        assert_ne!(env.version(&item).await, before);
+        let again = env
+            .move_stock(1, &item, "key-1", &json!({ "add": 5 }))
+            .await;
+        is_stocked(&again, 15, 15);
+        assert_eq!(again.header("etag"), Some(&*env.version(&item).await));
+        is_stocked(
+            &env.move_stock(0, &item, "key-2", &json!({ "add": 1 }))
+                .await,
+            16,
+            16,
+        );
+        for n in 0..16 {
+            env.hold(&item, &format!("buyer-{n}"), "k").await;
+        }
+        env.order(&item, "ann", "k", 1).await.is(409, "sold_out");
+        let entries = env.journal(&item, "top_up").await;
+        let changes: Vec<_> = entries
+            .iter()
+            .map(|entry| {
+                (
+                    &entry["actor"],
+                    &entry["before"]["stock"],
+                    &entry["after"]["stock"],
+                )
+            })
+            .collect();
+        let admin = json!("admin");
+        assert_eq!(
+            changes,
+            [
+                (&admin, &json!(15), &json!(16)),
+                (&admin, &json!(10), &json!(15))
+            ],
+            "newest first"
+        );
+    })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_unsold_units_are_withdrawn() {
-    open_each(
-        Options {
-            instances: 2,
-            ..Options::reconciled()
-        },
-        async |env| {
-            let item = env.create(json!({ "stock": 10, "segments": 3 })).await;
-            let held = env.hold(&item, "ann", "k").await;
-            let paid = env.hold(&item, "bob", "k").await;
-            env.pay(&paid, "pay-1").await.is_now("confirmed");
-            is_stocked(
-                &env.move_stock(0, &item, "key-1", &json!({ "withdraw": 3 }))
-                    .await,
-                7,
-                5,
-            );
-            is_stocked(
-                &env.move_stock(1, &item, "key-1", &json!({ "withdraw": 3 }))
-                    .await,
-                7,
-                5,
-            );
-            is_stocked(
-                &env.move_stock(1, &item, "key-2", &json!({ "withdraw": 100 }))
-                    .await,
-                2,
-                0,
-            );
-            env.order(&item, "carol", "k", 1).await.is(409, "sold_out");
-            assert_eq!(
-                env.units(&item).await,
-                [0, 1, 1],
-                "held and paid units stay"
-            );
-            env.cancel("ann", &held).await.is_now("cancelled");
-            assert_eq!(env.units(&item).await, [1, 0, 1]);
-            // A repeat of the request withdraws no more units, even if units were released since.
-            for key in ["key-1", "key-2"] {
-                let request = if key == "key-1" {
-                    json!({ "withdraw": 3 })
-                } else {
-                    json!({ "withdraw": 100 })
-                };
-                is_stocked(&env.move_stock(0, &item, key, &request).await, 2, 1);
-            }
-            let taken = env.journal(&item, "withdrawn").await;
-            assert!(
-                taken
-                    .iter()
-                    .all(|entry| entry["actor"] == "reconciler" && entry["token"].is_u64()),
-                "{taken:?}"
-            );
-            let asked = env.journal(&item, "withdraw").await;
-            assert_eq!(asked.len(), 2, "{asked:?}");
-            let units: u64 = taken
+    open_each(Options::reconciled().with_instances(2), async |env| {
+        let item = env.create(json!({ "stock": 10, "segments": 3 })).await;
+        let held = env.hold(&item, "ann", "k").await;
+        let paid = env.hold(&item, "bob", "k").await;
+        env.pay(&paid, "pay-1").await.is_now("confirmed");
+        is_stocked(
+            &env.move_stock(0, &item, "key-1", &json!({ "withdraw": 3 }))
+                .await,
+            7,
+            5,
+        );
+        is_stocked(
+            &env.move_stock(1, &item, "key-1", &json!({ "withdraw": 3 }))
+                .await,
+            7,
+            5,
+        );
+        is_stocked(
+            &env.move_stock(1, &item, "key-2", &json!({ "withdraw": 100 }))
+                .await,
+            2,
+            0,
+        );
+        env.order(&item, "carol", "k", 1).await.is(409, "sold_out");
+        assert_eq!(
+            env.units(&item).await,
+            [0, 1, 1],
+            "held and paid units stay"
+        );
+        env.cancel("ann", &held).await.is_now("cancelled");
+        assert_eq!(env.units(&item).await, [1, 0, 1]);
+        // A repeat of the request withdraws no more units, even if units were released since.
+        for key in ["key-1", "key-2"] {
+            let request = if key == "key-1" {
+                json!({ "withdraw": 3 })
+            } else {
+                json!({ "withdraw": 100 })
+            };
+            is_stocked(&env.move_stock(0, &item, key, &request).await, 2, 1);
+        }
+        let taken = env.journal(&item, "withdrawn").await;
+        assert!(
+            taken
                 .iter()
-                .map(|entry| {
-                    entry["before"]["stock"].as_u64().unwrap()
-                        - entry["after"]["stock"].as_u64().unwrap()
-                })
-                .sum();
-            assert_eq!(units, 8);
-        },
-    )
+                .all(|entry| entry["actor"] == "reconciler" && entry["token"].is_u64()),
+            "{taken:?}"
+        );
+        let asked = env.journal(&item, "withdraw").await;
+        assert_eq!(asked.len(), 2, "{asked:?}");
+        let units: u64 = taken
+            .iter()
+            .map(|entry| {
+                entry["before"]["stock"].as_u64().unwrap()
+                    - entry["after"]["stock"].as_u64().unwrap()
+            })
+            .sum();
+        assert_eq!(units, 8);
+    })
     .await;
 }
 
@@ -228,52 +216,45 @@ async fn a_repeat_of_a_withdrawal_that_found_no_units_withdraws_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn units_are_added_and_withdrawn_during_a_rush_without_drift() {
-    open_each(
-        Options {
-            instances: 2,
-            ..Options::reconciled()
-        },
-        async |env| {
-            let item = env.create(json!({ "stock": 100, "segments": 4 })).await;
-            let orders =
-                join_all((0..150).map(|n| {
-                    Answer::of(env.order_at(n % 2, &item, &format!("buyer-{n}"), "k", 1))
-                }));
-            let (env, item) = (&env, &item);
-            let adds = join_all((0..5).map(|n| async move {
-                env.move_stock(n % 2, item, &format!("add-{n}"), &json!({ "add": 7 }))
-                    .await
-            }));
-            let takes = join_all((0..5).map(|n| async move {
-                env.move_stock(
-                    n % 2,
-                    item,
-                    &format!("take-{n}"),
-                    &json!({ "withdraw": 11 }),
-                )
+    open_each(Options::reconciled().with_instances(2), async |env| {
+        let item = env.create(json!({ "stock": 100, "segments": 4 })).await;
+        let orders = join_all(
+            (0..150).map(|n| Answer::of(env.order_at(n % 2, &item, &format!("buyer-{n}"), "k", 1))),
+        );
+        let (env, item) = (&env, &item);
+        let adds = join_all((0..5).map(|n| async move {
+            env.move_stock(n % 2, item, &format!("add-{n}"), &json!({ "add": 7 }))
                 .await
-            }));
-            let (orders, adds, takes) = tokio::join!(orders, adds, takes);
-            assert!(
-                adds.iter()
-                    .chain(&takes)
-                    .all(|answer| [200, 202].contains(&answer.status)),
-                "{adds:?} {takes:?}"
-            );
-            let held = orders.iter().filter(|order| order.status == 201).count() as u64;
-            let [available, still_held, _] = env.units(item).await;
-            let taken = env.journal(item, "withdrawn").await;
-            let taken: u64 = taken
-                .iter()
-                .map(|entry| {
-                    entry["before"]["stock"].as_u64().unwrap()
-                        - entry["after"]["stock"].as_u64().unwrap()
-                })
-                .sum();
-            eprintln!("{held} held, {taken} of 55 withdrawn, {available} left");
-            assert_eq!((still_held, available + held), (held, 135 - taken));
-        },
-    )
+        }));
+        let takes = join_all((0..5).map(|n| async move {
+            env.move_stock(
+                n % 2,
+                item,
+                &format!("take-{n}"),
+                &json!({ "withdraw": 11 }),
+            )
+            .await
+        }));
+        let (orders, adds, takes) = tokio::join!(orders, adds, takes);
+        assert!(
+            adds.iter()
+                .chain(&takes)
+                .all(|answer| [200, 202].contains(&answer.status)),
+            "{adds:?} {takes:?}"
+        );
+        let held = orders.iter().filter(|order| order.status == 201).count() as u64;
+        let [available, still_held, _] = env.units(item).await;
+        let taken = env.journal(item, "withdrawn").await;
+        let taken: u64 = taken
+            .iter()
+            .map(|entry| {
+                entry["before"]["stock"].as_u64().unwrap()
+                    - entry["after"]["stock"].as_u64().unwrap()
+            })
+            .sum();
+        eprintln!("{held} held, {taken} of 55 withdrawn, {available} left");
+        assert_eq!((still_held, available + held), (held, 135 - taken));
+    })
     .await;
 }
 
@@ -323,10 +304,7 @@ async fn the_stock_is_set_only_with_the_latest_version() {
 
 /// No transfer runs until the test starts a reconciler.
 fn unreconciled() -> Options {
-    Options {
-        instances: 2,
-        ..Options::default()
-    }
+    Options::default().with_instances(2)
 }
 
 async fn reconcile(env: &TestEnv) {
@@ -424,80 +402,68 @@ async fn setting_the_stock_reports_units_sold_in_the_meantime() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_one_of_several_requests_for_a_version_sets_the_stock() {
-    open_each(
-        Options {
-            instances: 2,
-            ..Options::reconciled()
-        },
-        async |env| {
-            let item = env.create(json!({ "stock": 10, "segments": 3 })).await;
-            for _ in 0..5 {
-                let (seen, stock) = (env.version(&item).await, env.units(&item).await[0]);
-                let stocks = (1..=6).map(|more| stock + more);
-                let sets = join_all(stocks.clone().map(|wanted| {
-                    let request = env
-                        .stock_request(usize::try_from(wanted % 2).unwrap(), Method::PUT, &item)
-                        .header("If-Match", &seen);
-                    Answer::of(request.json(&json!({ "stock": wanted })))
-                }));
-                let mut done = Vec::new();
-                for (wanted, answer) in stocks.zip(sets.await) {
-                    if answer.status == 412 {
-                        answer.is(412, "version_mismatch");
-                    } else {
-                        is_stocked(&answer, wanted, wanted);
-                        done.push(wanted);
-                    }
+    open_each(Options::reconciled().with_instances(2), async |env| {
+        let item = env.create(json!({ "stock": 10, "segments": 3 })).await;
+        for _ in 0..5 {
+            let (seen, stock) = (env.version(&item).await, env.units(&item).await[0]);
+            let stocks = (1..=6).map(|more| stock + more);
+            let sets = join_all(stocks.clone().map(|wanted| {
+                let request = env
+                    .stock_request(usize::try_from(wanted % 2).unwrap(), Method::PUT, &item)
+                    .header("If-Match", &seen);
+                Answer::of(request.json(&json!({ "stock": wanted })))
+            }));
+            let mut done = Vec::new();
+            for (wanted, answer) in stocks.zip(sets.await) {
+                if answer.status == 412 {
+                    answer.is(412, "version_mismatch");
+                } else {
+                    is_stocked(&answer, wanted, wanted);
+                    done.push(wanted);
                 }
-                assert_eq!(done.len(), 1, "{done:?}");
             }
-        },
-    )
+            assert_eq!(done.len(), 1, "{done:?}");
+        }
+    })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_key_of_another_change_of_stock_is_refused_and_changes_nothing() {
-    open_each(
-        Options {
-            instances: 2,
-            ..Options::reconciled()
-        },
-        async |env| {
-            let item = env.create(json!({ "stock": 10, "segments": 3 })).await;
-            let (add, take) = (
-                |units: u64| json!({ "add": units }),
-                |units: u64| json!({ "withdraw": units }),
-            );
-            is_stocked(&env.move_stock(0, &item, "key-1", &add(5)).await, 15, 15);
-            env.hold(&item, "ann", "k").await;
-            // More units than there are.
-            is_stocked(&env.move_stock(1, &item, "key-2", &take(20)).await, 1, 0);
-            let version = env.version(&item).await;
-            for (key, request) in [
-                ("key-1", add(6)),
-                ("key-1", add(4)),
-                ("key-1", take(5)),
-                ("key-2", take(14)),
-                ("key-2", take(21)),
-                ("key-2", add(20)),
-            ] {
-                let refused = env.move_stock(1, &item, key, &request).await;
-                assert_eq!(
-                    refused.is(422, "idempotency_key_reused").body["field"],
-                    "Idempotency-Key",
-                    "{key} {request}"
-                );
-            }
-            for (key, request) in [("key-1", add(5)), ("key-2", take(20))] {
-                is_stocked(&env.move_stock(0, &item, key, &request).await, 1, 0);
-            }
+    open_each(Options::reconciled().with_instances(2), async |env| {
+        let item = env.create(json!({ "stock": 10, "segments": 3 })).await;
+        let (add, take) = (
+            |units: u64| json!({ "add": units }),
+            |units: u64| json!({ "withdraw": units }),
+        );
+        is_stocked(&env.move_stock(0, &item, "key-1", &add(5)).await, 15, 15);
+        env.hold(&item, "ann", "k").await;
+        // More units than there are.
+        is_stocked(&env.move_stock(1, &item, "key-2", &take(20)).await, 1, 0);
+        let version = env.version(&item).await;
+        for (key, request) in [
+            ("key-1", add(6)),
+            ("key-1", add(4)),
+            ("key-1", take(5)),
+            ("key-2", take(14)),
+            ("key-2", take(21)),
+            ("key-2", add(20)),
+        ] {
+            let refused = env.move_stock(1, &item, key, &request).await;
             assert_eq!(
-                (env.version(&item).await, env.units(&item).await),
-                (version, [0, 1, 0])
+                refused.is(422, "idempotency_key_reused").body["field"],
+                "Idempotency-Key",
+                "{key} {request}"
             );
-        },
-    )
+        }
+        for (key, request) in [("key-1", add(5)), ("key-2", take(20))] {
+            is_stocked(&env.move_stock(0, &item, key, &request).await, 1, 0);
+        }
+        assert_eq!(
+            (env.version(&item).await, env.units(&item).await),
+            (version, [0, 1, 0])
+        );
+    })
     .await;
 }
 

@@ -9,10 +9,7 @@ const CARTS: usize = 50;
 /// has to repeat an order.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_units_of_a_failed_cart_are_free_again_when_it_is_answered() {
-    let options = Options {
-        instances: 2,
-        ..Options::default()
-    };
+    let options = Options::default().with_instances(2);
     open_each(options, async |env| {
         let created = (0..2 * CARTS).map(|_| env.create(json!({ "stock": 5 })));
         let mut items = join_all(created).await;

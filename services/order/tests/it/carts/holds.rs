@@ -43,10 +43,7 @@ fn time(body: &Value, field: &str) -> Timestamp {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_holds_of_a_cart_are_extended_together_up_to_the_smallest_cap() {
-    let options = Options {
-        instances: 2,
-        ..Options::default()
-    };
+    let options = Options::default().with_instances(2);
     open_each(options, async |env| {
         let hold = |seconds: u32, max: u32| json!({ "stock": 5, "hold_seconds": seconds, "max_hold_seconds": max });
         let vase = env.create(hold(60, 1800)).await;
@@ -214,10 +211,7 @@ async fn race_for_carts(env: &TestEnv, hold: i64) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_extension_and_a_payment_at_the_same_time_leave_a_sold_cart() {
-    let options = Options {
-        instances: 2,
-        ..Options::default()
-    };
+    let options = Options::default().with_instances(2);
     open_each(options, async |env| {
         let vase = env
             .create(json!({ "stock": 50, "max_hold_seconds": 1200 }))

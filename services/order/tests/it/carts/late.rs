@@ -84,10 +84,7 @@ async fn two_items(env: &TestEnv, stock: u64, segments: u16) -> [String; 2] {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cart_that_is_paid_late_takes_the_units_of_every_line_again() {
-    let options = Options {
-        instances: 2,
-        ..Options::reconciled()
-    };
+    let options = Options::reconciled().with_instances(2);
     open_each(options, async |env| {
         let vase = json!({ "stock": 4, "segments": 2, "hold_seconds": 1, "limit_per_buyer": 2 });
         let vase = env.create(vase).await;
@@ -222,10 +219,7 @@ async fn a_late_payment_whose_money_was_returned_takes_no_units_again() {
 async fn late_payments_reported_to_all_instances_leave_no_cart_in_parts() {
     const CARTS: u64 = 24;
     const UNITS: u64 = 14;
-    let options = Options {
-        instances: 3,
-        ..Options::reconciled()
-    };
+    let options = Options::reconciled().with_instances(3);
     open_each(options, async |env| {
         let items = two_items(&env, CARTS, 2).await;
         let lines = [(&*items[0], 1), (&*items[1], 1)];

@@ -16,10 +16,7 @@ impl TestEnv {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_line_is_returned_alone_and_the_last_one_takes_the_cart_with_it() {
-    let options = Options {
-        instances: 2,
-        ..Options::default()
-    };
+    let options = Options::default().with_instances(2);
     open_each(options, async |env| {
         let vase = env.create(json!({ "stock": 5, "price": 900 })).await;
         let bowl = env.create(json!({ "stock": 5, "price": 50 })).await;
@@ -133,10 +130,7 @@ async fn only_an_admin_returns_a_line_and_only_one_of_the_cart() {
 /// Requests for all lines at the same time, each of them twice, beside one for the whole cart.
 #[tokio::test(flavor = "multi_thread")]
 async fn lines_that_are_returned_at_the_same_time_return_once() {
-    let options = Options {
-        instances: 2,
-        ..Options::default()
-    };
+    let options = Options::default().with_instances(2);
     open_each(options, async |env| {
         let items = join_all((0..4).map(|_| env.create(json!({ "stock": 5, "price": 10 })))).await;
         let lines: Vec<_> = items.iter().map(|item| (&**item, 1)).collect();

@@ -7,10 +7,7 @@ use super::cart_of;
 use crate::env::{Answer, Options, TestEnv, on_both_ledgers};
 
 fn two_instances() -> Options {
-    Options {
-        instances: 2,
-        ..Options::default()
-    }
+    Options::default().with_instances(2)
 }
 
 impl TestEnv {

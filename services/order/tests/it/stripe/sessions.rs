@@ -237,10 +237,7 @@ async fn a_late_repeat_of_an_older_naming_does_not_bring_its_session_back() {
 /// Either the shop learns that the order is cancelled, or the new session counts and it is not.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_new_session_and_the_end_of_the_old_one_one_wins() {
-    let options = Options {
-        instances: 2,
-        ..Options::default()
-    };
+    let options = Options::default().with_instances(2);
     open_each(options, async |env| {
         for _ in 0..8 {
             let [(_, order), (_, cart)] = env.last_units().await;

@@ -19,7 +19,7 @@ use std::{
 };
 
 use anyhow::Result;
-use client::{IdempotencyKey, StockChange};
+use client::{Error, IdempotencyKey, StockChange};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::{task::JoinSet, time::sleep};
 use tokio_util::sync::CancellationToken;
@@ -44,8 +44,8 @@ const CART_ONE_OF: u32 = 6;
 /// Items that carts are made of: the first ones. The last item is sold out most of the time, and
 /// nearly every cart with it would fail.
 const ITEMS_OF_CARTS: usize = 2;
-/// How often single orders buy each item, of a hundred, in the order of the items.
-const SHARES: [u32; 3] = [65, 15, 20];
+/// The number of each item, and how often single orders buy it, of a hundred.
+const SHARES: [(usize, u32); 3] = [(0, 65), (1, 15), (2, 20)];
 const PAUSE_AFTER_ORDER_MS: std::ops::Range<u64> = 2..25;
 
 /// A running workload.
@@ -172,7 +172,8 @@ impl Shared {
         lives: &mut Lives,
         histories: &mut Histories,
     ) -> bool {
-        let item = &self.items[chosen(rng, self.items.len())];
+        let shares = &SHARES[..self.items.len().min(SHARES.len())];
+        let item = &self.items[weighted(shares, rng)];
         let session = Session::new(&self.api, item, &self.buyers, self.redis_may_lose, rng);
         match session.place(rng).await {
             Ok((session, order)) => {
@@ -238,16 +239,21 @@ impl Shared {
     }
 }
 
-/// The number of the item that a single order buys.
-fn chosen(rng: &mut StdRng, items: usize) -> usize {
-    let shares = &SHARES[..items.min(SHARES.len())];
-    let total: u32 = shares.iter().sum();
+/// One of the choices, each as often as its weight says.
+fn weighted<T: Copy>(choices: &[(T, u32)], rng: &mut StdRng) -> T {
+    let total: u32 = choices.iter().map(|(_, weight)| weight).sum();
     let mut number = rng.random_range(0..total);
-    for (item, share) in shares.iter().enumerate() {
-        if number < *share {
-            return item;
+    for (choice, weight) in choices {
+        if number < *weight {
+            return *choice;
         }
-        number -= share;
+        number -= weight;
     }
-    0
+    unreachable!("the number is below the sum of the weights")
+}
+
+/// Whether the hold ended while no response arrived.
+fn has_expired(error: &Error) -> bool {
+    matches!(error, Error::Refused(problem)
+        if problem.status == 409 && problem.state.as_deref() == Some("expired"))
 }

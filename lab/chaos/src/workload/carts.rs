@@ -15,7 +15,7 @@ use rand::{RngExt, rngs::StdRng};
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use super::session::Buyers;
+use super::{has_expired, session::Buyers, weighted};
 use crate::{
     api::Api,
     history::{CartHistory, CartPlacement, SaleItem},
@@ -182,7 +182,7 @@ impl CartSession {
 
     /// The rest of the cart's life, from its acknowledgement on.
     pub(super) async fn live(mut self, id: Uuid, mut rng: StdRng) -> CartHistory {
-        let behavior = behavior(&mut rng);
+        let behavior = weighted(&BEHAVIORS, &mut rng);
         let hold_ms = self.hold_ms();
         let wait_ms = match behavior {
             Behavior::PayLate => hold_ms + rng.random_range(300..1500),
@@ -285,22 +285,4 @@ impl CartSession {
         let contradiction = format!("{call}: {response}");
         self.history.contradictions.push(contradiction);
     }
-}
-
-/// Whether the hold ended while no response arrived.
-fn has_expired(error: &Error) -> bool {
-    matches!(error, Error::Refused(problem)
-        if problem.status == 409 && problem.state.as_deref() == Some("expired"))
-}
-
-fn behavior(rng: &mut StdRng) -> Behavior {
-    let total = BEHAVIORS.iter().map(|(_, weight)| weight).sum();
-    let mut number: u32 = rng.random_range(0..total);
-    for (behavior, weight) in BEHAVIORS {
-        if number < weight {
-            return behavior;
-        }
-        number -= weight;
-    }
-    Behavior::Abandon
 }

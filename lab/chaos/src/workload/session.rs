@@ -15,6 +15,7 @@ use rand::{RngExt, rngs::StdRng};
 use tokio::time::sleep;
 use uuid::Uuid;
 
+use super::{has_expired, weighted};
 use crate::{
     api::Api,
     history::{OrderHistory, Placement, SaleItem},
@@ -170,7 +171,7 @@ impl Session {
 
     /// The rest of the order's life, from its acknowledgement on.
     pub(super) async fn live(mut self, id: Uuid, mut rng: StdRng) -> OrderHistory {
-        let behavior = behavior(&mut rng);
+        let behavior = weighted(&BEHAVIORS, &mut rng);
         let hold_ms = u64::from(self.history.item.hold_seconds) * 1000;
         let wait_ms = match behavior {
             Behavior::PayLate => hold_ms + rng.random_range(300..1500),
@@ -243,9 +244,7 @@ impl Session {
             Ok(order) if order.state == OrderState::Cancelled => {
                 self.history.acknowledged.push(order.state);
             }
-            // The hold ended while no response arrived.
-            Err(Error::Refused(problem))
-                if problem.status == 409 && problem.state.as_deref() == Some("expired") => {}
+            Err(error) if has_expired(&error) => {}
             Err(error) if self.may_be_lost() && is_refused(&error) => {}
             other => self.contradiction("cancelling", other),
         }
@@ -283,18 +282,6 @@ impl Session {
             .contradictions
             .push(format!("{call}: {response}"));
     }
-}
-
-fn behavior(rng: &mut StdRng) -> Behavior {
-    let total = BEHAVIORS.iter().map(|(_, weight)| weight).sum();
-    let mut number: u32 = rng.random_range(0..total);
-    for (behavior, weight) in BEHAVIORS {
-        if number < weight {
-            return behavior;
-        }
-        number -= weight;
-    }
-    Behavior::Abandon
 }
 
 /// Whether the service refuses the request. After an attempt whose answer was lost, a client calls

@@ -11,8 +11,8 @@ use std::{
 use nix::sys::signal::Signal;
 
 use super::test_env::{
-    Holding, becomes, code, five, holding, is_alive, lock_run, lock_status, name, redis, start,
-    stockade, urls,
+    Holding, becomes, becomes_free, code, exit_code, five, holding, is_alive, lock_run,
+    lock_status, name, redis, start, stockade, urls,
 };
 use crate::process::{run, stderr, stdout};
 
@@ -51,10 +51,7 @@ async fn the_command_gets_a_token_that_rises_from_run_to_run() {
         assert_eq!((of, code(&output), &*stderr(&output)), (&*name, 0, ""));
         last = token;
     }
-    becomes("the lock is free", async || {
-        holding(servers, &name).await == 0
-    })
-    .await;
+    becomes_free(servers, &name).await;
 }
 
 #[tokio::test]
@@ -100,10 +97,7 @@ async fn what_is_no_command_ends_as_in_a_shell_and_frees_the_lock() {
         ));
         assert_eq!(code(&output), expected, "{}", stderr(&output));
         assert!(stderr(&output).contains(command), "{}", stderr(&output));
-        becomes("the lock is free", async || {
-            holding(servers, &name).await == 0
-        })
-        .await;
+        becomes_free(servers, &name).await;
     }
 }
 
@@ -186,23 +180,15 @@ async fn sharers_share_and_keep_others_out() {
     ));
     becomes("it is held", async || holding(servers, &name).await >= 3).await;
     assert_eq!(
-        code(&run(&mut lock_run(
+        exit_code(
             servers,
             &name,
             &["--shared", "--wait", LONG_WAIT],
             &["true"]
-        ))),
+        ),
         0
     );
-    assert_eq!(
-        code(&run(&mut lock_run(
-            servers,
-            &name,
-            &["--wait", "0"],
-            &["true"]
-        ))),
-        75
-    );
+    assert_eq!(exit_code(servers, &name, &["--wait", "0"], &["true"]), 75);
 }
 
 #[tokio::test]
@@ -219,15 +205,7 @@ async fn the_lock_is_extended_for_as_long_as_the_command_runs() {
     ));
     becomes("it is held", async || holding(servers, &name).await >= 3).await;
     tokio::time::sleep(Duration::from_millis(2500)).await;
-    assert_eq!(
-        code(&run(&mut lock_run(
-            servers,
-            &name,
-            &["--wait", "0"],
-            &["true"]
-        ))),
-        75
-    );
+    assert_eq!(exit_code(servers, &name, &["--wait", "0"], &["true"]), 75);
     fs::write(&done, "").unwrap();
     assert_eq!(holder.ends(), Some(0));
 }
@@ -303,10 +281,7 @@ async fn signals_are_passed_on_and_the_lock_is_freed() {
         becomes("it runs", async || number(&ready).is_some()).await;
         holder.signal(signal);
         assert_eq!((holder.ends(), number(&heard)), (Some(9), Some(1)));
-        becomes("the lock is free", async || {
-            holding(servers, &name).await == 0
-        })
-        .await;
+        becomes_free(servers, &name).await;
         // One that does not.
         let script = format!("echo 2 >'{}'; exec sleep 60", ready.display());
         let mut holder = Holding::start(&mut lock_run(
@@ -318,10 +293,7 @@ async fn signals_are_passed_on_and_the_lock_is_freed() {
         becomes("it runs", async || number(&ready) == Some(2)).await;
         holder.signal(signal);
         assert_eq!(holder.ends(), Some(expected));
-        becomes("the lock is free", async || {
-            holding(servers, &name).await == 0
-        })
-        .await;
+        becomes_free(servers, &name).await;
     }
 }
 
@@ -377,12 +349,7 @@ async fn whoever_is_killed_takes_the_command_along_and_frees_the_lock_after_its_
         redis::<i64>(server, &["PEXPIRE", &name, "1"]).await;
     }
     assert_eq!(
-        code(&run(&mut lock_run(
-            servers,
-            &name,
-            &["--wait", LONG_WAIT],
-            &["true"]
-        ))),
+        exit_code(servers, &name, &["--wait", LONG_WAIT], &["true"]),
         0
     );
 }
@@ -410,7 +377,7 @@ async fn servers_that_are_away_are_69_or_with_a_wait_75() {
     let (mut servers, name) = (start(3).await, name("one away"));
     servers[0].kill().await.unwrap();
     assert_eq!(
-        code(&run(&mut lock_run(&servers, &name, &[], &["true"]))),
+        exit_code(&servers, &name, &[], &["true"]),
         0,
         "a minority may be away"
     );

@@ -5,10 +5,10 @@ use testkit::in_time;
 use tokio::process::Command;
 
 use super::test_env::{
-    Holding, becomes, code, five, holding, lock_run, lock_status, name, redis as command, start,
-    status_command,
+    Holding, becomes, code, exit_code, five, holding, lock_run, lock_status, name,
+    redis as command, start, status_command,
 };
-use crate::process::{run, stderr, stdout};
+use crate::process::{stderr, stdout};
 
 #[tokio::test]
 async fn the_table_shows_every_node_and_the_holder() {
@@ -137,24 +137,13 @@ async fn the_lock_of_another_library_is_shown_as_well() {
         "{}",
         stdout(&output)
     );
-    assert_eq!(
-        code(&run(&mut lock_run(
-            servers,
-            &name,
-            &["--wait", "0"],
-            &["true"]
-        ))),
-        75
-    );
+    assert_eq!(exit_code(servers, &name, &["--wait", "0"], &["true"]), 75);
 }
 
 #[tokio::test]
 async fn a_look_changes_nothing_and_does_not_wait_for_servers_that_hang() {
     let (servers, name) = (start(3).await, name("status"));
-    assert_eq!(
-        code(&run(&mut lock_run(&servers, &name, &[], &["true"]))),
-        0
-    );
+    assert_eq!(exit_code(&servers, &name, &[], &["true"]), 0);
     let changes = async || {
         let info: redis::InfoDict = command(&servers[0], &["INFO", "persistence"]).await;
         info.get::<u64>("rdb_changes_since_last_save").unwrap()

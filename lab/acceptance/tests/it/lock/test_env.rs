@@ -65,6 +65,13 @@ pub fn lock_run(servers: &[Redis], name: &str, options: &[&str], command: &[&str
     run
 }
 
+/// How such a run ends.
+pub fn exit_code(servers: &[Redis], name: &str, options: &[&str], command: &[&str]) -> i32 {
+    code(&process::run(&mut lock_run(
+        servers, name, options, command,
+    )))
+}
+
 pub fn lock_status(servers: &[Redis], name: &str, options: &[&str]) -> Output {
     process::run(&mut status_command(servers, name, options))
 }
@@ -129,6 +136,14 @@ pub async fn holding(servers: &[Redis], name: &str) -> usize {
         holding += redis::<usize>(server, &["EXISTS", name]).await;
     }
     holding
+}
+
+/// Waits until no server holds the lock.
+pub async fn becomes_free(servers: &[Redis], name: &str) {
+    becomes("the lock is free", async || {
+        holding(servers, name).await == 0
+    })
+    .await;
 }
 
 pub async fn becomes(what: &str, condition: impl AsyncFn() -> bool) {

@@ -46,8 +46,8 @@ async fn the_units_of_an_item_are_shown_by_state(env: &Arc<TestEnv>) {
     shows(expected).await;
 }
 
-#[tested(on_both_databases(crate::env::run_on_own_redis))]
-async fn orders_whose_money_must_be_returned_are_shown(env: &Arc<TestEnv>) {
+/// An item on sale that is audited all the time.
+async fn audited(env: &Arc<TestEnv>) -> Arc<Sale> {
     metrics::supervise();
     env.record().await;
     env.reconcile(ReconcilerSettings {
@@ -55,14 +55,21 @@ async fn orders_whose_money_must_be_returned_are_shown(env: &Arc<TestEnv>) {
         ..quick()
     })
     .await;
-    let sale = env.sell(40, 2).await;
-    let shows = async |orders: f64| {
-        eventually(&format!("showing {orders}"), async || {
-            let shown = metrics::gauge("stockade_refund_due_orders", sale.item.id.as_str());
-            shown == Some(orders)
-        })
-        .await;
-    };
+    env.sell(40, 2).await
+}
+
+/// Waits until the gauge of the item has this value.
+async fn shows(sale: &Sale, gauge: &str, value: f64) {
+    eventually(&format!("showing {value}"), async || {
+        metrics::gauge(gauge, sale.item.id.as_str()) == Some(value)
+    })
+    .await;
+}
+
+#[tested(on_both_databases(crate::env::run_on_own_redis))]
+async fn orders_whose_money_must_be_returned_are_shown(env: &Arc<TestEnv>) {
+    let sale = audited(env).await;
+    let shows = async |orders| shows(&sale, "stockade_refund_due_orders", orders).await;
     let order = sale.hold_many(0..1).await[0];
     shows(0.0).await;
     sale.step(order, OrderState::Expired).await;
@@ -74,21 +81,8 @@ async fn orders_whose_money_must_be_returned_are_shown(env: &Arc<TestEnv>) {
 
 #[tested(on_both_databases(crate::env::run_on_own_redis))]
 async fn payments_whose_refund_has_failed_are_shown(env: &Arc<TestEnv>) {
-    metrics::supervise();
-    env.record().await;
-    env.reconcile(ReconcilerSettings {
-        audit_interval: Duration::from_millis(50),
-        ..quick()
-    })
-    .await;
-    let sale = env.sell(40, 2).await;
-    let shows = async |payments: f64| {
-        eventually(&format!("showing {payments}"), async || {
-            let shown = metrics::gauge("stockade_failed_refunds", sale.item.id.as_str());
-            shown == Some(payments)
-        })
-        .await;
-    };
+    let sale = audited(env).await;
+    let shows = async |payments| shows(&sale, "stockade_failed_refunds", payments).await;
     let order = sale.hold_many(0..1).await[0];
     shows(0.0).await;
     let payment = PaymentId::new(format!("pi-{}", sale.item.id)).unwrap();

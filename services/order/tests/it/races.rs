@@ -19,6 +19,21 @@ async fn held(env: &TestEnv, item: &str, orders: usize) -> Vec<String> {
     .await
 }
 
+/// The orders of as many buyers, placed at both instances.
+async fn placed(env: &TestEnv, item: &str) -> Vec<Answer> {
+    let orders = (0..ORDERS).map(|n| env.order_at(n % 2, item, &format!("buyer-{n}"), "k", 1));
+    join_all(orders.map(Answer::of)).await
+}
+
+/// Waits until so many milliseconds after the end of the hold. Returns the id of the order.
+async fn around_the_end(order: &Answer, ms: i64) -> &str {
+    let over = order.is_held().body["expires_at"].as_str().unwrap();
+    let over: jiff::Timestamp = over.parse().unwrap();
+    let left = over.as_millisecond() + ms - jiff::Timestamp::now().as_millisecond();
+    tokio::time::sleep(Duration::from_millis(left.try_into().unwrap_or(0))).await;
+    order.body["id"].as_str().unwrap()
+}
+
 /// Counts of each pair of answers, by state or code.
 #[derive(Debug, Default)]
 struct Outcomes(BTreeMap<(String, String), usize>);
@@ -127,30 +142,14 @@ async fn a_payment_that_races_the_end_of_the_hold_is_never_lost() {
         let item = env
             .create(json!({ "stock": 300, "segments": 3, "hold_seconds": 1, "limit_per_buyer": 1 }))
             .await;
-        let placed = join_all(
-            (0..ORDERS)
-                .map(|n| env.order_at(n % 2, &item, &format!("buyer-{n}"), "k", 1))
-                .map(Answer::of),
-        )
-        .await;
+        let placed = placed(&env, &item).await;
         let races = placed.iter().enumerate().map(|(buyer, order)| {
             let env = &env;
             async move {
-                let over: jiff::Timestamp = order.is_held().body["expires_at"]
-                    .as_str()
-                    .unwrap()
-                    .parse()
-                    .unwrap();
                 // From shortly before the end to shortly after it.
                 let ms = i64::try_from(buyer).unwrap() % 100 - 30;
-                let left = over.as_millisecond() + ms - jiff::Timestamp::now().as_millisecond();
-                tokio::time::sleep(Duration::from_millis(left.try_into().unwrap_or(0))).await;
-                env.pay_at(
-                    buyer % 2,
-                    order.body["id"].as_str().unwrap(),
-                    &format!("pay-{buyer}"),
-                )
-                .await
+                let id = around_the_end(order, ms).await;
+                env.pay_at(buyer % 2, id, &format!("pay-{buyer}")).await
             }
         });
         let paid = join_all(races).await;
@@ -178,29 +177,14 @@ async fn of_a_cancellation_and_the_end_of_the_hold_exactly_one_wins() {
         let item = env
             .create(json!({ "stock": 300, "segments": 3, "hold_seconds": 1 }))
             .await;
-        let placed = join_all(
-            (0..ORDERS)
-                .map(|n| env.order_at(n % 2, &item, &format!("buyer-{n}"), "k", 1))
-                .map(Answer::of),
-        )
-        .await;
+        let placed = placed(&env, &item).await;
         let races = placed.iter().enumerate().map(|(buyer, order)| {
             let env = &env;
             async move {
-                let over: jiff::Timestamp = order.is_held().body["expires_at"]
-                    .as_str()
-                    .unwrap()
-                    .parse()
-                    .unwrap();
                 let ms = i64::try_from(buyer).unwrap() % 60 - 20;
-                let left = over.as_millisecond() + ms - jiff::Timestamp::now().as_millisecond();
-                tokio::time::sleep(Duration::from_millis(left.try_into().unwrap_or(0))).await;
-                env.cancel_at(
-                    buyer % 2,
-                    &format!("buyer-{buyer}"),
-                    order.body["id"].as_str().unwrap(),
-                )
-                .await
+                let id = around_the_end(order, ms).await;
+                env.cancel_at(buyer % 2, &format!("buyer-{buyer}"), id)
+                    .await
             }
         });
         let (mut cancelled, mut expired) = (0, 0);

@@ -3,8 +3,9 @@
 use std::{fs, process::Command};
 
 use testbed::{Postgres, Redis};
+use testkit::eventually;
 
-use super::test_env::{Holding, becomes, code, stockade};
+use super::test_env::{Holding, code, stockade};
 use crate::process::{run, stderr, stdout};
 
 fn lock_run(backend: &str, server: &str, options: &[&str], command: &[&str]) -> Command {
@@ -43,7 +44,7 @@ async fn keeps_locks(backend: &str, server: &str) {
     let started = folder.path().join("started");
     let script = format!("touch '{}'; exec sleep 60", started.display());
     let holder = Holding::start(&mut lock_run(backend, server, &[], &["sh", "-c", &script]));
-    becomes("the holder runs", async || fs::exists(&started).unwrap()).await;
+    eventually("the holder runs", async || fs::exists(&started).unwrap()).await;
     let output = run(&mut lock_run(
         backend,
         server,

@@ -9,10 +9,11 @@ use std::{
 };
 
 use nix::sys::signal::Signal;
+use testkit::eventually;
 
 use super::test_env::{
-    Holding, becomes, becomes_free, code, exit_code, five, holding, is_alive, lock_run,
-    lock_status, name, redis, start, stockade, urls,
+    Holding, becomes_free, code, exit_code, five, holding, is_alive, lock_run, lock_status, name,
+    redis, start, stockade, urls,
 };
 use crate::process::{run, stderr, stdout};
 
@@ -105,7 +106,7 @@ async fn what_is_no_command_ends_as_in_a_shell_and_frees_the_lock() {
 async fn a_wait_that_times_out_exits_with_75() {
     let (servers, name) = (five().await, name("wait"));
     let _holder = Holding::start(&mut lock_run(servers, &name, &[], &["sleep", "60"]));
-    becomes("it is held", async || holding(servers, &name).await >= 3).await;
+    eventually("it is held", async || holding(servers, &name).await >= 3).await;
     // A run that waits for much longer gets the lock when the holder's command ends.
     for (wait, at_least) in [("0", 0), ("0.5", 500), ("1500ms", 1500)] {
         let since = Instant::now();
@@ -178,7 +179,7 @@ async fn sharers_share_and_keep_others_out() {
         &["--shared"],
         &["sleep", "60"],
     ));
-    becomes("it is held", async || holding(servers, &name).await >= 3).await;
+    eventually("it is held", async || holding(servers, &name).await >= 3).await;
     assert_eq!(
         exit_code(
             servers,
@@ -203,7 +204,7 @@ async fn the_lock_is_extended_for_as_long_as_the_command_runs() {
         &["--lease", "2"],
         &["sh", "-c", &script],
     ));
-    becomes("it is held", async || holding(servers, &name).await >= 3).await;
+    eventually("it is held", async || holding(servers, &name).await >= 3).await;
     tokio::time::sleep(Duration::from_millis(2500)).await;
     assert_eq!(exit_code(servers, &name, &["--wait", "0"], &["true"]), 75);
     fs::write(&done, "").unwrap();
@@ -232,7 +233,7 @@ async fn a_command_whose_lock_was_taken_is_stopped_with_its_children() {
             &["sh", "-c", &stubborn(&pid, trap)],
         );
         let mut holder = Holding::start(&mut run);
-        becomes("it runs", async || number(&pid).is_some()).await;
+        eventually("it runs", async || number(&pid).is_some()).await;
         for server in &servers[..3] {
             redis::<()>(server, &["SET", &name, "another owner", "PX", "60000"]).await;
         }
@@ -246,7 +247,7 @@ async fn a_command_whose_nodes_are_gone_is_stopped_within_the_lease() {
     let (mut servers, name) = (start(3).await, name("gone"));
     let mut run = lock_run(&servers, &name, &["--lease", "2"], &["sleep", "60"]);
     let mut holder = Holding::start(run.env("STOCKADE_LOG", "warn").stderr(Stdio::piped()));
-    becomes("it is held", async || holding(&servers, &name).await == 3).await;
+    eventually("it is held", async || holding(&servers, &name).await == 3).await;
     for server in &mut servers[..2] {
         server.kill().await.unwrap();
     }
@@ -278,7 +279,7 @@ async fn signals_are_passed_on_and_the_lock_is_freed() {
             &["--lease", "60"],
             &["sh", "-c", &script],
         ));
-        becomes("it runs", async || number(&ready).is_some()).await;
+        eventually("it runs", async || number(&ready).is_some()).await;
         holder.signal(signal);
         assert_eq!((holder.ends(), number(&heard)), (Some(9), Some(1)));
         becomes_free(servers, &name).await;
@@ -290,7 +291,7 @@ async fn signals_are_passed_on_and_the_lock_is_freed() {
             &["--lease", "60"],
             &["sh", "-c", &script],
         ));
-        becomes("it runs", async || number(&ready) == Some(2)).await;
+        eventually("it runs", async || number(&ready) == Some(2)).await;
         holder.signal(signal);
         assert_eq!(holder.ends(), Some(expected));
         becomes_free(servers, &name).await;
@@ -301,7 +302,7 @@ async fn signals_are_passed_on_and_the_lock_is_freed() {
 async fn a_waiting_run_ends_on_a_signal() {
     let (servers, name) = (five().await, name("impatience"));
     let _holder = Holding::start(&mut lock_run(servers, &name, &[], &["sleep", "60"]));
-    becomes("it is held", async || holding(servers, &name).await >= 3).await;
+    eventually("it is held", async || holding(servers, &name).await >= 3).await;
     let mut waiter =
         Holding::start(lock_run(servers, &name, &[], &["true"]).stderr(Stdio::piped()));
     let mut output = std::io::BufReader::new(waiter.0.stderr.take().unwrap());
@@ -331,10 +332,10 @@ async fn whoever_is_killed_takes_the_command_along_and_frees_the_lock_after_its_
         &["--lease", "60"],
         &["sh", "-c", &script],
     ));
-    becomes("it runs", async || number(&pid).is_some()).await;
+    eventually("it runs", async || number(&pid).is_some()).await;
     holder.signal(Signal::SIGKILL);
     assert_eq!(holder.ends(), None);
-    becomes("the command is gone", async || {
+    eventually("the command is gone", async || {
         !is_alive(number(&pid).unwrap())
     })
     .await;

@@ -1,12 +1,12 @@
 //! The status of a lock on its nodes.
 
 use serde_json::{Value, json};
-use testkit::in_time;
+use testkit::{eventually, in_time};
 use tokio::process::Command;
 
 use super::test_env::{
-    Holding, becomes, code, exit_code, five, holding, lock_run, lock_status, name,
-    redis as command, start, status_command,
+    Holding, code, exit_code, five, holding, lock_run, lock_status, name, redis as command, start,
+    status_command,
 };
 use crate::process::{stderr, stdout};
 
@@ -27,7 +27,7 @@ async fn the_table_shows_every_node_and_the_holder() {
         &["--lease", "60"],
         &["sleep", "60"],
     ));
-    becomes("it is held", async || holding(&servers, &name).await == 5).await;
+    eventually("it is held", async || holding(&servers, &name).await == 5).await;
     command::<()>(
         &servers[1],
         &["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"],
@@ -104,7 +104,7 @@ async fn it_is_also_there_as_json() {
             &["sleep", "60"],
         ))
     });
-    becomes("both share it", async || {
+    eventually("both share it", async || {
         status()["owners"]
             .as_array()
             .is_some_and(|owners| owners.len() == 2)

@@ -140,14 +140,10 @@ pub async fn holding(servers: &[Redis], name: &str) -> usize {
 
 /// Waits until no server holds the lock.
 pub async fn becomes_free(servers: &[Redis], name: &str) {
-    becomes("the lock is free", async || {
+    eventually("the lock is free", async || {
         holding(servers, name).await == 0
     })
     .await;
-}
-
-pub async fn becomes(what: &str, condition: impl AsyncFn() -> bool) {
-    eventually(what, condition).await;
 }
 
 /// Whether the process runs. A zombie that no parent reaps does not count.

@@ -20,7 +20,7 @@ use super::{
     access::{AdminWith, BuyerOrAdmin, Name, Names, OrdersPlace, Read, RefundsWrite},
     body::{self, Json, OrderUnits, Raw, Whole},
     items::YEAR_SECONDS,
-    life::{AMOUNT_MAX, hold_change, order_id, payment},
+    life::{AMOUNT_MAX, hold_change, order_id, payment, reported},
     orders::{OrderBody, OrderHeaders, REPLAYED, view_shown},
     outcomes::{ended, paid},
     problem::FieldError,
@@ -376,12 +376,8 @@ pub(crate) async fn pay(
     Name(cart): Name,
     request: Request,
 ) -> Result<Response, Problem> {
-    let raw = app
-        .payments
-        .provider()
-        .read(request, app.body_bytes)
-        .await?;
-    let (reported, cart) = (body::parse::<NewCartPayment>(&raw)?, cart_id(&cart)?);
+    let reported = reported::<NewCartPayment>(&app, request).await?;
+    let cart = cart_id(&cart)?;
     if reported.cart.parse() != Ok(cart) {
         return Err(Problem::other_cart());
     }

@@ -5,7 +5,7 @@ use axum::{
     response::Response,
 };
 use domain::{Cart, OrderId, PaymentId, SessionId};
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use utoipa::ToSchema;
 
 use super::{
@@ -64,6 +64,15 @@ pub(super) fn payment(
     })
 }
 
+/// What the provider reports, if it is signed.
+pub(super) async fn reported<T: DeserializeOwned>(
+    app: &App,
+    request: Request,
+) -> Result<T, Problem> {
+    let provider = app.payments.provider();
+    body::parse(&provider.read(request, app.body_bytes).await?)
+}
+
 pub(super) fn order_id(text: &str) -> Result<OrderId, Problem> {
     text.parse()
         .map(OrderId::first)
@@ -87,12 +96,8 @@ pub(crate) async fn pay(
     Name(order): Name,
     request: Request,
 ) -> Result<Response, Problem> {
-    let raw = app
-        .payments
-        .provider()
-        .read(request, app.body_bytes)
-        .await?;
-    let (payment, order) = (body::parse::<NewPayment>(&raw)?, order_id(&order)?);
+    let payment = reported::<NewPayment>(&app, request).await?;
+    let order = order_id(&order)?;
     if !payment.is_of(order) {
         return Err(Problem::other_order());
     }

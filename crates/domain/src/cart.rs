@@ -8,11 +8,12 @@ use std::fmt;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use sha2::Digest;
 use uuid::Uuid;
 
 use crate::{
-    BuyerId, IdempotencyKey, Invalid, ItemId, OrderId, OrderState, PaymentId, Quantity,
+    BuyerId, IdempotencyKey, ItemId, OrderId, OrderState, PaymentId, Quantity,
+    id::{hash_of, uuid_id},
     item::named_enum,
 };
 
@@ -162,7 +163,7 @@ impl CartId {
 
     /// The id of the cart that `buyer` identifies by `key`.
     pub fn derive(buyer: &BuyerId, key: &IdempotencyKey) -> Self {
-        let digest = digest(&[CART, buyer.as_str(), key.as_str()]);
+        let digest = hash_of(&[CART, buyer.as_str(), key.as_str()]).finalize();
         let mut bytes = [0; 16];
         bytes[..4].copy_from_slice(&Self::prefix(buyer));
         bytes[4..].copy_from_slice(&digest[..12]);
@@ -183,56 +184,22 @@ impl CartId {
             Self(Uuid::from_bytes(bytes))
         })
     }
-
-    /// The id as a UUID, as stored in SQL.
-    pub fn as_uuid(&self) -> Uuid {
-        self.0
-    }
 }
 
 impl OrderId {
     /// The id of the cart's order for `item`. No order that is placed by itself has such an id,
     /// whatever its key.
     pub fn of_line(item: &ItemId, buyer: &BuyerId, key: &IdempotencyKey) -> Self {
-        let digest = digest(&[CART, item.as_str(), buyer.as_str(), key.as_str()]);
-        Self::with_digest(item.tag(), buyer, &digest)
+        let hash = hash_of(&[CART, item.as_str(), buyer.as_str(), key.as_str()]);
+        Self::with_digest(item.tag(), buyer, &hash.finalize())
     }
 }
 
-fn digest(names: &[&str]) -> [u8; 32] {
-    let mut hash = Sha256::new();
-    for name in names {
-        hash.update((name.len() as u64).to_be_bytes());
-        hash.update(name.as_bytes());
-    }
-    hash.finalize().into()
-}
-
-impl From<Uuid> for CartId {
-    fn from(uuid: Uuid) -> Self {
-        Self(uuid)
-    }
-}
-
-impl fmt::Display for CartId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+uuid_id!(CartId, "cart");
 
 impl fmt::Debug for CartId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-impl std::str::FromStr for CartId {
-    type Err = Invalid;
-
-    fn from_str(text: &str) -> Result<Self, Invalid> {
-        text.parse()
-            .map(Self)
-            .map_err(|_| Invalid::new("cart", "a UUID"))
     }
 }
 

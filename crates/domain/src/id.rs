@@ -26,6 +26,51 @@ impl Invalid {
     }
 }
 
+/// What ids that are UUIDs have in common, with the word for what such an id names.
+macro_rules! uuid_id {
+    ($id:ident, $named:literal) => {
+        impl $id {
+            /// The id as a UUID, as stored in SQL.
+            pub fn as_uuid(&self) -> uuid::Uuid {
+                self.0
+            }
+        }
+
+        impl From<uuid::Uuid> for $id {
+            fn from(uuid: uuid::Uuid) -> Self {
+                Self(uuid)
+            }
+        }
+
+        impl std::fmt::Display for $id {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl std::str::FromStr for $id {
+            type Err = $crate::Invalid;
+
+            fn from_str(text: &str) -> Result<Self, $crate::Invalid> {
+                text.parse()
+                    .map(Self)
+                    .map_err(|_| $crate::Invalid::new($named, "a UUID"))
+            }
+        }
+    };
+}
+pub(crate) use uuid_id;
+
+/// A hash over names. Their lengths distinguish ("ab", "c") from ("a", "bc").
+pub(crate) fn hash_of(names: &[&str]) -> Sha256 {
+    let mut hash = Sha256::new();
+    for name in names {
+        hash.update((name.len() as u64).to_be_bytes());
+        hash.update(name.as_bytes());
+    }
+    hash
+}
+
 macro_rules! text_newtype {
     ($name:ident) => {
         impl $name {
@@ -225,12 +270,7 @@ pub struct OrderId(Uuid);
 impl OrderId {
     /// The id of the order that `buyer` identifies by `key`.
     pub fn derive(item: &ItemId, tag: ItemTag, buyer: &BuyerId, key: &IdempotencyKey) -> Self {
-        let mut hash = Sha256::new();
-        for name in [item.as_str(), buyer.as_str(), key.as_str()] {
-            // The length prefix distinguishes ("ab", "c") from ("a", "bc").
-            hash.update((name.len() as u64).to_be_bytes());
-            hash.update(name.as_bytes());
-        }
+        let hash = hash_of(&[item.as_str(), buyer.as_str(), key.as_str()]);
         Self::with_digest(tag, buyer, &hash.finalize())
     }
 
@@ -321,38 +361,13 @@ impl OrderId {
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes))
     }
-
-    /// The id as a UUID, as stored in SQL.
-    pub fn as_uuid(&self) -> Uuid {
-        self.0
-    }
 }
 
-impl From<Uuid> for OrderId {
-    fn from(uuid: Uuid) -> Self {
-        Self(uuid)
-    }
-}
-
-impl fmt::Display for OrderId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+uuid_id!(OrderId, "order");
 
 impl fmt::Debug for OrderId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-impl std::str::FromStr for OrderId {
-    type Err = Invalid;
-
-    fn from_str(text: &str) -> Result<Self, Invalid> {
-        text.parse()
-            .map(Self)
-            .map_err(|_| Invalid::new("order", "a UUID"))
     }
 }
 
@@ -415,7 +430,7 @@ impl TransferId {
     /// The id of the part at `segment` of the request with this `key`. A repeat of the request
     /// derives the same ids.
     pub fn derive(item: &ItemId, key: &IdempotencyKey, segment: u16) -> Self {
-        let mut hash = Self::hash_of(item, key.as_str());
+        let mut hash = hash_of(&[item.as_str(), key.as_str()]);
         hash.update(segment.to_be_bytes());
         Self::of_hash(hash)
     }
@@ -423,7 +438,7 @@ impl TransferId {
     /// The id of the part at `segment` of the item's wave at this time. It differs from the ids of
     /// all requests, because a key is never empty.
     pub fn of_wave(item: &ItemId, at: jiff::Timestamp, segment: u16) -> Self {
-        let mut hash = Self::hash_of(item, "");
+        let mut hash = hash_of(&[item.as_str(), ""]);
         hash.update(at.as_millisecond().to_be_bytes());
         hash.update(segment.to_be_bytes());
         Self::of_hash(hash)
@@ -432,19 +447,10 @@ impl TransferId {
     /// The id of the part at `segment` of the change that gives the item's `version` another stock.
     /// It differs from the ids of all requests, because no key has a space.
     pub fn of_version(item: &ItemId, version: u64, segment: u16) -> Self {
-        let mut hash = Self::hash_of(item, "the stock of a version");
+        let mut hash = hash_of(&[item.as_str(), "the stock of a version"]);
         hash.update(version.to_be_bytes());
         hash.update(segment.to_be_bytes());
         Self::of_hash(hash)
-    }
-
-    fn hash_of(item: &ItemId, key: &str) -> Sha256 {
-        let mut hash = Sha256::new();
-        for name in [item.as_str(), key] {
-            hash.update((name.len() as u64).to_be_bytes());
-            hash.update(name.as_bytes());
-        }
-        hash
     }
 
     fn of_hash(hash: Sha256) -> Self {
@@ -465,34 +471,9 @@ impl TransferId {
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes))
     }
-
-    /// The id as a UUID, as stored in SQL.
-    pub fn as_uuid(&self) -> Uuid {
-        self.0
-    }
 }
 
-impl From<Uuid> for TransferId {
-    fn from(uuid: Uuid) -> Self {
-        Self(uuid)
-    }
-}
-
-impl fmt::Display for TransferId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::str::FromStr for TransferId {
-    type Err = Invalid;
-
-    fn from_str(text: &str) -> Result<Self, Invalid> {
-        text.parse()
-            .map(Self)
-            .map_err(|_| Invalid::new("transfer", "a UUID"))
-    }
-}
+uuid_id!(TransferId, "transfer");
 
 /// One of an item's segments.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

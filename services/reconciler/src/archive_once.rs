@@ -1,19 +1,15 @@
 //! Archives one item for a command, outside the reconciler's loop.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use domain::ItemId;
 use ledger::Ledger;
 use lock::Lock;
-use stock::{Stock, WokenItems};
-use tokio_util::sync::CancellationToken;
+use stock::Stock;
 
 use crate::{
-    Reconciler, ReconcilerError, ReconcilerSettings, anomaly::PendingWork, audits::Audits,
-    gauges::Backlog, item_lock,
+    COMMAND_RETRY_PAUSE, COMMAND_TIMEOUT, Reconciler, ReconcilerError, ReconcilerSettings,
+    anomaly::PendingWork, item_lock,
 };
 
 /// Result of [`archive_once`].
@@ -27,10 +23,6 @@ pub enum Archived {
     Locked,
 }
 
-/// Limit for archiving one item.
-const ARCHIVE_TIMEOUT: Duration = Duration::from_secs(30);
-const RETRY_PAUSE: Duration = Duration::from_millis(200);
-
 /// Archives the item for `actor`. Waits while another process has the item's lock. `None`: there is
 /// no such item.
 pub async fn archive_once(
@@ -43,17 +35,8 @@ pub async fn archive_once(
     if ledger.item(id).await?.is_none() {
         return Ok(None);
     }
-    let reconciler = Arc::new(Reconciler {
-        stock,
-        ledger,
-        lock,
-        settings: ReconcilerSettings::default(),
-        stop: CancellationToken::new(),
-        backlog: Backlog::default(),
-        audits: Audits::default(),
-        woken: WokenItems::default(),
-    });
-    let until = Instant::now() + ARCHIVE_TIMEOUT;
+    let reconciler = Reconciler::of_command(stock, ledger, lock, ReconcilerSettings::default());
+    let until = Instant::now() + COMMAND_TIMEOUT;
     loop {
         let work = PendingWork {
             archive: Some(actor.to_owned()),
@@ -63,7 +46,7 @@ pub async fn archive_once(
             Some(reasons) if reasons.is_empty() => return Ok(Some(Archived::Done)),
             Some(reasons) => return Ok(Some(Archived::Refused(reasons))),
             None if Instant::now() > until => return Ok(Some(Archived::Locked)),
-            None => tokio::time::sleep(RETRY_PAUSE).await,
+            None => tokio::time::sleep(COMMAND_RETRY_PAUSE).await,
         }
     }
 }

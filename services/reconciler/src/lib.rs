@@ -191,6 +191,10 @@ impl From<AuditError> for ReconcilerError {
     }
 }
 
+/// Limit for a command that works on one item, and its pauses while another process has the lock.
+pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const COMMAND_RETRY_PAUSE: Duration = Duration::from_millis(200);
+
 /// Counts the failures of every task.
 pub(crate) const ERRORS: &str = "stockade_reconciler_errors_total";
 
@@ -208,6 +212,35 @@ pub(crate) struct Reconciler {
 }
 
 impl Reconciler {
+    fn new(
+        stock: Arc<Stock>,
+        ledger: Arc<dyn Ledger>,
+        lock: Arc<dyn Lock>,
+        settings: ReconcilerSettings,
+        stop: CancellationToken,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            stock,
+            ledger,
+            lock,
+            settings,
+            backlog: Backlog::default(),
+            audits: Audits::default(),
+            woken: WokenItems::default(),
+            stop,
+        })
+    }
+
+    /// For a command, which works on one item and ends.
+    pub(crate) fn of_command(
+        stock: Arc<Stock>,
+        ledger: Arc<dyn Ledger>,
+        lock: Arc<dyn Lock>,
+        settings: ReconcilerSettings,
+    ) -> Arc<Self> {
+        Self::new(stock, ledger, lock, settings, CancellationToken::new())
+    }
+
     /// The item's stock. `None`: there is no such item.
     pub(crate) async fn item_stock(
         &self,
@@ -250,16 +283,7 @@ pub async fn run(
     settings: ReconcilerSettings,
     stop: CancellationToken,
 ) {
-    let reconciler = Arc::new(Reconciler {
-        stock,
-        ledger,
-        lock,
-        settings,
-        backlog: Backlog::default(),
-        audits: Audits::default(),
-        woken: WokenItems::default(),
-        stop: stop.child_token(),
-    });
+    let reconciler = Reconciler::new(stock, ledger, lock, settings, stop.child_token());
     gauges::show_initial();
     let mut tasks = JoinSet::new();
     let [

@@ -11,18 +11,14 @@ use jiff::Timestamp;
 use ledger::{Ledger, PendingReturn, Transfer, TransferState};
 use lock::Lock;
 use serde::Serialize;
-use stock::{Stock, WokenItems};
-use tokio_util::sync::CancellationToken;
+use stock::Stock;
 
 use crate::{
-    Reconciler, ReconcilerError, ReconcilerSettings,
+    COMMAND_RETRY_PAUSE, COMMAND_TIMEOUT, Reconciler, ReconcilerError, ReconcilerSettings,
     anomaly::{Anomaly, PendingWork},
-    audits::Audits,
     balance,
     confirmation::Confirmation,
-    expire,
-    gauges::Backlog,
-    item_lock, returns, spillovers,
+    expire, item_lock, returns, spillovers,
 };
 
 /// What has to be done for an item.
@@ -301,10 +297,6 @@ fn transfer_step(transfer: &Transfer) -> Step {
     }
 }
 
-/// Limit for executing the plan of one item.
-const EXECUTE_TIMEOUT: Duration = Duration::from_secs(30);
-const EXECUTE_RETRY_PAUSE: Duration = Duration::from_millis(200);
-
 /// Executes the plan of the item and returns what is left to be done. Waits while another process
 /// has the item's lock. `None`: there is no such item.
 pub async fn reconcile_once(
@@ -317,17 +309,8 @@ pub async fn reconcile_once(
         return_delay: Duration::ZERO,
         ..ReconcilerSettings::default()
     };
-    let reconciler = Arc::new(Reconciler {
-        stock,
-        ledger,
-        lock,
-        backlog: Backlog::default(),
-        audits: Audits::default(),
-        woken: WokenItems::default(),
-        settings,
-        stop: CancellationToken::new(),
-    });
-    let until = Instant::now() + EXECUTE_TIMEOUT;
+    let reconciler = Reconciler::of_command(stock, ledger, lock, settings);
+    let until = Instant::now() + COMMAND_TIMEOUT;
     let mut confirmation = Confirmation::default();
     loop {
         let Some(left) = plan(&reconciler.stock, &*reconciler.ledger, id).await? else {
@@ -346,7 +329,7 @@ pub async fn reconcile_once(
         if !pressing {
             return plan(&reconciler.stock, &*reconciler.ledger, id).await;
         }
-        tokio::time::sleep(EXECUTE_RETRY_PAUSE).await;
+        tokio::time::sleep(COMMAND_RETRY_PAUSE).await;
     }
 }
 

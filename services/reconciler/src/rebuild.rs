@@ -5,25 +5,17 @@
 //! in vain, and its buyer would keep a count against the limit. So a rebuild drops everything that
 //! the segments have stored of orders, and restores what the ledger and the outboxes have.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use domain::{ItemId, ItemState};
 use ledger::Ledger;
 use lock::Lock;
-use stock::{Stock, WokenItems};
-use tokio_util::sync::CancellationToken;
+use stock::Stock;
 
 use crate::{
-    Plan, Reconciler, ReconcilerError, ReconcilerSettings, anomaly::PendingWork, audits::Audits,
-    gauges::Backlog, item_lock, plan::plan,
+    COMMAND_RETRY_PAUSE, COMMAND_TIMEOUT, Plan, Reconciler, ReconcilerError, ReconcilerSettings,
+    anomaly::PendingWork, item_lock, plan::plan,
 };
-
-/// Limit for rebuilding one item.
-const REBUILD_TIMEOUT: Duration = Duration::from_secs(30);
-const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Rebuilds every segment of the item, and returns what is left to be done. It ends no hold:
 /// payments that the ledger has lost can be reported again first. Waits while another process has
@@ -35,16 +27,7 @@ pub async fn rebuild_once(
     id: &ItemId,
 ) -> Result<Option<Plan>, ReconcilerError> {
     let item = ledger.item(id).await?;
-    let reconciler = Arc::new(Reconciler {
-        stock,
-        ledger,
-        lock,
-        settings: ReconcilerSettings::default(),
-        stop: CancellationToken::new(),
-        backlog: Backlog::default(),
-        audits: Audits::default(),
-        woken: WokenItems::default(),
-    });
+    let reconciler = Reconciler::of_command(stock, ledger, lock, ReconcilerSettings::default());
     if item.is_some_and(|item| item.state != ItemState::Archived) {
         rebuild(&reconciler, id).await?;
     }
@@ -52,7 +35,7 @@ pub async fn rebuild_once(
 }
 
 async fn rebuild(reconciler: &Arc<Reconciler>, id: &ItemId) -> Result<(), ReconcilerError> {
-    let until = Instant::now() + REBUILD_TIMEOUT;
+    let until = Instant::now() + COMMAND_TIMEOUT;
     loop {
         let work = PendingWork {
             rebuild: true,
@@ -67,6 +50,6 @@ async fn rebuild(reconciler: &Arc<Reconciler>, id: &ItemId) -> Result<(), Reconc
             Err(error) if error.fence().is_some() && Instant::now() < until => {}
             Err(error) => return Err(error),
         }
-        tokio::time::sleep(RETRY_PAUSE).await;
+        tokio::time::sleep(COMMAND_RETRY_PAUSE).await;
     }
 }

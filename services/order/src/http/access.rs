@@ -166,14 +166,14 @@ impl<S: Requires> IntoResponses for AdminWith<S> {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         let scope = S::SCOPE;
         let lacks = format!("`forbidden`: a buyer, or an admin without the scope `{scope}`");
-        problems(&[NO_CALLER, ("403", &lacks)])
+        problems(&[NO_CALLER, ("403", lacks.as_str())])
     }
 }
 
 impl<S: Requires> IntoResponses for BuyerOrAdmin<S> {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         let lacks = format!("`forbidden`: an admin without the scope `{}`", S::SCOPE);
-        problems(&[NO_CALLER, ("403", &lacks)])
+        problems(&[NO_CALLER, ("403", lacks.as_str())])
     }
 }
 

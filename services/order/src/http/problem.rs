@@ -216,6 +216,22 @@ impl Problem {
         }
     }
 
+    /// The field of the request that was refused.
+    fn with_field(self, field: &str) -> Self {
+        Self {
+            field: Some(field.into()),
+            ..self
+        }
+    }
+
+    /// A repeat makes sense after so many seconds.
+    fn with_retry_after(self, seconds: u32) -> Self {
+        Self {
+            retry_after: Some(seconds),
+            ..self
+        }
+    }
+
     fn with_code(self, code: Code) -> Self {
         Self {
             kind: code,
@@ -281,10 +297,7 @@ impl Problem {
 
     pub(crate) fn cart_key_reused() -> Self {
         let detail = "this key belongs to a cart with other lines or another amount, and a new cart needs a new key; nothing was changed";
-        Self {
-            field: Some("Idempotency-Key".into()),
-            ..Self::new(Code::IdempotencyKeyReused, detail)
-        }
+        Self::new(Code::IdempotencyKeyReused, detail).with_field("Idempotency-Key")
     }
 
     pub(crate) fn order_in_cart(cart: CartId) -> Self {
@@ -299,10 +312,7 @@ impl Problem {
 
     pub(crate) fn other_cart() -> Self {
         let detail = "cart: the signed body names another cart than the path; nothing was changed";
-        Self {
-            field: Some("cart".into()),
-            ..Self::new(Code::CartMismatch, detail)
-        }
+        Self::new(Code::CartMismatch, detail).with_field("cart")
     }
 
     pub(crate) fn cart_not_payable(state: CartState) -> Self {
@@ -330,10 +340,7 @@ impl Problem {
         let detail = format!(
             "amount: expected {expected}, the amount of the {payable}; the {payable} is unchanged, and the payment is in the journal"
         );
-        Self {
-            field: Some("amount".into()),
-            ..Self::new(Code::AmountMismatch, detail)
-        }
+        Self::new(Code::AmountMismatch, detail).with_field("amount")
     }
 
     /// The report names no amount, and this order or cart has one.
@@ -403,10 +410,7 @@ impl Problem {
     /// Providers repeat a report that was answered like this, so that none is lost until the secret
     /// is set.
     fn payments_not_configured(detail: &str) -> Self {
-        Self {
-            retry_after: Some(NOT_CONFIGURED_SECONDS),
-            ..Self::new(Code::PaymentsNotConfigured, detail)
-        }
+        Self::new(Code::PaymentsNotConfigured, detail).with_retry_after(NOT_CONFIGURED_SECONDS)
     }
 
     pub(crate) fn other_currency(expected: &str) -> Self {
@@ -442,18 +446,12 @@ impl Problem {
 
     pub(crate) fn payment_of_another_order() -> Self {
         let detail = "the payment was reported for another order before; this order is unchanged, and the journal has the report";
-        Self {
-            field: Some("payment".into()),
-            ..Self::new(Code::PaymentAlreadyUsed, detail)
-        }
+        Self::new(Code::PaymentAlreadyUsed, detail).with_field("payment")
     }
 
     pub(crate) fn payment_returned() -> Self {
         let detail = "the money of this payment was returned before, so it pays nothing; nothing was changed, and nothing is due";
-        Self {
-            field: Some("payment".into()),
-            ..Self::new(Code::PaymentReturned, detail)
-        }
+        Self::new(Code::PaymentReturned, detail).with_field("payment")
     }
 
     pub(crate) fn not_cancellable(state: OrderState) -> Self {
@@ -500,52 +498,34 @@ impl Problem {
     pub(crate) fn other_order() -> Self {
         let detail =
             "order: the signed body names another order than the path; nothing was changed";
-        Self {
-            field: Some("order".into()),
-            ..Self::new(Code::OrderMismatch, detail)
-        }
+        Self::new(Code::OrderMismatch, detail).with_field("order")
     }
 
     pub(crate) fn version_mismatch(version: u64) -> Self {
         let detail = format!("If-Match: the item's version is now {version}; nothing was changed");
-        Self {
-            field: Some("If-Match".into()),
-            ..Self::new(Code::VersionMismatch, detail)
-        }
+        Self::new(Code::VersionMismatch, detail).with_field("If-Match")
     }
 
     pub(crate) fn if_match_required() -> Self {
         let detail = "If-Match: expected the item's version, which admins get as ETag of GET /v1/items/{item}";
-        Self {
-            field: Some("If-Match".into()),
-            ..Self::new(Code::IfMatchRequired, detail)
-        }
+        Self::new(Code::IfMatchRequired, detail).with_field("If-Match")
     }
 
     pub(crate) fn not_enough_unsold(available: u64) -> Self {
         let detail = format!(
             "stock: more units would have to be withdrawn than the {available} unsold ones; nothing was changed"
         );
-        Self {
-            field: Some("stock".into()),
-            ..Self::new(Code::NotEnoughUnsold, detail)
-        }
+        Self::new(Code::NotEnoughUnsold, detail).with_field("stock")
     }
 
     pub(crate) fn nothing_left() -> Self {
         let detail = "stock: the units were sold in the meantime, and none could be withdrawn";
-        Self {
-            field: Some("stock".into()),
-            ..Self::new(Code::NotEnoughUnsold, detail)
-        }
+        Self::new(Code::NotEnoughUnsold, detail).with_field("stock")
     }
 
     pub(crate) fn withdrawal_open() -> Self {
         let detail = "a withdrawal is open, and the stock is not known until it has settled; nothing was changed, retry later";
-        Self {
-            retry_after: Some(1),
-            ..Self::new(Code::WithdrawalOpen, detail)
-        }
+        Self::new(Code::WithdrawalOpen, detail).with_retry_after(1)
     }
 
     pub(crate) fn item_not_found() -> Self {
@@ -682,38 +662,24 @@ impl Problem {
     pub(crate) fn key_of_other_amount() -> Self {
         let detail =
             "this key belongs to an order with another amount; a new order needs a new key";
-        let problem = Self::new(Code::IdempotencyKeyReused, detail);
-        Self {
-            field: Some("Idempotency-Key".into()),
-            ..problem
-        }
+        Self::new(Code::IdempotencyKeyReused, detail).with_field("Idempotency-Key")
     }
 
     pub(crate) fn key_reused(quantity: domain::Quantity) -> Self {
         let detail = format!(
             "this key belongs to an order with quantity {quantity}; a new order needs a new key"
         );
-        let problem = Self::new(Code::IdempotencyKeyReused, detail);
-        Self {
-            field: Some("Idempotency-Key".into()),
-            ..problem
-        }
+        Self::new(Code::IdempotencyKeyReused, detail).with_field("Idempotency-Key")
     }
 
     pub(crate) fn stock_key_reused() -> Self {
         let detail = "this key belongs to another change of the item's stock, and a new change needs a new key; nothing was changed";
-        Self {
-            field: Some("Idempotency-Key".into()),
-            ..Self::new(Code::IdempotencyKeyReused, detail)
-        }
+        Self::new(Code::IdempotencyKeyReused, detail).with_field("Idempotency-Key")
     }
 
     pub(crate) fn outcome_unknown() -> Self {
         let detail = "the order may have been placed; repeat the request with the same Idempotency-Key to find out";
-        Self {
-            retry_after: Some(1),
-            ..Self::new(Code::OutcomeUnknown, detail)
-        }
+        Self::new(Code::OutcomeUnknown, detail).with_retry_after(1)
     }
 
     /// The outcome of a transition of an order, or of a change of an item, is unknown.
@@ -727,10 +693,7 @@ impl Problem {
 
     pub(crate) fn unavailable() -> Self {
         let detail = "Redis or the ledger does not answer; repeat the request";
-        Self {
-            retry_after: Some(1),
-            ..Self::new(Code::Unavailable, detail)
-        }
+        Self::new(Code::Unavailable, detail).with_retry_after(1)
     }
 
     /// An order that no segment has seen.
@@ -775,10 +738,7 @@ impl Problem {
     /// The client was too slow: its body was not complete in time.
     pub(crate) fn slow_request() -> Self {
         let detail = "the body of the request did not arrive in time; nothing was changed";
-        Self {
-            retry_after: Some(1),
-            ..Self::new(Code::RequestTimeout, detail)
-        }
+        Self::new(Code::RequestTimeout, detail).with_retry_after(1)
     }
 
     /// The service was too slow.

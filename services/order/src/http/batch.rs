@@ -116,7 +116,7 @@ impl FromRequest<App> for BatchBody {
         let fits = (1..=ORDERS_MAX).contains(&batch.orders.len());
         fits.then_some(Self(batch)).ok_or_else(|| {
             let expected = format!("expected 1 to {ORDERS_MAX} orders; none was placed");
-            Problem::invalid_fields(vec![FieldError::new("orders", expected)])
+            Problem::from(FieldError::new("orders", expected))
         })
     }
 }

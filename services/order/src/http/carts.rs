@@ -182,7 +182,7 @@ impl NewCart {
     /// The buyer, whom the token names or else the admin.
     fn buyer(&self, caller: &Caller) -> Result<BuyerId, Problem> {
         let refused = |expected: &dyn Display| {
-            invalid(FieldError::new("buyer", format!("expected {expected}")))
+            Problem::from(FieldError::new("buyer", format!("expected {expected}")))
         };
         match (caller.buyer(), &self.buyer) {
             (Some(buyer), None) => Ok(buyer.clone()),
@@ -198,7 +198,7 @@ impl NewCart {
     fn into_lines(self) -> Result<Vec<PlacedLine>, Problem> {
         if !(1..=CartId::LINES_MAX).contains(&self.lines.len()) {
             let expected = format!("expected 1 to {} lines", CartId::LINES_MAX);
-            return Err(invalid(FieldError::new("lines", expected)));
+            return Err(Problem::from(FieldError::new("lines", expected)));
         }
         let (mut lines, mut places) = (Vec::new(), HashMap::new());
         for (at, line) in self.lines.into_iter().enumerate() {
@@ -213,16 +213,12 @@ impl NewCart {
             let units = u32::try_from(units).unwrap_or(u32::MAX);
             let quantity = Quantity::new(units).map_err(|error| {
                 let expected = format!("all lines of {id} together: expected {}", error.expected);
-                invalid(FieldError::of_part("lines", at, "quantity", expected))
+                Problem::from(FieldError::of_part("lines", at, "quantity", expected))
             })?;
             Ok(((id, quantity), at))
         });
         summed.collect()
     }
-}
-
-fn invalid(error: FieldError) -> Problem {
-    Problem::invalid_fields(vec![error])
 }
 
 fn unknown_item(line: usize, name: &str) -> Problem {
@@ -280,7 +276,7 @@ pub(crate) async fn place(
     let placed = app.engine.place_cart(placement).await;
     let refused = |line: usize, field: &str, expected: String| {
         let error = FieldError::of_part("lines", places[line], field, expected);
-        Err(invalid(error))
+        Err(Problem::from(error))
     };
     match placed.map_err(|error| Problem::of_order(&error))? {
         CartPlaced::Cart { cart, replayed } => Ok(placed_cart(&cart, replayed)),
@@ -297,7 +293,7 @@ pub(crate) async fn place(
             let expected = format!(
                 "expected {price} at least, the price of the lines: only an admin states less, or `{UNCHECKED}`"
             );
-            Err(invalid(FieldError::new("amount", expected)))
+            Err(Problem::from(FieldError::new("amount", expected)))
         }
         CartPlaced::ItemNotFound { line } => Err(unknown_item(places[line], items[line].as_str())),
         CartPlaced::OtherCurrency { line, expected } => {

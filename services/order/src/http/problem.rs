@@ -357,7 +357,7 @@ impl Problem {
     }
 
     pub(crate) fn invalid_cursor(name: &str, expected: &str) -> Self {
-        Self::invalid_fields(vec![FieldError::new(name, expected)]).with_code(Code::InvalidCursor)
+        Self::from(FieldError::new(name, expected)).with_code(Code::InvalidCursor)
     }
 
     pub(crate) fn cursor_expired() -> Self {
@@ -476,13 +476,13 @@ impl Problem {
         let expected = format!(
             "expected {max_seconds} at most, {whose} max_hold_seconds; nothing was changed"
         );
-        Self::invalid_fields(vec![FieldError::new("seconds", expected)])
+        Self::from(FieldError::new("seconds", expected))
     }
 
     pub(crate) fn too_many_units(max: domain::Quantity) -> Self {
         let expected =
             format!("expected {max} at most, the item's max_per_order; no units were taken");
-        Self::invalid_fields(vec![FieldError::new("quantity", expected)])
+        Self::from(FieldError::new("quantity", expected))
     }
 
     pub(crate) fn refund_not_found() -> Self {
@@ -816,6 +816,13 @@ impl Problem {
 impl From<TooMany> for Problem {
     fn from(too_many: TooMany) -> Self {
         Self::too_many_requests(too_many)
+    }
+}
+
+/// A part of the request was refused.
+impl From<FieldError> for Problem {
+    fn from(error: FieldError) -> Self {
+        Self::invalid_fields(vec![error])
     }
 }
 

@@ -115,9 +115,7 @@ fn pending_waves(new: &[NewWave], item: &Item) -> Result<Vec<Wave>, Problem> {
                 "expected {} units at {}: they were added",
                 added.units, added.at
             );
-            return Err(Problem::invalid_fields(vec![FieldError::new(
-                "waves", expected,
-            )]));
+            return Err(Problem::from(FieldError::new("waves", expected)));
         }
     }
     Ok(pending)
@@ -133,7 +131,7 @@ pub(super) fn unchanged(why: Unchanged, field: &str) -> Problem {
                 "expected a total of {} at most, with the units of the waves to come",
                 Item::MAX_STOCK
             );
-            Problem::invalid_fields(vec![FieldError::new(field, expected)])
+            Problem::from(FieldError::new(field, expected))
         }
         Unchanged::Archived => Problem::item_archived(),
         Unchanged::NoItem => Problem::item_not_found(),

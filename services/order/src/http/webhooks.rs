@@ -138,7 +138,7 @@ fn origin_of(url: &str) -> String {
 }
 
 fn refused(error: &TargetError) -> Problem {
-    Problem::invalid_fields(vec![FieldError::new("url", error.to_string())])
+    Problem::from(FieldError::new("url", error.to_string()))
 }
 
 fn known_kinds(kinds: &[String]) -> Result<(), Problem> {

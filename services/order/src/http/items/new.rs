@@ -99,9 +99,7 @@ pub(crate) fn waves(new: &[NewWave], stock: u64) -> Result<Vec<Wave>, Problem> {
     };
     let mut waves: Vec<_> = new.iter().map(wave).collect();
     let refused = |place: usize, expected: String| {
-        Err(Problem::invalid_fields(vec![FieldError::of_row(
-            "waves", place, expected,
-        )]))
+        Err(Problem::from(FieldError::of_row("waves", place, expected)))
     };
     if waves.len() > Item::MAX_WAVES {
         return refused(

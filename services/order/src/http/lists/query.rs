@@ -44,9 +44,7 @@ impl Format {
     pub(super) fn without_csv(self, reason: &str) -> Result<(), Problem> {
         if self == Self::Csv {
             let expected = format!("expected json or jsonl: {reason}");
-            return Err(Problem::invalid_fields(vec![FieldError::new(
-                "format", expected,
-            )]));
+            return Err(Problem::from(FieldError::new("format", expected)));
         }
         Ok(())
     }

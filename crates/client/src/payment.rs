@@ -52,8 +52,8 @@ pub struct PaymentProvider {
 }
 
 impl<T: From<Uuid>> Payment<T> {
-    /// The payment `id` of the order or cart `of`. The provider chooses the id, and every repeat has
-    /// the same one.
+    /// The payment `id` of the order or cart `of`. The provider chooses the id, and every repeat
+    /// has the same one.
     ///
     /// The body names what was paid, because the signature covers the body and not the path.
     pub fn new(id: impl Into<String>, of: Uuid) -> Self {

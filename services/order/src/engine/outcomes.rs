@@ -21,8 +21,8 @@ impl Purchase for Cart {
 /// Result of a payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Paid<T: Purchase> {
-    /// It is confirmed. Or it is `refund_due`, because its hold had expired and not all of its units
-    /// could be reacquired.
+    /// It is confirmed. Or it is `refund_due`, because its hold had expired and not all of its
+    /// units could be reacquired.
     Done(T),
     /// There is no such order or cart.
     NotFound,
@@ -71,7 +71,8 @@ impl<T: Purchase> Paid<T> {
 /// Result of extending a hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Extended<T: Purchase> {
-    /// As it is now: this or an earlier request extended the hold, or it lasted long enough already.
+    /// As it is now: this or an earlier request extended the hold, or it lasted long enough
+    /// already.
     Done(T),
     /// There is no such order or cart, or it belongs to another buyer.
     NotFound,

@@ -123,8 +123,8 @@ impl Engine {
         self.in_rounds(return_once).await
     }
 
-    /// What a payment has come to. One that was refused asks for its money, unless that was returned:
-    /// the report may be in the journal by now.
+    /// What a payment has come to. One that was refused asks for its money, unless that was
+    /// returned: the report may be in the journal by now.
     pub(super) async fn unless_returned<T: Purchase>(
         &self,
         paid: Paid<T>,

@@ -45,7 +45,7 @@ pub(crate) struct PageBody<T> {
 type Read<R, K> =
     dyn Fn(Option<K>, usize) -> BoxFuture<'static, Result<Page<R, K>, EngineError>> + Send + Sync;
 
-/// Answers a query of a list, whose columns in CSV these are, and which `read` reads from the engine.
+/// Answers a query of a list, whose columns in CSV these are. `read` reads it from the engine.
 pub(super) async fn list<R, K, F>(
     app: &App,
     query: ListQuery<K>,

@@ -10,10 +10,7 @@
 //! the service would hide what the service loses, so a decoy that was attacked faster is a finding,
 //! too.
 
-use reporting::{
-    number::percent,
-    table::{Table, ruled},
-};
+use reporting::table::{Table, ruled};
 
 use super::comparison::{Pair, Rush, median};
 

@@ -159,6 +159,8 @@ async fn discard(connection: &mut TcpStream) -> io::Result<()> {
 }
 
 async fn drip(connection: &mut TcpStream) -> io::Result<()> {
+    // As the service does: the end would wait behind what the client has not read.
+    connection.set_zero_linger()?;
     let mut space = [0; SPACE];
     if connection.read(&mut space).await? > 0 {
         connection.write_all(&DRIPS).await?;

@@ -42,11 +42,15 @@ pub async fn archive_once(
             archive: Some(actor.to_owned()),
             ..PendingWork::default()
         };
-        match item_lock::work_under_lock(&reconciler, id, work).await? {
-            Some(reasons) if reasons.is_empty() => return Ok(Some(Archived::Done)),
-            Some(reasons) => return Ok(Some(Archived::Refused(reasons))),
-            None if Instant::now() > until => return Ok(Some(Archived::Locked)),
-            None => tokio::time::sleep(COMMAND_RETRY_PAUSE).await,
+        match item_lock::work_under_lock(&reconciler, id, work).await {
+            Ok(Some(reasons)) if reasons.is_empty() => return Ok(Some(Archived::Done)),
+            Ok(Some(reasons)) => return Ok(Some(Archived::Refused(reasons))),
+            Ok(None) if Instant::now() > until => return Ok(Some(Archived::Locked)),
+            Ok(None) => {}
+            // The lock has been asked for higher tokens.
+            Err(error) if error.fence().is_some() && Instant::now() < until => {}
+            Err(error) => return Err(error),
         }
+        tokio::time::sleep(COMMAND_RETRY_PAUSE).await;
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use domain::{ItemId, SegmentKey};
 use futures::FutureExt;
-use lock::{FencingToken, Guard, LockError};
+use lock::{FencingToken, Guard, LockError, Request};
 
 use crate::{
     Reconciler, ReconcilerError,
@@ -20,7 +20,8 @@ pub(crate) async fn work_under_lock(
     work: PendingWork,
 ) -> Result<Option<Vec<String>>, ReconcilerError> {
     let name = lock_name(id);
-    let mut guard = match reconciler.lock.try_acquire(&name).await {
+    let request = Request::new(&name).wait(reconciler.lock_wait);
+    let mut guard = match reconciler.lock.request(request).await {
         Ok(guard) => guard,
         Err(LockError::Held { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),

@@ -45,7 +45,7 @@ use audit::AuditError;
 use domain::ItemId;
 use jiff::{SignedDuration, Timestamp};
 use ledger::{Ledger, LedgerError, Pace as _, WithoutPause};
-use lock::{FencingToken, Lock, LockError};
+use lock::{FencingToken, Lock, LockError, Wait};
 use stock::{ItemStock, Stock, StockError, WokenItems};
 use supervision::supervise;
 use tokio::task::JoinSet;
@@ -194,6 +194,9 @@ impl From<AuditError> for ReconcilerError {
 /// Limit for a command that works on one item, and its pauses while another process has the lock.
 pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) const COMMAND_RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// How long a command waits for a lock whose servers do not answer in time. A service does not
+/// wait: its next round comes soon.
+const COMMAND_LOCK_WAIT: Wait = Wait::AtMost(Duration::from_secs(10));
 
 /// Counts the failures of every task.
 pub(crate) const ERRORS: &str = "stockade_reconciler_errors_total";
@@ -203,6 +206,7 @@ pub(crate) struct Reconciler {
     pub stock: Arc<Stock>,
     pub ledger: Arc<dyn Ledger>,
     pub lock: Arc<dyn Lock>,
+    pub lock_wait: Wait,
     pub settings: ReconcilerSettings,
     pub backlog: Backlog,
     pub audits: Audits,
@@ -218,17 +222,18 @@ impl Reconciler {
         lock: Arc<dyn Lock>,
         settings: ReconcilerSettings,
         stop: CancellationToken,
-    ) -> Arc<Self> {
-        Arc::new(Self {
+    ) -> Self {
+        Self {
             stock,
             ledger,
             lock,
+            lock_wait: Wait::Never,
             settings,
             backlog: Backlog::default(),
             audits: Audits::default(),
             woken: WokenItems::default(),
             stop,
-        })
+        }
     }
 
     /// For a command, which works on one item and ends.
@@ -238,7 +243,10 @@ impl Reconciler {
         lock: Arc<dyn Lock>,
         settings: ReconcilerSettings,
     ) -> Arc<Self> {
-        Self::new(stock, ledger, lock, settings, CancellationToken::new())
+        Arc::new(Self {
+            lock_wait: COMMAND_LOCK_WAIT,
+            ..Self::new(stock, ledger, lock, settings, CancellationToken::new())
+        })
     }
 
     /// The item's stock. `None`: there is no such item.
@@ -283,7 +291,8 @@ pub async fn run(
     settings: ReconcilerSettings,
     stop: CancellationToken,
 ) {
-    let reconciler = Reconciler::new(stock, ledger, lock, settings, stop.child_token());
+    let stop = stop.child_token();
+    let reconciler = Arc::new(Reconciler::new(stock, ledger, lock, settings, stop));
     gauges::show_initial();
     let mut tasks = JoinSet::new();
     let [

@@ -7,9 +7,12 @@ use audit::Archivable;
 use domain::{Item, ItemState, OrderState, TransferId};
 use jiff::{SignedDuration, Timestamp};
 use ledger::{Changed, Erased, ItemChange, LedgerError};
+use lock::{Lock, RedisLockBuilder};
 use reconciler::{Archived, ReconcilerSettings, archive_once};
 use stock::{Opened, StateSet, StockError};
+use testbed::Redis;
 use testkit::{Sale, TestEnv, buyer, eventually, on_both_databases, shared_lock, tested};
+use tokio::time::sleep;
 
 use crate::{env::quick, unresponsive::UnresponsiveLedger};
 
@@ -40,16 +43,13 @@ async fn sold(env: &TestEnv) -> Arc<Sale> {
 }
 
 async fn archive(sale: &Sale) -> Archived {
-    archive_once(
-        Arc::clone(&sale.stock),
-        Arc::clone(&sale.ledger),
-        shared_lock().await,
-        &sale.item.id,
-        "eve",
-    )
-    .await
-    .unwrap()
-    .unwrap()
+    archive_under(sale, shared_lock().await).await
+}
+
+async fn archive_under(sale: &Sale, lock: Arc<dyn Lock>) -> Archived {
+    let (stock, ledger) = (Arc::clone(&sale.stock), Arc::clone(&sale.ledger));
+    let archived = archive_once(stock, ledger, lock, &sale.item.id, "eve").await;
+    archived.unwrap().unwrap()
 }
 
 async fn reasons(sale: &Sale) -> String {
@@ -334,7 +334,7 @@ async fn reopening_an_item_withdraws_the_request_for_its_archive(env: &Arc<TestE
     set_state(&sale, ItemState::Open).await;
     set_state(&sale, ItemState::Closed).await;
     env.reconcile(quick()).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    sleep(Duration::from_millis(500)).await;
     assert_eq!(current(&sale).await.state, ItemState::Closed);
     sale.ledger.request_archive(id, None, "eve").await.unwrap();
     eventually("the archive", async || has_only_tombstones(&sale).await).await;
@@ -432,4 +432,20 @@ async fn a_buyers_name_is_erased_from_archived_items_once(env: &Arc<TestEnv>) {
     assert_eq!((&*entry.actor, &entry.after["orders"]), ("eve", &1.into()));
     assert!(!format!("{entry:?}").contains(ann.as_str()), "{entry:?}");
     sale.step(order.id, OrderState::Refunded).await;
+}
+
+/// A service comes back in its next round. A command would have to be started again.
+#[tested(on_both_databases(crate::env::run))]
+async fn a_command_waits_for_a_lock_whose_server_is_slow(env: &Arc<TestEnv>) {
+    let sale = sold(env).await;
+    let server = Redis::start().await.unwrap();
+    let lock = Arc::new(RedisLockBuilder::new(server.url()).build().unwrap());
+    server.pause().await.unwrap();
+    let resume = async {
+        // An attempt waits half a second for an answer.
+        sleep(Duration::from_secs(1)).await;
+        server.resume().await.unwrap();
+    };
+    let (archived, ()) = tokio::join!(archive_under(&sale, lock), resume);
+    assert_eq!(archived, Archived::Done);
 }

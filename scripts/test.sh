@@ -53,6 +53,9 @@ has_memory() {
 }
 if [ -z "${TMPDIR:-}" ] && has_memory; then export TMPDIR=$memory; fi
 
+# Plain cargo has artifacts of its own, beside these.
+export RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/rustc_for_tests.sh
+
 folder=$(mktemp -d "${TMPDIR:-/tmp}/stockade-test.XXXXXX")
 log=$folder/log
 trap 'rm -rf "$folder"' EXIT

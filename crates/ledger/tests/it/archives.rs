@@ -4,14 +4,16 @@
 use std::sync::Arc;
 
 use domain::{Item, ItemState, OrderState, TransferId};
-use ledger::{Archival, Changed, Erased, ItemChange, Ledger, LedgerError, StockChange, StockPart};
+use ledger::{Archival, Changed, Erased, ItemChange, LedgerError, StockChange, StockPart};
 use serde_json::json;
 use testkit::{Backend, buyer, on_both_databases, tested};
 use tokio::{sync::Barrier, task::JoinSet};
 
-use crate::env::{TestEnv, counters, happen, order, order_id, release, segment, step, take};
+use crate::env::{
+    AnyLedger, TestEnv, counters, happen, order, order_id, release, segment, step, take,
+};
 
-async fn set(ledger: &dyn Ledger, item: &Item, state: ItemState) -> Item {
+async fn set(ledger: &impl AnyLedger, item: &Item, state: ItemState) -> Item {
     let change = ItemChange {
         state: Some(state),
         ..ItemChange::default()
@@ -23,7 +25,7 @@ async fn set(ledger: &dyn Ledger, item: &Item, state: ItemState) -> Item {
 }
 
 /// The archival of the item as it is now, under `token`.
-async fn archival(ledger: &dyn Ledger, item: &Item, token: u64) -> Archival {
+async fn archival(ledger: &impl AnyLedger, item: &Item, token: u64) -> Archival {
     ledger.claim_item(&item.id, token).await.unwrap();
     Archival {
         item: ledger.item(&item.id).await.unwrap().unwrap(),
@@ -35,53 +37,52 @@ async fn archival(ledger: &dyn Ledger, item: &Item, token: u64) -> Archival {
 }
 
 /// A closed item of ten units in one segment, with a paid order of three.
-async fn sold(env: &TestEnv, ledger: &dyn Ledger, name: &str) -> Item {
-    let item = env.create_unlimited(ledger, name, 10, 1).await;
+async fn sold(env: &TestEnv, name: &str) -> Item {
+    let item = env.create_unlimited(name, 10, 1).await;
     let taken = take([order(&item, 0, 3)]);
-    happen(ledger, &segment(&item, 0), [taken]).await.unwrap();
-    let paid = step(ledger, order_id(&item, 0), OrderState::Confirmed).await;
+    happen(env, &segment(&item, 0), [taken]).await;
+    let paid = step(env, order_id(&item, 0), OrderState::Confirmed).await;
     assert!(paid.is_some());
-    set(ledger, &item, ItemState::Closed).await
+    set(env, &item, ItemState::Closed).await
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn an_archived_item_is_out_of_the_workers_lists_and_cannot_change(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = sold(env, &*ledger, "vase").await;
-    let live = ledger.changed_items(None).await.unwrap().remove(0).item;
+    let item = sold(env, "vase").await;
+    let live = env.changed_items(None).await.unwrap().remove(0).item;
     assert!(live.closed_at.is_some(), "{live:?}");
-    assert!(!ledger.has_open_work(&item.id).await.unwrap());
-    assert_eq!(ledger.items_at_work().await.unwrap(), []);
-    assert!(ledger.final_audit(&item.id).await.unwrap().is_none());
-    let archival = archival(&*ledger, &item, 7).await;
+    assert!(!env.has_open_work(&item.id).await.unwrap());
+    assert_eq!(env.items_at_work().await.unwrap(), []);
+    assert!(env.final_audit(&item.id).await.unwrap().is_none());
+    let archival = archival(env, &item, 7).await;
     for _ in 0..2 {
-        assert!(ledger.archive(&archival).await.unwrap(), "a repeat too");
+        assert!(env.archive(&archival).await.unwrap(), "a repeat too");
     }
-    let archived = ledger.item(&item.id).await.unwrap().unwrap();
+    let archived = env.item(&item.id).await.unwrap().unwrap();
     let marks = (archived.state, archived.epoch, archived.version);
     assert_eq!(marks, (ItemState::Archived, 3, 3));
-    let audit = ledger.final_audit(&item.id).await.unwrap().unwrap();
+    let audit = env.final_audit(&item.id).await.unwrap().unwrap();
     assert_eq!((&*audit.actor, audit.token), ("eve", 7));
     assert_eq!(audit.report, json!({ "ok": true }));
-    assert_eq!(ledger.checkpoints().await.unwrap(), []);
-    let live = ledger.changed_items(None).await.unwrap().remove(0).item;
+    assert_eq!(env.checkpoints().await.unwrap(), []);
+    let live = env.changed_items(None).await.unwrap().remove(0).item;
     assert_eq!(live.config.state, ItemState::Archived);
-    let fenced = ledger.note_keys_removed(&item.id, 6).await;
+    let fenced = env.note_keys_removed(&item.id, 6).await;
     assert!(
         matches!(fenced, Err(LedgerError::Fenced { .. })),
         "{fenced:?}"
     );
     for _ in 0..2 {
-        ledger.note_keys_removed(&item.id, 7).await.unwrap();
+        env.note_keys_removed(&item.id, 7).await.unwrap();
     }
-    assert_eq!(ledger.changed_items(None).await.unwrap(), []);
+    assert_eq!(env.changed_items(None).await.unwrap(), []);
 
     for state in [ItemState::Open, ItemState::Closed] {
         let change = ItemChange {
             state: Some(state),
             ..ItemChange::default()
         };
-        let refused = ledger.change_item(&item.id, &change, None, "admin").await;
+        let refused = env.change_item(&item.id, &change, None, "admin").await;
         assert_eq!(refused.unwrap(), Changed::Archived(archived.clone()));
     }
     let part = StockPart {
@@ -90,66 +91,60 @@ async fn an_archived_item_is_out_of_the_workers_lists_and_cannot_change(env: &Te
         units: 5,
     };
     let more = StockChange::TopUp(vec![part]);
-    let refused = ledger.change_stock(&item.id, &more, None, "admin").await;
+    let refused = env.change_stock(&item.id, &more, None, "admin").await;
     assert_eq!(refused.unwrap(), Changed::Archived(archived.clone()));
-    assert_eq!(ledger.open_transfers(None).await.unwrap(), []);
-    let refused = ledger.request_archive(&item.id, None, "admin").await;
+    assert_eq!(env.open_transfers(None).await.unwrap(), []);
+    let refused = env.request_archive(&item.id, None, "admin").await;
     assert_eq!(refused.unwrap(), Changed::Archived(archived));
-    step(&*ledger, order_id(&item, 0), OrderState::Refunded).await;
-    assert_eq!(counters(&*ledger, &segment(&item, 0)).await, [10, 0, 0, 0]);
+    step(env, order_id(&item, 0), OrderState::Refunded).await;
+    assert_eq!(counters(env, &segment(&item, 0)).await, [10, 0, 0, 0]);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn an_item_with_anything_open_is_not_archived(env: &TestEnv) {
-    let ledger = env.ledger().await;
     let (item, key) = (
-        env.create_unlimited(&*ledger, "vase", 10, 1).await,
-        segment(&env.create(&*ledger, "jug", 10, 1).await, 0),
+        env.create_unlimited("vase", 10, 1).await,
+        segment(&env.create("jug", 10, 1).await, 0),
     );
     let is_archived = async |token| {
-        let archival = archival(&*ledger, &item, token).await;
-        ledger.archive(&archival).await.unwrap()
+        let archival = archival(env, &item, token).await;
+        env.archive(&archival).await.unwrap()
     };
     assert!(!is_archived(1).await, "it is open");
     let first = segment(&item, 0);
-    happen(&*ledger, &first, [take([order(&item, 0, 3)])])
-        .await
-        .unwrap();
-    set(&*ledger, &item, ItemState::Closed).await;
+    happen(env, &first, [take([order(&item, 0, 3)])]).await;
+    set(env, &item, ItemState::Closed).await;
     assert!(!is_archived(2).await, "an order is held");
-    step(&*ledger, order_id(&item, 0), OrderState::Cancelled).await;
+    step(env, order_id(&item, 0), OrderState::Cancelled).await;
     assert!(!is_archived(3).await, "units are on their way back");
-    let before = archival(&*ledger, &item, 4).await;
-    happen(&*ledger, &first, [release([order(&item, 0, 3)])])
-        .await
-        .unwrap();
-    assert!(!ledger.archive(&before).await.unwrap(), "a row has changed");
+    let before = archival(env, &item, 4).await;
+    happen(env, &first, [release([order(&item, 0, 3)])]).await;
+    assert!(!env.archive(&before).await.unwrap(), "a row has changed");
     let part = StockPart {
         transfer: TransferId::random(),
         segment: 0,
         units: 5,
     };
     let fewer = StockChange::Withdraw(vec![part]);
-    ledger
-        .change_stock(&item.id, &fewer, None, "admin")
+    env.change_stock(&item.id, &fewer, None, "admin")
         .await
         .unwrap();
     assert!(!is_archived(5).await, "a transfer is open");
-    assert!(ledger.final_audit(&item.id).await.unwrap().is_none());
-    assert_eq!(counters(&*ledger, &key).await, [10, 0, 0, 0]);
+    assert!(env.final_audit(&item.id).await.unwrap().is_none());
+    assert_eq!(counters(env, &key).await, [10, 0, 0, 0]);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_refund_and_an_archive_at_once_leave_every_unit_counted(env: &TestEnv) {
     let ledger = env.ledger().await;
     for round in 0..20 {
-        let item = sold(env, &*ledger, &format!("vase-{round}")).await;
-        let archival = archival(&*ledger, &item, 1).await;
+        let item = sold(env, &format!("vase-{round}")).await;
+        let archival = archival(&ledger, &item, 1).await;
         let (barrier, order) = (Arc::new(Barrier::new(2)), order_id(&item, 0));
         let (other, meet) = (env.ledger().await, Arc::clone(&barrier));
         let refunding = tokio::spawn(async move {
             meet.wait().await;
-            step(&*other, order, OrderState::Refunded).await
+            step(&other, order, OrderState::Refunded).await
         });
         barrier.wait().await;
         let archived = ledger.archive(&archival).await.unwrap();
@@ -160,7 +155,7 @@ async fn a_refund_and_an_archive_at_once_leave_every_unit_counted(env: &TestEnv)
         } else {
             [7, 0, 0, 3]
         };
-        assert_eq!(counters(&*ledger, &segment(&item, 0)).await, expected);
+        assert_eq!(counters(&ledger, &segment(&item, 0)).await, expected);
         env.audit_now(&item.id).await;
     }
 }
@@ -170,8 +165,8 @@ async fn concurrent_erasures_erase_each_order_once(env: &TestEnv) {
     let ledger = env.ledger().await;
     let mut erasing = JoinSet::new();
     for n in 0..8 {
-        let item = sold(env, &*ledger, &format!("vase-{n}")).await;
-        let archival = archival(&*ledger, &item, 1).await;
+        let item = sold(env, &format!("vase-{n}")).await;
+        let archival = archival(&ledger, &item, 1).await;
         assert!(ledger.archive(&archival).await.unwrap());
     }
     for _ in 0..4 {
@@ -190,41 +185,38 @@ async fn concurrent_erasures_erase_each_order_once(env: &TestEnv) {
         orders += some;
     }
     assert_eq!(orders, 8);
-    let held = env.create_unlimited(&*ledger, "jug", 10, 1).await;
-    happen(&*ledger, &segment(&held, 0), [take([order(&held, 0, 1)])])
-        .await
-        .unwrap();
+    let held = env.create_unlimited("jug", 10, 1).await;
+    happen(&ledger, &segment(&held, 0), [take([order(&held, 0, 1)])]).await;
     let refused = ledger.erase_buyer(&buyer(0), "eve").await.unwrap();
     assert_eq!(refused, Erased::Held { orders: 1 });
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_name_that_was_erased_follows_from_nothing_that_is_stored(env: &TestEnv) {
-    let ledger = env.ledger().await;
     // As a process of an earlier release has left it.
     let zeros = match env.backend {
         Backend::Sqlite => "zeroblob(32)",
         Backend::Postgres => "decode(repeat('00', 32), 'hex')",
     };
     let stored = format!("INSERT INTO erasure_keys (id, key) VALUES (1, {zeros})");
-    assert_eq!(env.sql(&stored).await.unwrap(), 1);
+    assert_eq!(env.sql(&stored).await, 1);
     let mut names = Vec::new();
     for name in ["vase", "jug"] {
-        let item = sold(env, &*ledger, name).await;
-        let archival = archival(&*ledger, &item, 1).await;
-        assert!(ledger.archive(&archival).await.unwrap());
-        let erased = ledger.erase_buyer(&buyer(0), "eve").await.unwrap();
+        let item = sold(env, name).await;
+        let archival = archival(env, &item, 1).await;
+        assert!(env.archive(&archival).await.unwrap());
+        let erased = env.erase_buyer(&buyer(0), "eve").await.unwrap();
         assert_eq!(erased, Erased::Done { orders: 1, kept: 0 });
-        let order = ledger.order(order_id(&item, 0)).await.unwrap().unwrap();
+        let order = env.order(order_id(&item, 0)).await.unwrap().unwrap();
         names.push(order.buyer);
     }
     assert_ne!(
         names[0], names[1],
         "a stored key would make one name of one buyer"
     );
-    let keys = env.sql("DELETE FROM erasure_keys").await.unwrap();
+    let keys = env.sql("DELETE FROM erasure_keys").await;
     assert_eq!(keys, 0, "the key of the earlier release is gone");
-    let acts = ledger.list_acts(None, 9).await.unwrap().rows;
+    let acts = env.list_acts(None, 9).await.unwrap().rows;
     assert_eq!(acts.len(), 2);
     for entry in acts {
         let (act, text) = (&entry.act, format!("{entry:?}"));

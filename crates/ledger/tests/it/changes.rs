@@ -38,17 +38,16 @@ fn wave(at_ms: i64, units: u64) -> Wave {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_change_raises_epoch_and_version_and_is_journalled(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let vase = env.create(&*ledger, "vase", 10, 1).await;
-    let changed = ledger
+    let vase = env.create("vase", 10, 1).await;
+    let changed = env
         .change_item(&vase.id, &every_field(), Some(1), "admin")
         .await
         .unwrap();
     let expected = every_field().apply(&vase).unwrap();
     assert_eq!((expected.epoch, expected.version), (2, 2));
     assert_eq!(changed, Changed::Item(expected.clone()));
-    assert_eq!(ledger.item(&vase.id).await.unwrap(), Some(expected));
-    let journal = ledger.journal(&vase.id, 9).await.unwrap();
+    assert_eq!(env.item(&vase.id).await.unwrap(), Some(expected));
+    let journal = env.journal(&vase.id, 9).await.unwrap();
     let expected = NewJournalEntry {
         item: vase.id.clone(),
         actor: "admin".into(),
@@ -71,11 +70,10 @@ async fn a_change_raises_epoch_and_version_and_is_journalled(env: &TestEnv) {
         limit_per_buyer: Some(Some(Quantity::new(5).unwrap())),
         ..ItemChange::default()
     };
-    ledger
-        .change_item(&vase.id, &limit, None, "admin")
+    env.change_item(&vase.id, &limit, None, "admin")
         .await
         .unwrap();
-    let noted = ledger.journal(&vase.id, 1).await.unwrap().remove(0).entry;
+    let noted = env.journal(&vase.id, 1).await.unwrap().remove(0).entry;
     assert_eq!(
         (&*noted.action, noted.after),
         (
@@ -88,16 +86,14 @@ async fn a_change_raises_epoch_and_version_and_is_journalled(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_repeated_change_changes_nothing(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let vase = env.create(&*ledger, "vase", 10, 1).await;
-    let changed = ledger
+    let vase = env.create("vase", 10, 1).await;
+    let changed = env
         .change_item(&vase.id, &every_field(), Some(1), "admin")
         .await
         .unwrap();
     for expected in [Some(1), Some(2), None] {
         assert_eq!(
-            ledger
-                .change_item(&vase.id, &every_field(), expected, "admin")
+            env.change_item(&vase.id, &every_field(), expected, "admin")
                 .await
                 .unwrap(),
             changed,
@@ -106,44 +102,39 @@ async fn a_repeated_change_changes_nothing(env: &TestEnv) {
     }
     let nothing = ItemChange::default();
     assert_eq!(
-        ledger
-            .change_item(&vase.id, &nothing, None, "admin")
+        env.change_item(&vase.id, &nothing, None, "admin")
             .await
             .unwrap(),
         changed
     );
-    assert_eq!(ledger.journal(&vase.id, 9).await.unwrap().len(), 1);
+    assert_eq!(env.journal(&vase.id, 9).await.unwrap().len(), 1);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_change_decided_on_another_version_changes_nothing(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let vase = env.create(&*ledger, "vase", 10, 1).await;
+    let vase = env.create("vase", 10, 1).await;
     for expected in [0, 2] {
-        let refused = ledger
+        let refused = env
             .change_item(&vase.id, &every_field(), Some(expected), "admin")
             .await
             .unwrap();
         assert_eq!(refused, Changed::OtherVersion(vase.clone()));
     }
-    assert_eq!(ledger.item(&vase.id).await.unwrap(), Some(vase.clone()));
+    assert_eq!(env.item(&vase.id).await.unwrap(), Some(vase.clone()));
     let missing = ItemId::new("missing").unwrap();
     assert_eq!(
-        ledger
-            .change_item(&missing, &every_field(), Some(1), "admin")
+        env.change_item(&missing, &every_field(), Some(1), "admin")
             .await
             .unwrap(),
         Changed::NoItem
     );
-    assert_eq!(ledger.journal(&vase.id, 9).await.unwrap(), []);
+    assert_eq!(env.journal(&vase.id, 9).await.unwrap(), []);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_repeated_creation_is_recognised_by_the_original_properties(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let vase = env.create(&*ledger, "vase", 10, 1).await;
-    ledger
-        .change_item(&vase.id, &every_field(), None, "admin")
+    let vase = env.create("vase", 10, 1).await;
+    env.change_item(&vase.id, &every_field(), None, "admin")
         .await
         .unwrap();
     let part = StockPart {
@@ -151,7 +142,7 @@ async fn a_repeated_creation_is_recognised_by_the_original_properties(env: &Test
         segment: 0,
         units: 7,
     };
-    let Changed::Item(now) = ledger
+    let Changed::Item(now) = env
         .change_stock(&vase.id, &StockChange::TopUp(vec![part]), None, "admin")
         .await
         .unwrap()
@@ -160,12 +151,12 @@ async fn a_repeated_creation_is_recognised_by_the_original_properties(env: &Test
     };
     assert_eq!((now.stock, now.version), (17, 3));
     assert_eq!(
-        ledger.create_item(&vase).await.unwrap(),
+        env.create_item(&vase).await.unwrap(),
         ledger::Created::Same(now),
         "a repeat of the request that created it"
     );
     assert_eq!(
-        ledger.create_item(&item("vase", 17, 1)).await.unwrap(),
+        env.create_item(&item("vase", 17, 1)).await.unwrap(),
         ledger::Created::Different,
         "the current stock of 17 does not make it another item"
     );
@@ -173,14 +164,12 @@ async fn a_repeated_creation_is_recognised_by_the_original_properties(env: &Test
 
 #[tested(on_both_databases(crate::env::run))]
 async fn live_items_have_the_settings_of_their_segments(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let vase = env.create(&*ledger, "vase", 10, 2).await;
-    env.create(&*ledger, "jug", 10, 2).await;
-    ledger
-        .change_item(&vase.id, &every_field(), None, "admin")
+    let vase = env.create("vase", 10, 2).await;
+    env.create("jug", 10, 2).await;
+    env.change_item(&vase.id, &every_field(), None, "admin")
         .await
         .unwrap();
-    let mut configs = ledger.changed_items(None).await.unwrap();
+    let mut configs = env.changed_items(None).await.unwrap();
     configs.sort_unstable_by(|one, other| one.item.id.cmp(&other.item.id));
     let limit = Quantity::new(2).ok();
     let jug = SegmentConfig {
@@ -209,9 +198,8 @@ async fn live_items_have_the_settings_of_their_segments(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn the_journal_keeps_every_entry_and_lists_the_newest_first(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let vase = env.create(&*ledger, "vase", 10, 1).await;
-    let jug = env.create(&*ledger, "jug", 10, 1).await;
+    let vase = env.create("vase", 10, 1).await;
+    let jug = env.create("jug", 10, 1).await;
     let entry = |n: u64| NewJournalEntry {
         item: if n.is_multiple_of(2) {
             vase.id.clone()
@@ -226,10 +214,10 @@ async fn the_journal_keeps_every_entry_and_lists_the_newest_first(env: &TestEnv)
     };
     let began = Timestamp::now();
     for n in 0..6 {
-        ledger.note(&entry(n)).await.unwrap();
+        env.note(&entry(n)).await.unwrap();
     }
     let noted = Timestamp::now();
-    let journal = ledger.journal(&vase.id, 2).await.unwrap();
+    let journal = env.journal(&vase.id, 2).await.unwrap();
     assert_eq!(
         journal
             .iter()
@@ -241,26 +229,25 @@ async fn the_journal_keeps_every_entry_and_lists_the_newest_first(env: &TestEnv)
     // The database may round.
     let second = SignedDuration::from_secs(1);
     assert!((began - second..=noted + second).contains(&journal[0].at));
-    assert_eq!(ledger.journal(&jug.id, 9).await.unwrap().len(), 3);
+    assert_eq!(env.journal(&jug.id, 9).await.unwrap().len(), 3);
     let missing = ItemId::new("missing").unwrap();
-    assert_eq!(ledger.journal(&missing, 9).await.unwrap(), []);
+    assert_eq!(env.journal(&missing, 9).await.unwrap(), []);
     assert!(
-        ledger
-            .note(&NewJournalEntry {
-                item: missing,
-                ..entry(0)
-            })
-            .await
-            .unwrap_err()
-            .is_refused()
+        env.note(&NewJournalEntry {
+            item: missing,
+            ..entry(0)
+        })
+        .await
+        .unwrap_err()
+        .is_refused()
     );
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn an_entry_noted_once_is_in_the_journal_once(env: &TestEnv) {
     let ledger = env.ledger().await;
-    let vase = env.create(&*ledger, "vase", 10, 1).await;
-    let jug = env.create(&*ledger, "jug", 10, 1).await;
+    let vase = env.create("vase", 10, 1).await;
+    let jug = env.create("jug", 10, 1).await;
     let entry = |item: &domain::Item, action: &str| {
         let (item, actor, action) = (item.id.clone(), "payment".to_owned(), action.to_owned());
         NewJournalEntry {
@@ -323,8 +310,7 @@ async fn an_entry_noted_once_is_in_the_journal_once(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_window_that_ends_before_it_begins_is_refused(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let vase = env.create(&*ledger, "vase", 10, 1).await;
+    let vase = env.create("vase", 10, 1).await;
     let change = ItemChange {
         window: Some(Window {
             opens_at: at(2),
@@ -332,7 +318,7 @@ async fn a_window_that_ends_before_it_begins_is_refused(env: &TestEnv) {
         }),
         ..ItemChange::default()
     };
-    let refused = ledger
+    let refused = env
         .change_item(&vase.id, &change, None, "admin")
         .await
         .unwrap_err();
@@ -340,17 +326,16 @@ async fn a_window_that_ends_before_it_begins_is_refused(env: &TestEnv) {
         refused.is_refused() && matches!(refused, LedgerError::Database(_)),
         "{refused:?}"
     );
-    assert_eq!(ledger.item(&vase.id).await.unwrap(), Some(vase));
+    assert_eq!(env.item(&vase.id).await.unwrap(), Some(vase));
 }
 
 /// A sale in two segments, with waves of 30 and of 5 units.
 async fn with_waves(env: &TestEnv) -> Item {
-    let ledger = env.ledger().await;
     let with_waves = Item {
         waves: vec![wave(1_763_712_345_679, 30), wave(1_763_712_345_680, 5)],
         ..item("vase", 10, 2)
     };
-    ledger.create_item(&with_waves).await.unwrap();
+    env.create_item(&with_waves).await.unwrap();
     with_waves
 }
 
@@ -386,7 +371,7 @@ async fn a_wave_is_added_once_by_any_number_of_reconcilers(env: &TestEnv) {
     let journal = ledger.journal(&vase.id, 9).await.unwrap();
     let actions: Vec<_> = journal.iter().map(|noted| &*noted.entry.action).collect();
     assert_eq!(actions, ["wave", "wave"]);
-    let waves = events_of_kind(&*ledger, "item.wave_added", 2).await;
+    let waves = events_of_kind(&ledger, "item.wave_added", 2).await;
     let mut told: Vec<_> = waves
         .iter()
         .map(|event| event.data["units"].as_u64().unwrap())

@@ -12,7 +12,7 @@ use crate::env::{TestEnv, id, opened, order, order_id, record, row, segment, sta
 #[tested(on_both_databases(crate::env::run))]
 async fn a_claimed_segment_is_skipped_by_others(env: &TestEnv) {
     let (one, other) = (env.ledger().await, env.ledger().await);
-    let item = env.create(&*one, "vase", 10, 3).await;
+    let item = env.create("vase", 10, 3).await;
     let [a, b, c] = [0, 1, 2].map(|number| segment(&item, number));
     let claim = one
         .claim(&[a.clone(), b.clone()], 9)
@@ -54,10 +54,9 @@ async fn a_claimed_segment_is_skipped_by_others(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_claim_takes_the_first_of_the_wanted_segments(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create(&*ledger, "vase", 10, 5).await;
+    let item = env.create("vase", 10, 5).await;
     let wanted = [3, 9, 1, 4, 0].map(|number| segment(&item, number));
-    let claim = ledger.claim(&wanted, 2).await.unwrap().unwrap();
+    let claim = env.claim(&wanted, 2).await.unwrap().unwrap();
     assert_eq!(
         claim
             .rows()
@@ -68,25 +67,17 @@ async fn a_claim_takes_the_first_of_the_wanted_segments(env: &TestEnv) {
         "9 does not exist"
     );
     drop(claim);
-    assert!(ledger.claim(&[], 9).await.unwrap().is_none());
-    assert!(
-        ledger
-            .claim(&[segment(&item, 9)], 9)
-            .await
-            .unwrap()
-            .is_none()
-    );
+    assert!(env.claim(&[], 9).await.unwrap().is_none());
+    assert!(env.claim(&[segment(&item, 9)], 9).await.unwrap().is_none());
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_dropped_claim_changes_nothing(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create(&*ledger, "vase", 10, 1).await;
+    let item = env.create("vase", 10, 1).await;
     let key = segment(&item, 0);
-    let before = row(&*ledger, &key).await;
+    let before = row(env, &key).await;
     drop(
-        ledger
-            .claim(std::slice::from_ref(&key), 1)
+        env.claim(std::slice::from_ref(&key), 1)
             .await
             .unwrap()
             .unwrap(),
@@ -96,7 +87,7 @@ async fn a_dropped_claim_changes_nothing(env: &TestEnv) {
     let orders: Vec<_> = (0..500).map(|n| order(&item, n % 10, 1)).collect();
     for micros in (0..4000).step_by(200) {
         let claim = eventually_some("a claim", async || {
-            ledger.claim(std::slice::from_ref(&key), 1).await.unwrap()
+            env.claim(std::slice::from_ref(&key), 1).await.unwrap()
         })
         .await;
         let mut entries = vec![opened(&item, 0)];
@@ -115,10 +106,10 @@ async fn a_dropped_claim_changes_nothing(env: &TestEnv) {
             Ok(Ok(_))
         ));
     }
-    assert_eq!(row(&*ledger, &key).await, before);
-    assert_eq!(state(&*ledger, order_id(&item, 0)).await, None);
+    assert_eq!(row(env, &key).await, before);
+    assert_eq!(state(env, order_id(&item, 0)).await, None);
     eventually_some("a claim", async || {
-        ledger.claim(std::slice::from_ref(&key), 1).await.unwrap()
+        env.claim(std::slice::from_ref(&key), 1).await.unwrap()
     })
     .await;
 }
@@ -126,7 +117,7 @@ async fn a_dropped_claim_changes_nothing(env: &TestEnv) {
 #[tested(on_both_databases(crate::env::run))]
 async fn a_released_segment_can_be_claimed_immediately(env: &TestEnv) {
     let (one, other) = (env.ledger().await, env.ledger().await);
-    let item = env.create(&*one, "vase", 10, 1).await;
+    let item = env.create("vase", 10, 1).await;
     let key = [segment(&item, 0)];
     for _ in 0..100 {
         one.claim(&key, 1)
@@ -163,19 +154,17 @@ async fn a_released_segment_can_be_claimed_immediately(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_superseded_replay_is_refused(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create(&*ledger, "vase", 20, 2).await;
+    let item = env.create("vase", 20, 2).await;
     let [key, other] = [0, 1].map(|number| segment(&item, number));
-    let unopened = row(&*ledger, &key).await;
+    let unopened = row(env, &key).await;
     record(
-        &*ledger,
+        env,
         &key,
         vec![opened(&item, 0), taken(id(2, 0), vec![order(&item, 0, 1)])],
     )
-    .await
-    .unwrap();
-    let current = row(&*ledger, &key).await;
-    let untouched = row(&*ledger, &other).await;
+    .await;
+    let current = row(env, &key).await;
+    let untouched = row(env, &other).await;
     let fresh = taken(id(3, 0), vec![order(&item, 1, 1)]);
     let table = [
         (
@@ -209,7 +198,7 @@ async fn a_superseded_replay_is_refused(env: &TestEnv) {
         ),
     ];
     for (stale, entries, case) in table {
-        let claim = ledger
+        let claim = env
             .claim(&[key.clone(), other.clone()], 2)
             .await
             .unwrap()
@@ -237,16 +226,16 @@ async fn a_superseded_replay_is_refused(env: &TestEnv) {
             matches!(&refused, Err(LedgerError::Superseded(superseded)) if *superseded == key),
             "{case}: {refused:?}"
         );
-        assert_eq!(row(&*ledger, &key).await, current, "{case}");
+        assert_eq!(row(env, &key).await, current, "{case}");
         assert_eq!(
-            row(&*ledger, &other).await,
+            row(env, &other).await,
             untouched,
             "{case}: and so for all of the batch"
         );
         assert_eq!(
             (
-                state(&*ledger, order_id(&item, 1)).await,
-                state(&*ledger, order_id(&item, 2)).await
+                state(env, order_id(&item, 1)).await,
+                state(env, order_id(&item, 2)).await
             ),
             (None, None),
             "{case}"
@@ -257,7 +246,7 @@ async fn a_superseded_replay_is_refused(env: &TestEnv) {
 #[tested(on_both_databases(crate::env::run))]
 async fn a_claim_delays_nothing_but_other_claims(env: &TestEnv) {
     let ledger = env.ledger().await;
-    let item = env.create(&*ledger, "vase", 10, 1).await;
+    let item = env.create("vase", 10, 1).await;
     let (key, other) = (segment(&item, 0), env.ledger().await);
     let reads = async || {
         assert!(other.item(&item.id).await.unwrap().is_some());

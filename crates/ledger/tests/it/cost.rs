@@ -7,10 +7,10 @@
 
 use cost::{Bound, fewest_allocations, statements};
 use domain::{BuyerId, Entry, EntryId, Item};
-use ledger::{Ledger, SegmentReplay};
+use ledger::SegmentReplay;
 use testkit::{Backend, on_both_databases, tested};
 
-use crate::env::{TestEnv, opened, order_of, segment, taken};
+use crate::env::{AnyLedger, TestEnv, item, opened, order_of, segment, taken, unlimited};
 
 /// Produces a log to record, batch by batch. All orders are new and at home.
 struct Log {
@@ -62,7 +62,7 @@ impl Log {
 
     /// Records like the recorder: one claim and one transaction for all segments. Returns the
     /// number of recorded orders.
-    async fn record(&self, ledger: &dyn Ledger, batch: Batch) -> usize {
+    async fn record(&self, ledger: &impl AnyLedger, batch: Batch) -> usize {
         let keys: Vec<_> = (0..self.item.segments)
             .map(|number| segment(&self.item, number))
             .collect();
@@ -84,7 +84,7 @@ impl Log {
     }
 
     /// The statements that record the next batch.
-    async fn statements(&mut self, ledger: &dyn Ledger, entries: &[usize]) -> Vec<String> {
+    async fn statements(&mut self, ledger: &impl AnyLedger, entries: &[usize]) -> Vec<String> {
         let batch = self.next(entries);
         let (held, statements) = statements(self.record(ledger, batch)).await;
         assert_eq!(
@@ -97,15 +97,15 @@ impl Log {
 
 /// An item with something recorded in every segment, so that statements are prepared and rows
 /// opened.
-async fn begun(env: &TestEnv, ledger: &dyn Ledger, limited: bool, segments: u16) -> Log {
+async fn begun(env: &TestEnv, ledger: &impl AnyLedger, limited: bool, segments: u16) -> Log {
     let name = format!("vase-{segments}-{limited}");
     let stock = 1_000_000;
     let item = if limited {
-        env.create(ledger, &name, stock, segments).await
+        item(&name, stock, segments)
     } else {
-        env.create_unlimited(ledger, &name, stock, segments).await
+        unlimited(&name, stock, segments)
     };
-    let mut log = Log::of(item);
+    let mut log = Log::of(env.create_by(ledger, &item).await);
     for orders in [1, 200] {
         let batch = log.next(&[orders]);
         log.record(ledger, batch).await;
@@ -145,11 +145,11 @@ async fn a_limit_needs_no_additional_statement(env: &TestEnv) {
 async fn takes_the_same_statements(env: &TestEnv, limited: bool) {
     let ledger = env.ledger_of_one_connection().await;
     for segments in [1, 8] {
-        let mut log = begun(env, &*ledger, limited, segments).await;
+        let mut log = begun(env, &ledger, limited, segments).await;
         let expected = recording(env.backend, segments.into());
         for entries in ENTRIES {
             assert_eq!(
-                log.statements(&*ledger, entries).await,
+                log.statements(&ledger, entries).await,
                 expected,
                 "{entries:?} orders of {segments} segments each"
             );
@@ -160,10 +160,10 @@ async fn takes_the_same_statements(env: &TestEnv, limited: bool) {
 #[tested(on_both_databases(crate::env::run))]
 async fn after_an_off_home_order_one_more_statement_is_needed(env: &TestEnv) {
     let ledger = env.ledger_of_one_connection().await;
-    let mut log = begun(env, &*ledger, true, 8).await;
+    let mut log = begun(env, &ledger, true, 8).await;
     let mut off_home = log.next(&[1]);
     off_home.rotate_left(1);
-    let (_, first) = statements(log.record(&*ledger, off_home)).await;
+    let (_, first) = statements(log.record(&ledger, off_home)).await;
     let mut expected = recording(env.backend, 8);
     expected.splice(2..2, ["DELETE", "SELECT"]);
     assert_eq!(first, expected, "the first off-home order");
@@ -171,7 +171,7 @@ async fn after_an_off_home_order_one_more_statement_is_needed(env: &TestEnv) {
         let mut expected = recording(env.backend, 8);
         expected.insert(2, "SELECT");
         assert_eq!(
-            log.statements(&*ledger, entries).await,
+            log.statements(&ledger, entries).await,
             expected,
             "{entries:?} orders of each segment"
         );
@@ -183,11 +183,11 @@ async fn after_an_off_home_order_one_more_statement_is_needed(env: &TestEnv) {
 #[tested(on_both_databases(crate::env::run))]
 async fn repeated_orders_need_no_statement_each(env: &TestEnv) {
     let ledger = env.ledger_of_one_connection().await;
-    let mut log = begun(env, &*ledger, false, 1).await;
+    let mut log = begun(env, &ledger, false, 1).await;
     let mut again = log.next(&[128]);
-    assert_eq!(log.record(&*ledger, again.clone()).await, 128);
+    assert_eq!(log.record(&ledger, again.clone()).await, 128);
     again[0][0].id.ms += 1;
-    let (held, statements) = statements(log.record(&*ledger, again)).await;
+    let (held, statements) = statements(log.record(&ledger, again)).await;
     assert_eq!(held, 0);
     let expected: &[&str] = match env.backend {
         Backend::Sqlite => &["SELECT", "INSERT", "UPDATE"],
@@ -208,13 +208,13 @@ fn check(env: impl Future<Output = TestEnv>, bound: Bound, entries: &[usize]) {
     let (env, ledger, log) = runtime.block_on(async {
         let env = env.await;
         let ledger = env.ledger_of_one_connection().await;
-        let log = begun(&env, &*ledger, true, 1).await;
+        let log = begun(&env, &ledger, true, 1).await;
         (env, ledger, std::cell::RefCell::new(log))
     });
     let orders = entries.iter().sum();
     let record = |batch| {
         assert_eq!(
-            runtime.block_on(log.borrow().record(&*ledger, batch)),
+            runtime.block_on(log.borrow().record(&ledger, batch)),
             orders
         )
     };
@@ -226,7 +226,7 @@ fn check(env: impl Future<Output = TestEnv>, bound: Bound, entries: &[usize]) {
 #[test]
 fn recording_an_order_on_postgres_stays_within_its_allocations() {
     check(
-        TestEnv::new(Backend::Postgres),
+        TestEnv::unopened(Backend::Postgres),
         Bound {
             what: "a lone order recorded on PostgreSQL",
             most: 138.0,
@@ -234,7 +234,7 @@ fn recording_an_order_on_postgres_stays_within_its_allocations() {
         &[1],
     );
     check(
-        TestEnv::new(Backend::Postgres),
+        TestEnv::unopened(Backend::Postgres),
         Bound {
             what: "an order recorded on PostgreSQL in a batch of 128",
             most: 1.4,
@@ -248,7 +248,7 @@ fn recording_an_order_on_sqlite_stays_within_its_allocations() {
     // 82 to 97: results arrive from SQLite's own thread, before or after the test starts to wait
     // for them.
     check(
-        TestEnv::new(Backend::Sqlite),
+        TestEnv::unopened(Backend::Sqlite),
         Bound {
             what: "a lone order recorded on SQLite",
             most: 110.0,
@@ -256,7 +256,7 @@ fn recording_an_order_on_sqlite_stays_within_its_allocations() {
         &[1],
     );
     check(
-        TestEnv::new(Backend::Sqlite),
+        TestEnv::unopened(Backend::Sqlite),
         Bound {
             what: "an order recorded on SQLite in a batch of 128",
             most: 2.3,
@@ -270,7 +270,7 @@ async fn archived_items_cost_the_lists_of_workers_nothing(env: &TestEnv) {
     let ledger = env.ledger_of_one_connection().await;
     let mut live = Vec::new();
     for name in ["vase", "bowl", "cup"] {
-        live.push(env.create(&*ledger, name, 10, 2).await.id);
+        live.push(env.create_by(&ledger, &item(name, 10, 2)).await.id);
     }
     let numbers = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)";
     for insert in [
@@ -281,7 +281,7 @@ async fn archived_items_cost_the_lists_of_workers_nothing(env: &TestEnv) {
         "INSERT INTO segments (item, segment, allocated, available, archived) \
          SELECT 'old-' || i, segment, 0, 0, true FROM segments, n WHERE item = 'vase'",
     ] {
-        env.sql(&format!("{numbers} {insert}")).await.unwrap();
+        env.sql(&format!("{numbers} {insert}")).await;
     }
     let (items, read) = statements(ledger.changed_items(None)).await;
     let items = items.unwrap();
@@ -299,7 +299,7 @@ async fn archived_items_cost_the_lists_of_workers_nothing(env: &TestEnv) {
 #[tested(on_both_databases(crate::env::run))]
 async fn what_an_idle_item_costs_an_auditor_is_one_statement(env: &TestEnv) {
     let ledger = env.ledger_of_one_connection().await;
-    let item = env.create(&*ledger, "vase", 10, 2).await;
+    let item = env.create_by(&ledger, &item("vase", 10, 2)).await;
     let audit = ledger::GoodAudit {
         at: jiff::Timestamp::from_second(1_700_000_000).unwrap(),
         revision: u64::MAX - 7,

@@ -2,6 +2,7 @@
 //! of the binary share.
 
 use std::{
+    ops::Deref,
     path::Path,
     sync::{Arc, Mutex},
 };
@@ -25,16 +26,40 @@ pub async fn run<T: AsyncFnOnce(&TestEnv)>(backend: Backend, test: T) {
     env.audit().await;
 }
 
-/// A database, and the items that a test has created in it.
+/// A database, the ledger in it, and the items that a test has created there. It stands for its
+/// ledger: a test says `env.order(id)`, and hands `env` to what takes a ledger.
 pub struct TestEnv {
     pub backend: Backend,
+    ledger: Option<Arc<dyn Ledger>>,
     database: Database,
     items: Mutex<Vec<ItemId>>,
 }
 
+impl Deref for TestEnv {
+    type Target = dyn Ledger;
+
+    fn deref(&self) -> &Self::Target {
+        self.ledger.as_deref().expect("a ledger that was opened")
+    }
+}
+
+/// Whatever stands for a ledger: an environment, or the ledger of another process.
+pub trait AnyLedger: Deref<Target = dyn Ledger> {}
+
+impl<T: Deref<Target = dyn Ledger>> AnyLedger for T {}
+
 impl TestEnv {
-    /// An environment with the ledger's schema.
+    /// An environment with the ledger's schema and a ledger.
     pub async fn new(backend: Backend) -> Self {
+        let env = Self::unopened(backend).await;
+        Self {
+            ledger: Some(env.ledger().await),
+            ..env
+        }
+    }
+
+    /// An environment with the ledger's schema. The test opens the only ledger.
+    pub async fn unopened(backend: Backend) -> Self {
         Self::at(Database::new(backend).await)
     }
 
@@ -46,6 +71,7 @@ impl TestEnv {
     pub fn at(database: Database) -> Self {
         Self {
             backend: database.backend,
+            ledger: None,
             database,
             items: Mutex::default(),
         }
@@ -66,40 +92,41 @@ impl TestEnv {
     }
 
     /// Creates an item with a limit of two units for each buyer.
-    pub async fn create(&self, ledger: &dyn Ledger, name: &str, stock: u64, segments: u16) -> Item {
-        self.create_item(ledger, &item(name, stock, segments)).await
+    pub async fn create(&self, name: &str, stock: u64, segments: u16) -> Item {
+        self.create_by(self, &item(name, stock, segments)).await
     }
 
     /// Creates an item without a limit, so that a test may place any order in any segment.
-    pub async fn create_unlimited(
-        &self,
-        ledger: &dyn Ledger,
-        name: &str,
-        stock: u64,
-        segments: u16,
-    ) -> Item {
-        let unlimited = Item {
-            limit_per_buyer: None,
-            ..item(name, stock, segments)
-        };
-        self.create_item(ledger, &unlimited).await
+    pub async fn create_unlimited(&self, name: &str, stock: u64, segments: u16) -> Item {
+        self.create_by(self, &unlimited(name, stock, segments))
+            .await
     }
 
-    async fn create_item(&self, ledger: &dyn Ledger, item: &Item) -> Item {
-        match self.try_create(ledger, item).await {
+    /// Creates the item by this ledger, which may be another one than that of the environment.
+    pub async fn create_by(&self, ledger: &impl AnyLedger, item: &Item) -> Item {
+        match self.try_create_by(ledger, item).await {
             Created::New(item) => item,
             other => panic!("{other:?}"),
         }
     }
 
-    pub async fn try_create(&self, ledger: &dyn Ledger, item: &Item) -> Created {
+    pub async fn try_create(&self, item: &Item) -> Created {
+        self.try_create_by(self, item).await
+    }
+
+    pub async fn try_create_by(&self, ledger: &impl AnyLedger, item: &Item) -> Created {
         let created = ledger.create_item(item).await.unwrap();
         self.items.lock().unwrap().push(item.id.clone());
         created
     }
 
     /// Executes a statement without the ledger.
-    pub async fn sql(&self, sql: &str) -> Result<u64, sqlx::Error> {
+    pub async fn sql(&self, sql: &str) -> u64 {
+        self.try_sql(sql).await.unwrap()
+    }
+
+    /// As `sql`, of a statement that the database may refuse.
+    pub async fn try_sql(&self, sql: &str) -> Result<u64, sqlx::Error> {
         self.database.execute(sql).await
     }
 
@@ -183,6 +210,11 @@ pub fn item(name: &str, stock: u64, segments: u16) -> Item {
     }
 }
 
+/// An item without a limit.
+pub fn unlimited(name: &str, stock: u64, segments: u16) -> Item {
+    items::item(ItemId::new(name).unwrap(), stock, segments)
+}
+
 pub fn id(ms: u64, seq: u64) -> EntryId {
     EntryId { ms, seq }
 }
@@ -233,7 +265,16 @@ pub fn taken(id: EntryId, orders: Vec<TakenOrder>) -> Entry {
 /// Records the changes as the next entries of the segment. If it has no entry yet, the entry that
 /// opens it comes first.
 pub async fn happen(
-    ledger: &dyn Ledger,
+    ledger: &impl AnyLedger,
+    key: &SegmentKey,
+    changes: impl IntoIterator<Item = Change>,
+) -> Recorded {
+    try_happen(ledger, key, changes).await.unwrap()
+}
+
+/// As `happen`, of changes that the ledger may refuse.
+pub async fn try_happen(
+    ledger: &impl AnyLedger,
     key: &SegmentKey,
     changes: impl IntoIterator<Item = Change>,
 ) -> Result<Recorded, LedgerError> {
@@ -244,7 +285,7 @@ pub async fn happen(
     });
     let first = row.checkpoint.map_or(1, |checkpoint| checkpoint.ms + 1);
     let changes = opened.into_iter().chain(changes).zip(first..);
-    record(
+    try_record(
         ledger,
         key,
         changes
@@ -283,7 +324,7 @@ pub fn again(order: TakenOrder, attempt: u8) -> TakenOrder {
 }
 
 /// Makes a transition from the present state of the order.
-pub async fn step(ledger: &dyn Ledger, id: OrderId, to: OrderState) -> Option<domain::Order> {
+pub async fn step(ledger: &impl AnyLedger, id: OrderId, to: OrderState) -> Option<domain::Order> {
     let order = ledger.order(id).await.unwrap().unwrap();
     ledger
         .transition(&[Transition {
@@ -296,8 +337,13 @@ pub async fn step(ledger: &dyn Ledger, id: OrderId, to: OrderState) -> Option<do
         .remove(0)
 }
 
+/// The order after such a transition, which has to be made.
+pub async fn becomes(ledger: &impl AnyLedger, id: OrderId, to: OrderState) -> domain::Order {
+    step(ledger, id, to).await.expect("a transition")
+}
+
 /// The available, held, confirmed and returning units of a row.
-pub async fn counters(ledger: &dyn Ledger, key: &SegmentKey) -> [u64; 4] {
+pub async fn counters(ledger: &impl AnyLedger, key: &SegmentKey) -> [u64; 4] {
     let row = row(ledger, key).await;
     [row.available, row.held, row.confirmed, row.returning]
 }
@@ -315,8 +361,13 @@ pub fn rest(row: &SegmentRow, log: &[Entry], at_most: usize) -> Vec<Entry> {
 }
 
 /// Claims the segment and records the entries.
-pub async fn record(
-    ledger: &dyn Ledger,
+pub async fn record(ledger: &impl AnyLedger, key: &SegmentKey, entries: Vec<Entry>) -> Recorded {
+    try_record(ledger, key, entries).await.unwrap()
+}
+
+/// As `record`, of entries that the ledger may refuse.
+pub async fn try_record(
+    ledger: &impl AnyLedger,
     key: &SegmentKey,
     entries: Vec<Entry>,
 ) -> Result<Recorded, LedgerError> {
@@ -330,7 +381,7 @@ pub async fn record(
     Ok(recorded.remove(0))
 }
 
-pub async fn row(ledger: &dyn Ledger, key: &SegmentKey) -> SegmentRow {
+pub async fn row(ledger: &impl AnyLedger, key: &SegmentKey) -> SegmentRow {
     ledger
         .segments(&key.item)
         .await
@@ -338,13 +389,17 @@ pub async fn row(ledger: &dyn Ledger, key: &SegmentKey) -> SegmentRow {
         .swap_remove(key.segment.into())
 }
 
-pub async fn state(ledger: &dyn Ledger, order: OrderId) -> Option<OrderState> {
+pub async fn state(ledger: &impl AnyLedger, order: OrderId) -> Option<OrderState> {
     ledger.order(order).await.unwrap().map(|order| order.state)
 }
 
 /// The events of a kind, once there are so many. PostgreSQL shows events only when no earlier
 /// transaction of any database is open, and the tests share a server.
-pub async fn events_of_kind(ledger: &dyn Ledger, kind: &str, count: usize) -> Vec<ledger::Event> {
+pub async fn events_of_kind(
+    ledger: &impl AnyLedger,
+    kind: &str,
+    count: usize,
+) -> Vec<ledger::Event> {
     testkit::eventually_some(&format!("{count} events {kind}"), async || {
         let page = ledger.events(ledger::EventCursor::START, 99).await.unwrap();
         let ledger::Events::Page(mut events) = page else {

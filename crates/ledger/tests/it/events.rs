@@ -8,7 +8,7 @@ use std::{
 use domain::{Item, ItemState, Order, OrderId, OrderState, PaymentId};
 use jiff::Timestamp;
 use ledger::{
-    Event, EventCursor, Events, ItemChange, Ledger, LedgerError, NewJournalEntry, NewWebhook,
+    Event, EventCursor, Events, ItemChange, LedgerError, NewJournalEntry, NewWebhook,
     SegmentReplay, Transition,
 };
 use serde_json::json;
@@ -17,7 +17,7 @@ use testkit::{Backend, eventually, on_both_databases, tested};
 use tokio::task::JoinSet;
 
 use crate::env::{
-    TestEnv, again, happen, opened, order, order_id, row, segment, step, take, taken,
+    AnyLedger, TestEnv, again, becomes, happen, opened, order, order_id, row, segment, take, taken,
 };
 
 const MARKER: &str = "test.marker";
@@ -25,7 +25,7 @@ const MARKER: &str = "test.marker";
 /// All events after the cursor that transactions have written until now. On PostgreSQL,
 /// transactions of other tests on the same server delay them; a marker behind them tells when they
 /// are there.
-async fn settled(env: &TestEnv, ledger: &dyn Ledger, cursor: EventCursor) -> Vec<Event> {
+async fn settled(env: &TestEnv, cursor: EventCursor) -> Vec<Event> {
     static MARKERS: AtomicUsize = AtomicUsize::new(0);
     let marker = format!("{MARKER} {}", MARKERS.fetch_add(1, Ordering::Relaxed));
     let (now, id) = match env.backend {
@@ -34,12 +34,10 @@ async fn settled(env: &TestEnv, ledger: &dyn Ledger, cursor: EventCursor) -> Vec
     };
     env.sql(&format!(
         "INSERT INTO events (at, item, kind, orders, data) VALUES ({now}, 'vase', '{marker}', {id}, '{{}}')"
-    ))
-    .await
-    .unwrap();
+    )).await;
     let mut events = Vec::new();
     eventually("the marker", async || {
-        events = after(ledger, cursor).await;
+        events = after(env, cursor).await;
         events.last().is_some_and(|last| last.kind == marker)
     })
     .await;
@@ -48,7 +46,7 @@ async fn settled(env: &TestEnv, ledger: &dyn Ledger, cursor: EventCursor) -> Vec
 }
 
 /// All events after the cursor.
-async fn after(ledger: &dyn Ledger, cursor: EventCursor) -> Vec<Event> {
+async fn after(ledger: &impl AnyLedger, cursor: EventCursor) -> Vec<Event> {
     let (mut all, mut cursor) = (Vec::new(), cursor);
     loop {
         let Events::Page(page) = ledger.events(cursor, 100).await.unwrap() else {
@@ -63,8 +61,8 @@ async fn after(ledger: &dyn Ledger, cursor: EventCursor) -> Vec<Event> {
 }
 
 /// Kind and number of orders of all events of the item.
-async fn kinds(env: &TestEnv, ledger: &dyn Ledger, item: &Item) -> Vec<(String, usize)> {
-    let events = settled(env, ledger, EventCursor::START).await;
+async fn kinds(env: &TestEnv, item: &Item) -> Vec<(String, usize)> {
+    let events = settled(env, EventCursor::START).await;
     let events = events.into_iter().filter(|event| event.item == item.id);
     events
         .map(|event| (event.kind, event.orders.len()))
@@ -76,14 +74,14 @@ fn expected(kinds: &[(&str, usize)]) -> Vec<(String, usize)> {
     kinds.iter().map(owned).collect()
 }
 
-async fn pay(ledger: &dyn Ledger, id: OrderId, to: OrderState, payment: &str) -> Option<Order> {
+async fn pay(ledger: &impl AnyLedger, id: OrderId, to: OrderState, payment: &str) -> Option<Order> {
     let order = ledger.order(id).await.unwrap().unwrap();
     let payment = PaymentId::new(payment).ok();
     let paid = [Transition { order, to, payment }];
     ledger.transition(&paid).await.unwrap().remove(0)
 }
 
-async fn set_state(ledger: &dyn Ledger, item: &Item, state: ItemState) {
+async fn set_state(ledger: &impl AnyLedger, item: &Item, state: ItemState) {
     let change = ItemChange {
         state: Some(state),
         ..ItemChange::default()
@@ -94,26 +92,25 @@ async fn set_state(ledger: &dyn Ledger, item: &Item, state: ItemState) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn every_transition_writes_its_event(env: &TestEnv) {
-    let ledger = env.ledger().await;
     let before = Timestamp::now().as_millisecond() - 1;
-    let item = env.create(&*ledger, "vase", 8, 1).await;
+    let item = env.create("vase", 8, 1).await;
     let key = segment(&item, 0);
     let orders = (0..5).map(|n| order(&item, n, 2));
-    happen(&*ledger, &key, [take(orders)]).await.unwrap();
+    happen(env, &key, [take(orders)]).await;
     let id = |n| order_id(&item, n);
-    pay(&*ledger, id(0), OrderState::Confirmed, "pay-0")
+    pay(env, id(0), OrderState::Confirmed, "pay-0")
         .await
         .unwrap();
-    step(&*ledger, id(0), OrderState::Refunded).await.unwrap();
-    step(&*ledger, id(1), OrderState::Cancelled).await.unwrap();
-    step(&*ledger, id(2), OrderState::Expired).await.unwrap();
-    pay(&*ledger, id(2), OrderState::RefundDue, "pay-2")
+    becomes(env, id(0), OrderState::Refunded).await;
+    becomes(env, id(1), OrderState::Cancelled).await;
+    becomes(env, id(2), OrderState::Expired).await;
+    pay(env, id(2), OrderState::RefundDue, "pay-2")
         .await
         .unwrap();
-    set_state(&*ledger, &item, ItemState::Paused).await;
-    set_state(&*ledger, &item, ItemState::Paused).await;
-    set_state(&*ledger, &item, ItemState::Open).await;
-    set_state(&*ledger, &item, ItemState::Closed).await;
+    set_state(env, &item, ItemState::Paused).await;
+    set_state(env, &item, ItemState::Paused).await;
+    set_state(env, &item, ItemState::Open).await;
+    set_state(env, &item, ItemState::Closed).await;
     let unmatched = NewJournalEntry {
         item: item.id.clone(),
         actor: "payment".into(),
@@ -123,10 +120,10 @@ async fn every_transition_writes_its_event(env: &TestEnv) {
         after: json!({ "payment": "pay-1", "amount": 5 }),
     };
     for is_new in [true, false] {
-        assert_eq!(ledger.note_once(&unmatched, "pay-1").await.unwrap(), is_new);
+        assert_eq!(env.note_once(&unmatched, "pay-1").await.unwrap(), is_new);
     }
 
-    let events = settled(env, &*ledger, EventCursor::START).await;
+    let events = settled(env, EventCursor::START).await;
     let found: Vec<_> = events
         .iter()
         .map(|event| (&*event.kind, event.orders.clone(), event.data.clone()))
@@ -172,13 +169,12 @@ async fn every_transition_writes_its_event(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_batch_is_one_event_for_each_item_and_state(env: &TestEnv) {
-    let ledger = env.ledger().await;
     let [vase, bowl] = [
-        env.create_unlimited(&*ledger, "vase", 100, 2).await,
-        env.create_unlimited(&*ledger, "bowl", 100, 1).await,
+        env.create_unlimited("vase", 100, 2).await,
+        env.create_unlimited("bowl", 100, 1).await,
     ];
     let keys = [segment(&vase, 0), segment(&vase, 1), segment(&bowl, 0)];
-    let claim = ledger.claim(&keys, 3).await.unwrap().unwrap();
+    let claim = env.claim(&keys, 3).await.unwrap().unwrap();
     let replays = claim.rows().iter().enumerate().map(|(at, row)| {
         let item = if row.key.item == vase.id {
             &vase
@@ -196,7 +192,7 @@ async fn a_batch_is_one_event_for_each_item_and_state(env: &TestEnv) {
     });
     let replays = replays.collect();
     claim.record(replays).await.unwrap();
-    let due = ledger.due(None, Timestamp::MAX, 100).await.unwrap();
+    let due = env.due(None, Timestamp::MAX, 100).await.unwrap();
     assert_eq!(due.len(), 12);
     let expire = |order: Order| Transition {
         order,
@@ -204,10 +200,10 @@ async fn a_batch_is_one_event_for_each_item_and_state(env: &TestEnv) {
         payment: None,
     };
     let steps: Vec<_> = due.into_iter().map(expire).collect();
-    ledger.transition(&steps).await.unwrap();
+    env.transition(&steps).await.unwrap();
     for (item, orders) in [(&vase, 8), (&bowl, 4)] {
         assert_eq!(
-            kinds(env, &*ledger, item).await,
+            kinds(env, item).await,
             expected(&[
                 ("item.created", 0),
                 ("order.held", orders),
@@ -217,13 +213,8 @@ async fn a_batch_is_one_event_for_each_item_and_state(env: &TestEnv) {
     }
     // Held again, under the order's own id.
     let key = segment(&bowl, 0);
-    happen(&*ledger, &key, [take([again(order(&bowl, 20, 1), 1)])])
-        .await
-        .unwrap();
-    let last = settled(env, &*ledger, EventCursor::START)
-        .await
-        .pop()
-        .unwrap();
+    happen(env, &key, [take([again(order(&bowl, 20, 1), 1)])]).await;
+    let last = settled(env, EventCursor::START).await.pop().unwrap();
     assert_eq!(
         (&*last.kind, last.orders),
         ("order.held", vec![order_id(&bowl, 20)])
@@ -232,20 +223,15 @@ async fn a_batch_is_one_event_for_each_item_and_state(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_change_that_was_not_made_writes_no_event(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create(&*ledger, "vase", 10, 1).await;
+    let item = env.create("vase", 10, 1).await;
     let key = segment(&item, 0);
-    happen(&*ledger, &key, [take([order(&item, 0, 1)])])
-        .await
-        .unwrap();
+    happen(env, &key, [take([order(&item, 0, 1)])]).await;
     let held = expected(&[("item.created", 0), ("order.held", 1)]);
-    assert_eq!(kinds(env, &*ledger, &item).await, held);
+    assert_eq!(kinds(env, &item).await, held);
 
     // A repeat of a recorded order, an outdated transition, and one that the states do not allow.
-    happen(&*ledger, &key, [take([order(&item, 0, 1)])])
-        .await
-        .unwrap();
-    let order = ledger.order(order_id(&item, 0)).await.unwrap().unwrap();
+    happen(env, &key, [take([order(&item, 0, 1)])]).await;
+    let order = env.order(order_id(&item, 0)).await.unwrap().unwrap();
     let outdated = Order {
         version: 9,
         ..order.clone()
@@ -259,12 +245,12 @@ async fn a_change_that_was_not_made_writes_no_event(env: &TestEnv) {
             to,
             payment: None,
         };
-        assert_eq!(ledger.transition(&[step]).await.unwrap(), [None]);
+        assert_eq!(env.transition(&[step]).await.unwrap(), [None]);
     }
     // Transactions that fail after their events were written: another recorder was faster, and a
     // counter that a constraint refuses.
-    let claim = ledger.claim(std::slice::from_ref(&key), 1).await.unwrap();
-    let mut outdated = row(&*ledger, &key).await;
+    let claim = env.claim(std::slice::from_ref(&key), 1).await.unwrap();
+    let mut outdated = row(env, &key).await;
     outdated.version += 1;
     let entries = vec![taken(
         crate::env::id(50, 0),
@@ -278,7 +264,7 @@ async fn a_change_that_was_not_made_writes_no_event(env: &TestEnv) {
         }])
         .await;
     assert!(matches!(superseded, Err(LedgerError::Superseded(_))));
-    let order = ledger.order(order_id(&item, 0)).await.unwrap().unwrap();
+    let order = env.order(order_id(&item, 0)).await.unwrap().unwrap();
     let refused = Transition {
         order: Order {
             quantity: domain::Quantity::new(9).unwrap(),
@@ -287,19 +273,16 @@ async fn a_change_that_was_not_made_writes_no_event(env: &TestEnv) {
         to: OrderState::Expired,
         payment: None,
     };
-    ledger.transition(&[refused]).await.unwrap_err();
-    assert_eq!(kinds(env, &*ledger, &item).await, held);
+    env.transition(&[refused]).await.unwrap_err();
+    assert_eq!(kinds(env, &item).await, held);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_large_batch_becomes_several_events(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create_unlimited(&*ledger, "vase", 5000, 1).await;
+    let item = env.create_unlimited("vase", 5000, 1).await;
     let orders = (0..2500).map(|n| order(&item, n, 1));
-    happen(&*ledger, &segment(&item, 0), [take(orders)])
-        .await
-        .unwrap();
-    let events = settled(env, &*ledger, EventCursor::START).await;
+    happen(env, &segment(&item, 0), [take(orders)]).await;
+    let events = settled(env, EventCursor::START).await;
     let sizes: Vec<_> = events.iter().map(|event| event.orders.len()).collect();
     assert_eq!(sizes, [0, 1000, 1000, 500]);
     let mut ids: Vec<_> = events.into_iter().flat_map(|event| event.orders).collect();
@@ -310,18 +293,14 @@ async fn a_large_batch_becomes_several_events(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_cursor_that_was_never_issued_is_recognised(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let end = ledger.end_of_events().await.unwrap();
-    assert_eq!(
-        ledger.events(end, 9).await.unwrap(),
-        Events::Page(Vec::new())
-    );
-    let item = env.create(&*ledger, "vase", 10, 1).await;
-    let events = settled(env, &*ledger, end).await;
+    let end = env.end_of_events().await.unwrap();
+    assert_eq!(env.events(end, 9).await.unwrap(), Events::Page(Vec::new()));
+    let item = env.create("vase", 10, 1).await;
+    let events = settled(env, end).await;
     assert_eq!((events.len(), &events[0].item), (1, &item.id));
     let last = events[0].cursor;
     assert!(matches!(
-        ledger.events(last, 9).await.unwrap(),
+        env.events(last, 9).await.unwrap(),
         Events::Page(_)
     ));
     let (xid, seq) = last.to_string().split_once('-').map(parts).unwrap();
@@ -330,7 +309,7 @@ async fn a_cursor_that_was_never_issued_is_recognised(env: &TestEnv) {
         format!("{}-{seq}", xid + 1_000_000),
     ] {
         let forged = forged.parse().unwrap();
-        assert_eq!(ledger.events(forged, 9).await.unwrap(), Events::Unknown);
+        assert_eq!(env.events(forged, 9).await.unwrap(), Events::Unknown);
     }
 }
 
@@ -342,21 +321,20 @@ fn parts((xid, seq): (&str, &str)) -> (u64, u64) {
 async fn old_events_are_removed_oldest_first_and_a_reader_learns_that_it_missed_some(
     env: &TestEnv,
 ) {
-    let ledger = env.ledger().await;
     for name in ["a", "b", "c", "d"] {
-        env.create(&*ledger, name, 1, 1).await;
+        env.create(name, 1, 1).await;
     }
-    let events = settled(env, &*ledger, EventCursor::START).await;
+    let events = settled(env, EventCursor::START).await;
     let cursors: Vec<_> = events.iter().map(|event| event.cursor).collect();
     assert_eq!(cursors.len(), 4);
     let long_ago = Timestamp::from_second(1_700_000_000).unwrap();
-    assert_eq!(ledger.remove_events(long_ago, 10).await.unwrap(), 0);
+    assert_eq!(env.remove_events(long_ago, 10).await.unwrap(), 0);
     let later = Timestamp::now() + std::time::Duration::from_secs(60);
-    assert_eq!(ledger.remove_events(later, 2).await.unwrap(), 2);
-    let read = async |cursor| ledger.events(cursor, 10).await.unwrap();
+    assert_eq!(env.remove_events(later, 2).await.unwrap(), 2);
+    let read = async |cursor| env.events(cursor, 10).await.unwrap();
     assert_eq!(read(EventCursor::START).await, Events::Removed(cursors[1]));
     assert_eq!(read(cursors[0]).await, Events::Removed(cursors[1]));
-    let left = settled(env, &*ledger, cursors[1]).await;
+    let left = settled(env, cursors[1]).await;
     let left: Vec<_> = left.iter().map(|event| event.cursor).collect();
     assert_eq!(left, cursors[2..]);
 }
@@ -372,22 +350,18 @@ async fn a_reader_misses_no_event_of_concurrent_transactions(env: &TestEnv) {
     for writer in 0..WRITERS {
         let ledger = env.ledger().await;
         let item = env
-            .create_unlimited(&*ledger, &format!("vase-{writer}"), 100, 1)
+            .create_unlimited(&format!("vase-{writer}"), 100, 1)
             .await;
         writers.spawn(async move {
             for n in 0..ORDERS {
-                happen(&*ledger, &segment(&item, 0), [take([order(&item, n, 1)])])
-                    .await
-                    .unwrap();
-                step(&*ledger, order_id(&item, n), OrderState::Cancelled)
-                    .await
-                    .unwrap();
+                happen(&ledger, &segment(&item, 0), [take([order(&item, n, 1)])]).await;
+                becomes(&ledger, order_id(&item, n), OrderState::Cancelled).await;
             }
         });
     }
     let (mut seen, mut cursor) = (Vec::new(), EventCursor::START);
     eventually("all events", async || {
-        let events = after(&*ledger, cursor).await;
+        let events = after(&ledger, cursor).await;
         cursor = events.last().map_or(cursor, |last| last.cursor);
         seen.extend(events);
         seen.len() >= WRITERS * (1 + 2 * ORDERS)
@@ -424,8 +398,7 @@ async fn insert(connection: &mut PgConnection, kind: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_transaction_delays_later_events_instead_of_being_missed() {
     let env = TestEnv::new(Backend::Postgres).await;
-    let ledger = env.ledger().await;
-    let start = ledger.end_of_events().await.unwrap();
+    let start = env.end_of_events().await.unwrap();
     let mut first = PgConnection::connect(env.url()).await.unwrap();
     let mut second = PgConnection::connect(env.url()).await.unwrap();
     let mut slow = first.begin().await.unwrap();
@@ -438,13 +411,13 @@ async fn an_open_transaction_delays_later_events_instead_of_being_missed() {
         .await
         .unwrap();
     assert_eq!(visible, 1, "the fast transaction has committed");
-    assert_eq!(after(&*ledger, start).await, [], "its event waits");
+    assert_eq!(after(&env, start).await, [], "its event waits");
     // The slow transaction writes once more. It may have seen what the fast one has done, so this
     // event comes last, although its transaction has the lower number.
     insert(&mut slow, "test.slow again").await;
     slow.commit().await.unwrap();
     let kinds = async || -> Vec<String> {
-        let events = after(&*ledger, start).await;
+        let events = after(&env, start).await;
         events.into_iter().map(|event| event.kind).collect()
     };
     // Transactions of other tests on the same server may delay the events as well.
@@ -461,10 +434,7 @@ async fn an_event_follows_those_that_its_transaction_has_waited_for() {
         SELECT now(), 'vase', 'test.' || n, '', '{}' FROM changed";
     const WAITING: &str = "SELECT count(*) FROM pg_locks WHERE pid = $1 AND NOT granted";
     let env = TestEnv::new(Backend::Postgres).await;
-    let ledger = env.ledger().await;
-    env.sql("CREATE TABLE counters AS SELECT 0 AS n")
-        .await
-        .unwrap();
+    env.sql("CREATE TABLE counters AS SELECT 0 AS n").await;
     let start = ledger.end_of_events().await.unwrap();
     let mut early = PgConnection::connect(env.url()).await.unwrap();
     let mut late = PgConnection::connect(env.url()).await.unwrap();
@@ -491,7 +461,7 @@ async fn an_event_follows_those_that_its_transaction_has_waited_for() {
     first.commit().await.unwrap();
     second.await.unwrap();
     let kinds = async || -> Vec<String> {
-        let events = after(&*ledger, start).await;
+        let events = after(&env, start).await;
         events.into_iter().map(|event| event.kind).collect()
     };
     eventually("both events", async || kinds().await.len() == 2).await;
@@ -512,24 +482,23 @@ async fn after_a_restored_dump_its_events_can_be_numbered_anew() {
         assert!(docs.contains(statement.trim()), "{statement}");
     }
     let env = TestEnv::new(Backend::Postgres).await;
-    let ledger = env.ledger().await;
     let webhook = NewWebhook {
         id: uuid::Uuid::new_v4(),
         url: "https://shop.example".into(),
         kinds: Vec::new(),
         secret: "whsec_".into(),
     };
-    ledger.add_webhook(&webhook, 100).await.unwrap();
-    let old = env.create(&*ledger, "old", 1, 1).await;
+    env.add_webhook(&webhook, 100).await.unwrap();
+    let old = env.create("old", 1, 1).await;
     let dumped = "UPDATE events SET xid = '900000000'; UPDATE webhooks SET xid = '900000000';";
-    env.sql(dumped).await.unwrap();
-    let cursor = ledger.webhooks().await.unwrap().remove(0).cursor;
-    assert_eq!(ledger.events(cursor, 9).await.unwrap(), Events::Unknown);
-    assert_eq!(after(&*ledger, EventCursor::START).await, []);
-    env.sql(AFTER_A_DUMP).await.unwrap();
-    let new = env.create(&*ledger, "new", 1, 1).await;
-    let cursor = ledger.webhooks().await.unwrap().remove(0).cursor;
-    let events = settled(&env, &*ledger, cursor).await;
+    env.sql(dumped).await;
+    let cursor = env.webhooks().await.unwrap().remove(0).cursor;
+    assert_eq!(env.events(cursor, 9).await.unwrap(), Events::Unknown);
+    assert_eq!(after(&env, EventCursor::START).await, []);
+    env.sql(AFTER_A_DUMP).await;
+    let new = env.create("new", 1, 1).await;
+    let cursor = env.webhooks().await.unwrap().remove(0).cursor;
+    let events = settled(&env, cursor).await;
     let items: Vec<_> = events.iter().map(|event| &event.item).collect();
     assert_eq!(items, [&old.id, &new.id]);
 }

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use domain::Entry;
-use ledger::{Ledger, LedgerError, PoolSettings, SegmentReplay};
+use ledger::{LedgerError, PoolSettings, SegmentReplay};
 use testbed::Postgres;
 use testkit::{Database, eventually_some, timeout};
 
-use crate::env::{TestEnv, id, opened, order, order_id, record, rest, row, segment, state, taken};
+use crate::env::{
+    AnyLedger, TestEnv, id, item, opened, order, order_id, rest, row, segment, state, taken,
+    try_record,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_server_dies_before_the_commit_recording_again_records_once() {
@@ -15,7 +18,7 @@ async fn after_a_server_dies_before_the_commit_recording_again_records_once() {
     let env = TestEnv::at(Database::postgres_at(server.url("postgres")));
     let ledger = env.ledger().await;
     ledger.migrate().await.unwrap();
-    let item = env.create(&*ledger, "vase", 10, 1).await;
+    let item = env.create_by(&ledger, &item("vase", 10, 1)).await;
     let key = segment(&item, 0);
     let entries = vec![opened(&item, 0), taken(id(2, 0), vec![order(&item, 0, 1)])];
 
@@ -38,11 +41,11 @@ async fn after_a_server_dies_before_the_commit_recording_again_records_once() {
 
     server.restart().await.unwrap();
     let recorded = eventually_some("a live connection", async || {
-        record(&*ledger, &key, entries.clone()).await.ok()
+        try_record(&ledger, &key, entries.clone()).await.ok()
     })
     .await;
     assert_eq!((recorded.held, recorded.repeated), (1, 0));
-    assert!(state(&*ledger, order_id(&item, 0)).await.is_some());
+    assert!(state(&ledger, order_id(&item, 0)).await.is_some());
     env.audit().await;
 }
 
@@ -53,7 +56,7 @@ async fn a_server_that_dies_while_recording_loses_and_duplicates_nothing() {
     let env = TestEnv::at(Database::postgres_at(server.url("postgres")));
     let ledger = env.ledger().await;
     ledger.migrate().await.unwrap();
-    let item = env.create(&*ledger, "vase", 100_000, 1).await;
+    let item = env.create_by(&ledger, &item("vase", 100_000, 1)).await;
     let key = segment(&item, 0);
     let mut log: Vec<Entry> = vec![opened(&item, 0)];
     log.extend((0..400).map(|entry| {
@@ -68,11 +71,11 @@ async fn a_server_that_dies_while_recording_loses_and_duplicates_nothing() {
     for round in 1..=2 {
         let recording = {
             let (ledger, key, log) = (std::sync::Arc::clone(&ledger), key.clone(), log.clone());
-            tokio::spawn(async move { record_until_error(&*ledger, &key, &log, 2).await })
+            tokio::spawn(async move { record_until_error(&ledger, &key, &log, 2).await })
         };
         let half_way = id(round * 100, 0);
         eventually_some("some progress", async || {
-            (row(&*ledger, &key).await.checkpoint > Some(half_way)).then_some(())
+            (row(&ledger, &key).await.checkpoint > Some(half_way)).then_some(())
         })
         .await;
         server.kill().await.unwrap();
@@ -84,10 +87,10 @@ async fn a_server_that_dies_while_recording_loses_and_duplicates_nothing() {
         eventually_some("a live connection", async || ledger.ping().await.ok()).await;
     }
     eventually_some("the rest", async || {
-        record_until_error(&*ledger, &key, &log, 50).await.ok()
+        record_until_error(&ledger, &key, &log, 50).await.ok()
     })
     .await;
-    let row = row(&*ledger, &key).await;
+    let row = row(&ledger, &key).await;
     assert_eq!(
         (row.held, row.checkpoint),
         (8000, log.last().map(|entry| entry.id))
@@ -98,7 +101,7 @@ async fn a_server_that_dies_while_recording_loses_and_duplicates_nothing() {
 }
 
 async fn record_until_error(
-    ledger: &dyn Ledger,
+    ledger: &impl AnyLedger,
     key: &domain::SegmentKey,
     log: &[Entry],
     chunk: usize,
@@ -144,7 +147,7 @@ async fn a_hanging_claim_is_ended() {
     let env = TestEnv::at(Database::postgres_at(server.url("postgres")));
     let ledger = env.ledger().await;
     ledger.migrate().await.unwrap();
-    let item = env.create(&*ledger, "vase", 10, 1).await;
+    let item = env.create_by(&ledger, &item("vase", 10, 1)).await;
     let claim = ledger
         .claim(&[segment(&item, 0)], 1)
         .await
@@ -195,7 +198,7 @@ async fn commits_wait_for_the_disk_whatever_the_database_is_set_to() {
             .await
             .unwrap();
         let env = TestEnv::at(Database::postgres_at(server.url("postgres")));
-        env.create(&*env.ledger().await, name, 10, 1).await;
+        env.create_by(&env.ledger().await, &item(name, 10, 1)).await;
         let seen = database
             .execute(&format!("DELETE FROM seen WHERE setting = '{expected}'"))
             .await

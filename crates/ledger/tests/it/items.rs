@@ -4,11 +4,11 @@ use std::{collections::HashMap, sync::Arc};
 
 use domain::{Durability, Item, ItemId, ItemState, ItemTag, Window};
 use jiff::Timestamp;
-use ledger::{ByOrders, Changed, Created, ItemChange, Ledger};
+use ledger::{ByOrders, Changed, Created, ItemChange};
 use testkit::{on_both_databases, tested};
 use tokio::{sync::Barrier, task::JoinSet};
 
-use crate::env::{TestEnv, id, item, opened, order, record, segment, taken};
+use crate::env::{AnyLedger, TestEnv, id, item, opened, order, record, segment, taken};
 
 fn to(state: ItemState) -> ItemChange {
     ItemChange {
@@ -18,7 +18,7 @@ fn to(state: ItemState) -> ItemChange {
 }
 
 /// The item after the change.
-async fn changed(ledger: &dyn Ledger, item: &Item, change: &ItemChange) -> Item {
+async fn changed(ledger: &impl AnyLedger, item: &Item, change: &ItemChange) -> Item {
     match ledger
         .change_item(&item.id, change, None, "admin")
         .await
@@ -31,20 +31,13 @@ async fn changed(ledger: &dyn Ledger, item: &Item, change: &ItemChange) -> Item 
 
 #[tested(on_both_databases(crate::env::run))]
 async fn creating_an_item_again_finds_it_and_another_body_is_different(env: &TestEnv) {
-    let ledger = env.ledger().await;
     let vase = item("vase", 10, 3);
-    assert_eq!(
-        env.try_create(&*ledger, &vase).await,
-        Created::New(vase.clone())
-    );
-    assert_eq!(
-        env.try_create(&*ledger, &vase).await,
-        Created::Same(vase.clone())
-    );
+    assert_eq!(env.try_create(&vase).await, Created::New(vase.clone()));
+    assert_eq!(env.try_create(&vase).await, Created::Same(vase.clone()));
 
-    let paused = changed(&*ledger, &vase, &to(ItemState::Paused)).await;
+    let paused = changed(env, &vase, &to(ItemState::Paused)).await;
     assert_eq!(
-        env.try_create(&*ledger, &vase).await,
+        env.try_create(&vase).await,
         Created::Same(paused),
         "with its current values"
     );
@@ -92,12 +85,12 @@ async fn creating_an_item_again_finds_it_and_another_body_is_different(env: &Tes
     ];
     for other in others {
         assert_eq!(
-            env.try_create(&*ledger, &other).await,
+            env.try_create(&other).await,
             Created::Different,
             "{other:?}"
         );
     }
-    let shares: Vec<_> = ledger
+    let shares: Vec<_> = env
         .segments(&vase.id)
         .await
         .unwrap()
@@ -135,9 +128,7 @@ async fn concurrent_creations_of_an_item_create_it_once(env: &TestEnv) {
     for (asked, created) in created {
         assert_eq!(matches!(created, Created::Different), asked != stock);
     }
-    let again = env
-        .try_create(&*env.ledger().await, &item("vase", stock, 16))
-        .await;
+    let again = env.try_create(&item("vase", stock, 16)).await;
     assert!(
         matches!(again, Created::Same(_)),
         "the audit must find every segment"
@@ -146,7 +137,6 @@ async fn concurrent_creations_of_an_item_create_it_once(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn an_item_reads_back_unchanged(env: &TestEnv) {
-    let ledger = env.ledger().await;
     let at = |ms| Some(Timestamp::from_millisecond(ms).unwrap());
     let windows = [
         (None, None),
@@ -168,29 +158,22 @@ async fn an_item_reads_back_unchanged(env: &TestEnv) {
             ..item(&format!("vase-{number}"), 0, 1)
         };
         assert_eq!(
-            env.try_create(&*ledger, &created).await,
+            env.try_create(&created).await,
             Created::New(created.clone())
         );
-        assert_eq!(
-            ledger.item(&created.id).await.unwrap(),
-            Some(created.clone())
-        );
-        assert_eq!(
-            ledger.items_tagged(created.id.tag()).await.unwrap(),
-            [created]
-        );
+        assert_eq!(env.item(&created.id).await.unwrap(), Some(created.clone()));
+        assert_eq!(env.items_tagged(created.id.tag()).await.unwrap(), [created]);
     }
     let missing = ItemId::new("missing").unwrap();
-    assert_eq!(ledger.item(&missing).await.unwrap(), None);
-    assert_eq!(ledger.segments(&missing).await.unwrap(), []);
-    assert!(ledger.totals(&missing).await.unwrap().is_none());
-    assert_eq!(ledger.items_tagged(ItemTag(0)).await.unwrap(), []);
+    assert_eq!(env.item(&missing).await.unwrap(), None);
+    assert_eq!(env.segments(&missing).await.unwrap(), []);
+    assert!(env.totals(&missing).await.unwrap().is_none());
+    assert_eq!(env.items_tagged(ItemTag(0)).await.unwrap(), []);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_change_of_state_raises_the_epoch_once(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let vase = env.create(&*ledger, "vase", 1, 1).await;
+    let vase = env.create("vase", 1, 1).await;
     let mut expected = vase.clone();
     for (state, epoch) in [
         (ItemState::Open, 1),
@@ -205,16 +188,12 @@ async fn a_change_of_state_raises_the_epoch_once(env: &TestEnv) {
             version: epoch,
             ..expected
         };
-        assert_eq!(changed(&*ledger, &vase, &to(state)).await, expected);
-        assert_eq!(
-            ledger.item(&vase.id).await.unwrap().as_ref(),
-            Some(&expected)
-        );
+        assert_eq!(changed(env, &vase, &to(state)).await, expected);
+        assert_eq!(env.item(&vase.id).await.unwrap().as_ref(), Some(&expected));
     }
     let missing = ItemId::new("missing").unwrap();
     assert_eq!(
-        ledger
-            .change_item(&missing, &to(ItemState::Open), None, "admin")
+        env.change_item(&missing, &to(ItemState::Open), None, "admin")
             .await
             .unwrap(),
         Changed::NoItem
@@ -224,7 +203,7 @@ async fn a_change_of_state_raises_the_epoch_once(env: &TestEnv) {
 #[tested(on_both_databases(crate::env::run))]
 async fn concurrent_changes_to_one_state_raise_the_epoch_once(env: &TestEnv) {
     let ledger = env.ledger().await;
-    let vase = env.create(&*ledger, "vase", 1, 1).await;
+    let vase = env.create("vase", 1, 1).await;
     for (round, state) in [ItemState::Paused, ItemState::Open, ItemState::Closed]
         .into_iter()
         .enumerate()
@@ -235,7 +214,7 @@ async fn concurrent_changes_to_one_state_raise_the_epoch_once(env: &TestEnv) {
             let (ledger, barrier, vase) = (env.ledger().await, Arc::clone(&barrier), vase.clone());
             changers.spawn(async move {
                 barrier.wait().await;
-                changed(&*ledger, &vase, &to(state)).await
+                changed(&ledger, &vase, &to(state)).await
             });
         }
         for changed in changers.join_all().await {
@@ -247,29 +226,26 @@ async fn concurrent_changes_to_one_state_raise_the_epoch_once(env: &TestEnv) {
 #[tested(on_both_databases(crate::env::run))]
 async fn items_that_share_a_tag_are_both_found_and_kept_apart(env: &TestEnv) {
     let [one, other] = names_with_one_tag();
-    let ledger = env.ledger().await;
-    let one = env.create(&*ledger, &one, 5, 1).await;
-    let other = env.create(&*ledger, &other, 9, 1).await;
+    let one = env.create(&one, 5, 1).await;
+    let other = env.create(&other, 9, 1).await;
     record(
-        &*ledger,
+        env,
         &segment(&one, 0),
         vec![opened(&one, 0), taken(id(2, 0), vec![order(&one, 0, 2)])],
     )
-    .await
-    .unwrap();
+    .await;
     record(
-        &*ledger,
+        env,
         &segment(&other, 0),
         vec![
             opened(&other, 0),
             taken(id(2, 0), vec![order(&other, 1, 4)]),
         ],
     )
-    .await
-    .unwrap();
-    assert_eq!(ledger.items_tagged(one.id.tag()).await.unwrap().len(), 2);
+    .await;
+    assert_eq!(env.items_tagged(one.id.tag()).await.unwrap().len(), 2);
     for (item, held) in [(one, 2), (other, 4)] {
-        let totals = ledger.totals(&item.id).await.unwrap().unwrap();
+        let totals = env.totals(&item.id).await.unwrap().unwrap();
         let by_orders = ByOrders {
             held,
             ..ByOrders::default()

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use domain::{Cart, CartId, CartLine, CartState, Item, OrderId, OrderState, PaymentId, TakenOrder};
 use jiff::Timestamp;
-use ledger::{CartStep, CreatedCart, Ledger, LedgerError, Transition};
+use ledger::{CartStep, CreatedCart, LedgerError, Transition};
 use serde_json::json;
 use testkit::{on_both_databases, tested};
 use uuid::Uuid;
 
 use crate::env::{
-    TestEnv, again, counters, events_of_kind, happen, order, order_id, release, segment, state,
-    take,
+    AnyLedger, TestEnv, again, counters, events_of_kind, happen, order, order_id, release, segment,
+    state, take,
 };
 
 /// A cart of two items that has expired, and whose units have returned.
@@ -21,10 +21,10 @@ struct Expired {
 }
 
 impl Expired {
-    async fn new(env: &TestEnv, ledger: &dyn Ledger) -> Self {
+    async fn new(env: &TestEnv) -> Self {
         let items = [
-            env.create_unlimited(ledger, "bowl", 4, 1).await,
-            env.create_unlimited(ledger, "vase", 4, 1).await,
+            env.create_unlimited("bowl", 4, 1).await,
+            env.create_unlimited("vase", 4, 1).await,
         ];
         let lines = items.iter().map(|item| CartLine {
             order: order_id(item, 0),
@@ -47,24 +47,24 @@ impl Expired {
             refusal: None,
             version: 1,
         };
-        let CreatedCart::New(cart) = ledger.create_cart(&cart).await.unwrap() else {
+        let CreatedCart::New(cart) = env.create_cart(&cart).await.unwrap() else {
             panic!("it is new");
         };
         for item in &items {
-            happens(ledger, item, take([order(item, 0, 1)])).await;
+            happens(env, item, take([order(item, 0, 1)])).await;
         }
-        let held = stepped(ledger, &CartStep::to(&cart, CartState::Held)).await;
+        let held = stepped(env, &CartStep::to(&cart, CartState::Held)).await;
         let expired = CartStep::to(&held.unwrap(), CartState::Expired);
-        let cart = stepped(ledger, &expired).await.unwrap();
+        let cart = stepped(env, &expired).await.unwrap();
         for item in &items {
-            happens(ledger, item, release([order(item, 0, 1)])).await;
-            assert_eq!(units(ledger, item).await, [4, 0, 0, 0]);
+            happens(env, item, release([order(item, 0, 1)])).await;
+            assert_eq!(units(env, item).await, [4, 0, 0, 0]);
         }
         Self { cart, items }
     }
 
     /// The ledger records that the line has taken its unit again.
-    async fn take_again(&self, ledger: &dyn Ledger, line: usize, attempt: u8) {
+    async fn take_again(&self, ledger: &impl AnyLedger, line: usize, attempt: u8) {
         happens(ledger, &self.items[line], take([self.again(line, attempt)])).await;
     }
 
@@ -80,7 +80,7 @@ impl Expired {
         }
     }
 
-    async fn states(&self, ledger: &dyn Ledger) -> [OrderState; 2] {
+    async fn states(&self, ledger: &impl AnyLedger) -> [OrderState; 2] {
         let [bowl, vase] = [0, 1].map(|line| self.line(line));
         [state(ledger, bowl).await, state(ledger, vase).await].map(Option::unwrap)
     }
@@ -90,34 +90,33 @@ impl Expired {
     }
 }
 
-async fn happens(ledger: &dyn Ledger, item: &Item, change: domain::Change) {
-    happen(ledger, &segment(item, 0), [change]).await.unwrap();
+async fn happens(ledger: &impl AnyLedger, item: &Item, change: domain::Change) {
+    happen(ledger, &segment(item, 0), [change]).await;
 }
 
-async fn stepped(ledger: &dyn Ledger, step: &CartStep) -> Option<Cart> {
+async fn stepped(ledger: &impl AnyLedger, step: &CartStep) -> Option<Cart> {
     let stepped = ledger.step_cart(step).await.unwrap();
     stepped.map(|stepped| stepped.cart)
 }
 
 /// Available, held, confirmed and returning.
-async fn units(ledger: &dyn Ledger, item: &Item) -> [u64; 4] {
+async fn units(ledger: &impl AnyLedger, item: &Item) -> [u64; 4] {
     counters(ledger, &segment(item, 0)).await
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn an_expired_cart_is_confirmed_only_once_every_line_is_held_again(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let late = Expired::new(env, &*ledger).await;
+    let late = Expired::new(env).await;
     let pay = late.paid(CartState::Confirmed, "pay-1");
-    assert_eq!(stepped(&*ledger, &pay).await, None);
-    late.take_again(&*ledger, 0, 1).await;
-    assert_eq!(stepped(&*ledger, &pay).await, None, "one line is missing");
+    assert_eq!(stepped(env, &pay).await, None);
+    late.take_again(env, 0, 1).await;
+    assert_eq!(stepped(env, &pay).await, None, "one line is missing");
     assert_eq!(
-        late.states(&*ledger).await,
+        late.states(env).await,
         [OrderState::Held, OrderState::Expired]
     );
-    late.take_again(&*ledger, 1, 1).await;
-    let paid = stepped(&*ledger, &pay).await.unwrap();
+    late.take_again(env, 1, 1).await;
+    let paid = stepped(env, &pay).await.unwrap();
     assert_eq!(
         (paid.state, paid.payment, paid.version),
         (
@@ -126,59 +125,54 @@ async fn an_expired_cart_is_confirmed_only_once_every_line_is_held_again(env: &T
             late.cart.version + 1
         )
     );
-    assert_eq!(late.states(&*ledger).await, [OrderState::Confirmed; 2]);
+    assert_eq!(late.states(env).await, [OrderState::Confirmed; 2]);
     for item in &late.items {
-        assert_eq!(units(&*ledger, item).await, [3, 0, 1, 0]);
+        assert_eq!(units(env, item).await, [3, 0, 1, 0]);
     }
     // A report that has read the expired cart comes too late.
     for to in [CartState::Confirmed, CartState::RefundDue] {
-        assert_eq!(stepped(&*ledger, &late.paid(to, "pay-2")).await, None);
+        assert_eq!(stepped(env, &late.paid(to, "pay-2")).await, None);
     }
-    let confirmed = events_of_kind(&*ledger, "cart.confirmed", 1).await;
+    let confirmed = events_of_kind(env, "cart.confirmed", 1).await;
     assert_eq!(confirmed[0].data["payment"], json!("pay-1"));
-    assert_eq!(
-        events_of_kind(&*ledger, "order.confirmed", 2).await.len(),
-        2
-    );
+    assert_eq!(events_of_kind(env, "order.confirmed", 2).await.len(), 2);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_payment_of_something_else_confirms_no_expired_cart(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let late = Expired::new(env, &*ledger).await;
-    let lamp = env.create_unlimited(&*ledger, "lamp", 4, 1).await;
-    happens(&*ledger, &lamp, take([order(&lamp, 0, 1)])).await;
+    let late = Expired::new(env).await;
+    let lamp = env.create_unlimited("lamp", 4, 1).await;
+    happens(env, &lamp, take([order(&lamp, 0, 1)])).await;
     let other = Transition {
-        order: ledger.order(order_id(&lamp, 0)).await.unwrap().unwrap(),
+        order: env.order(order_id(&lamp, 0)).await.unwrap().unwrap(),
         to: OrderState::Confirmed,
         payment: Some(PaymentId::new("pay-1").unwrap()),
     };
-    assert!(ledger.transition(&[other]).await.unwrap()[0].is_some());
+    assert!(env.transition(&[other]).await.unwrap()[0].is_some());
     for line in 0..2 {
-        late.take_again(&*ledger, line, 1).await;
+        late.take_again(env, line, 1).await;
     }
     for to in [CartState::Confirmed, CartState::RefundDue] {
-        assert_eq!(stepped(&*ledger, &late.paid(to, "pay-1")).await, None);
+        assert_eq!(stepped(env, &late.paid(to, "pay-1")).await, None);
     }
-    assert_eq!(late.states(&*ledger).await, [OrderState::Held; 2]);
+    assert_eq!(late.states(env).await, [OrderState::Held; 2]);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn money_that_is_due_frees_the_lines_that_were_held_again(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let late = Expired::new(env, &*ledger).await;
-    late.take_again(&*ledger, 0, 1).await;
+    let late = Expired::new(env).await;
+    late.take_again(env, 0, 1).await;
     let due = late.paid(CartState::RefundDue, "pay-1");
-    let due = ledger.step_cart(&due).await.unwrap().unwrap();
+    let due = env.step_cart(&due).await.unwrap().unwrap();
     let freed: Vec<_> = due.freed.iter().map(domain::Order::take_id).collect();
     assert_eq!(freed, [late.line(0).reacquire(1)]);
-    assert_eq!(late.states(&*ledger).await, [OrderState::RefundDue; 2]);
-    assert_eq!(units(&*ledger, &late.items[0]).await, [3, 0, 0, 1]);
-    assert_eq!(units(&*ledger, &late.items[1]).await, [4, 0, 0, 0]);
-    happens(&*ledger, &late.items[0], release([late.again(0, 1)])).await;
-    assert_eq!(units(&*ledger, &late.items[0]).await, [4, 0, 0, 0]);
+    assert_eq!(late.states(env).await, [OrderState::RefundDue; 2]);
+    assert_eq!(units(env, &late.items[0]).await, [3, 0, 0, 1]);
+    assert_eq!(units(env, &late.items[1]).await, [4, 0, 0, 0]);
+    happens(env, &late.items[0], release([late.again(0, 1)])).await;
+    assert_eq!(units(env, &late.items[0]).await, [4, 0, 0, 0]);
     for (item, was) in late.items.iter().zip(["held", "expired"]) {
-        let journal = ledger.journal(&item.id, 9).await.unwrap();
+        let journal = env.journal(&item.id, 9).await.unwrap();
         let entry = &journal[0].entry;
         assert_eq!(
             (
@@ -190,33 +184,31 @@ async fn money_that_is_due_frees_the_lines_that_were_held_again(env: &TestEnv) {
         );
     }
     let refund = CartStep::to(&due.cart, CartState::Refunded);
-    assert!(stepped(&*ledger, &refund).await.is_some());
-    assert_eq!(late.states(&*ledger).await, [OrderState::Refunded; 2]);
+    assert!(stepped(env, &refund).await.is_some());
+    assert_eq!(late.states(env).await, [OrderState::Refunded; 2]);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn units_that_are_recorded_after_the_cart_go_straight_back(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let late = Expired::new(env, &*ledger).await;
+    let late = Expired::new(env).await;
     let due = late.paid(CartState::RefundDue, "pay-1");
-    assert!(stepped(&*ledger, &due).await.is_some());
-    late.take_again(&*ledger, 0, 1).await;
-    assert_eq!(late.states(&*ledger).await, [OrderState::RefundDue; 2]);
-    assert_eq!(units(&*ledger, &late.items[0]).await, [3, 0, 0, 1]);
-    happens(&*ledger, &late.items[0], release([late.again(0, 1)])).await;
-    assert_eq!(units(&*ledger, &late.items[0]).await, [4, 0, 0, 0]);
+    assert!(stepped(env, &due).await.is_some());
+    late.take_again(env, 0, 1).await;
+    assert_eq!(late.states(env).await, [OrderState::RefundDue; 2]);
+    assert_eq!(units(env, &late.items[0]).await, [3, 0, 0, 1]);
+    happens(env, &late.items[0], release([late.again(0, 1)])).await;
+    assert_eq!(units(env, &late.items[0]).await, [4, 0, 0, 0]);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_line_that_is_held_again_expires_alone_and_no_other_does(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let late = Expired::new(env, &*ledger).await;
+    let late = Expired::new(env).await;
     let due = async || {
         let later = Timestamp::now() + Duration::from_secs(3600);
-        ledger.due(None, later, 9).await.unwrap()
+        env.due(None, later, 9).await.unwrap()
     };
     assert!(due().await.is_empty());
-    late.take_again(&*ledger, 0, 1).await;
+    late.take_again(env, 0, 1).await;
     let found = due().await;
     assert_eq!(
         found.iter().map(|line| line.id).collect::<Vec<_>>(),
@@ -227,49 +219,47 @@ async fn a_line_that_is_held_again_expires_alone_and_no_other_does(env: &TestEnv
         to: OrderState::Expired,
         payment: None,
     }];
-    assert!(ledger.transition(&expire).await.unwrap()[0].is_some());
+    assert!(env.transition(&expire).await.unwrap()[0].is_some());
     assert!(due().await.is_empty());
-    assert_eq!(units(&*ledger, &late.items[0]).await, [3, 0, 0, 1]);
-    happens(&*ledger, &late.items[0], release([late.again(0, 1)])).await;
+    assert_eq!(units(env, &late.items[0]).await, [3, 0, 0, 1]);
+    happens(env, &late.items[0], release([late.again(0, 1)])).await;
     // The next report takes it under the id of another attempt, and the other line under its first
     // one.
-    late.take_again(&*ledger, 0, 2).await;
-    late.take_again(&*ledger, 1, 1).await;
+    late.take_again(env, 0, 2).await;
+    late.take_again(env, 1, 1).await;
     assert_eq!(due().await.len(), 2);
     let pay = late.paid(CartState::Confirmed, "pay-1");
-    assert!(stepped(&*ledger, &pay).await.is_some());
+    assert!(stepped(env, &pay).await.is_some());
     assert!(due().await.is_empty());
     // What an expirer has read before has changed.
-    assert_eq!(ledger.transition(&expire).await.unwrap(), [None]);
-    assert_eq!(late.states(&*ledger).await, [OrderState::Confirmed; 2]);
+    assert_eq!(env.transition(&expire).await.unwrap(), [None]);
+    assert_eq!(late.states(env).await, [OrderState::Confirmed; 2]);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_line_that_is_held_again_ends_in_no_other_way(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let late = Expired::new(env, &*ledger).await;
+    let late = Expired::new(env).await;
     for line in 0..2 {
-        late.take_again(&*ledger, line, 1).await;
+        late.take_again(env, line, 1).await;
     }
     for to in [OrderState::Confirmed, OrderState::Cancelled] {
         let alone = [Transition {
-            order: ledger.order(late.line(0)).await.unwrap().unwrap(),
+            order: env.order(late.line(0)).await.unwrap().unwrap(),
             to,
             payment: None,
         }];
-        assert_eq!(ledger.transition(&alone).await.unwrap(), [None], "{to}");
+        assert_eq!(env.transition(&alone).await.unwrap(), [None], "{to}");
     }
     for to in [CartState::Cancelled, CartState::Held, CartState::Failed] {
         let step = CartStep::to(&late.cart, to);
-        assert_eq!(stepped(&*ledger, &step).await, None, "{to}");
+        assert_eq!(stepped(env, &step).await, None, "{to}");
     }
-    let extended = ledger.extend_cart(&late.cart, Duration::from_secs(9999));
+    let extended = env.extend_cart(&late.cart, Duration::from_secs(9999));
     assert_eq!(extended.await.unwrap(), None);
     // A line that lost its unit in another way than by its hold's end breaks the cart.
     env.sql("UPDATE orders SET state = 'cancelled' WHERE item = 'bowl'")
-        .await
-        .unwrap();
-    let broken = ledger
+        .await;
+    let broken = env
         .step_cart(&late.paid(CartState::RefundDue, "pay-1"))
         .await;
     assert!(
@@ -277,6 +267,5 @@ async fn a_line_that_is_held_again_ends_in_no_other_way(env: &TestEnv) {
         "{broken:?}"
     );
     env.sql("UPDATE orders SET state = 'held' WHERE item = 'bowl'")
-        .await
-        .unwrap();
+        .await;
 }

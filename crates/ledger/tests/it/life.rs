@@ -4,34 +4,32 @@ use std::{sync::Arc, time::Duration};
 
 use domain::{Item, Order, OrderId, OrderState, PaymentId, SegmentKey, SessionId};
 use jiff::Timestamp;
-use ledger::{Ledger, PendingReturn, Transition};
+use ledger::{PendingReturn, Transition};
 use serde_json::json;
 use testkit::{on_both_databases, tested};
 use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::env::{
-    TestEnv, counters, events_of_kind, happen, order, order_id, release, row, segment, state, step,
-    take,
+    TestEnv, becomes, counters, events_of_kind, happen, order, order_id, release, row, segment,
+    state, step, take,
 };
 
 /// An item with one segment that holds orders 0..n of 1, 2, 3 ... units.
-async fn held(env: &TestEnv, ledger: &dyn Ledger, name: &str, n: usize) -> (Item, SegmentKey) {
-    let item = env.create(ledger, name, 1000, 1).await;
+async fn held(env: &TestEnv, name: &str, n: usize) -> (Item, SegmentKey) {
+    let item = env.create(name, 1000, 1).await;
     let key = segment(&item, 0);
     happen(
-        ledger,
+        env,
         &key,
         [take((0..n).map(|n| order(&item, n, n as u32 + 1)))],
     )
-    .await
-    .unwrap();
+    .await;
     (item, key)
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn every_transition_moves_the_units_to_the_right_counter(env: &TestEnv) {
     use OrderState::{Cancelled, Confirmed, Expired, RefundDue, Refunded};
-    let ledger = env.ledger().await;
     // The path, the counters at its end, and the number of its steps that change the row because
     // they move units.
     let table: [(&[OrderState], [u64; 4], u64); 6] = [
@@ -43,39 +41,34 @@ async fn every_transition_moves_the_units_to_the_right_counter(env: &TestEnv) {
         (&[Expired, RefundDue, Refunded], [990, 0, 0, 10], 1),
     ];
     for (number, (path, expected, changes)) in table.into_iter().enumerate() {
-        let item = env
-            .create(&*ledger, &format!("vase-{number}"), 1000, 1)
-            .await;
+        let item = env.create(&format!("vase-{number}"), 1000, 1).await;
         let (key, id) = (segment(&item, 0), order_id(&item, 0));
-        happen(&*ledger, &key, [take([order(&item, 0, 10)])])
-            .await
-            .unwrap();
+        happen(env, &key, [take([order(&item, 0, 10)])]).await;
         for (version, to) in path.iter().enumerate() {
-            let stepped = step(&*ledger, id, *to).await.unwrap();
+            let stepped = becomes(env, id, *to).await;
             assert_eq!((stepped.state, stepped.version), (*to, version as u64 + 2));
             assert_eq!(
-                ledger.order(id).await.unwrap(),
+                env.order(id).await.unwrap(),
                 Some(stepped),
                 "the returned order must be the stored one"
             );
         }
-        assert_eq!(counters(&*ledger, &key).await, expected, "{path:?}");
-        assert_eq!(row(&*ledger, &key).await.version, 2 + changes, "{path:?}");
+        assert_eq!(counters(env, &key).await, expected, "{path:?}");
+        assert_eq!(row(env, &key).await.version, 2 + changes, "{path:?}");
     }
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_transition_outside_the_state_machine_changes_nothing(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let (item, key) = held(env, &*ledger, "vase", 1).await;
-    let order = ledger.order(order_id(&item, 0)).await.unwrap().unwrap();
+    let (item, key) = held(env, "vase", 1).await;
+    let order = env.order(order_id(&item, 0)).await.unwrap().unwrap();
     for to in [
         OrderState::Held,
         OrderState::Refunded,
         OrderState::RefundDue,
         OrderState::Rejected,
     ] {
-        assert_eq!(step(&*ledger, order.id, to).await, None, "{to}");
+        assert_eq!(step(env, order.id, to).await, None, "{to}");
     }
     let unknown = domain::Order {
         id: order_id(&item, 9),
@@ -90,25 +83,22 @@ async fn a_transition_outside_the_state_machine_changes_nothing(env: &TestEnv) {
         to: OrderState::Expired,
         payment: None,
     });
-    assert_eq!(ledger.transition(&steps).await.unwrap(), [None, None]);
-    assert_eq!(ledger.transition(&[]).await.unwrap(), []);
-    assert_eq!(ledger.order(order.id).await.unwrap(), Some(order));
-    assert_eq!(counters(&*ledger, &key).await, [999, 1, 0, 0]);
+    assert_eq!(env.transition(&steps).await.unwrap(), [None, None]);
+    assert_eq!(env.transition(&[]).await.unwrap(), []);
+    assert_eq!(env.order(order.id).await.unwrap(), Some(order));
+    assert_eq!(counters(env, &key).await, [999, 1, 0, 0]);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_batch_applies_what_it_can_and_returns_none_for_the_rest(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create(&*ledger, "vase", 600, 3).await;
+    let item = env.create("vase", 600, 3).await;
     for number in 0..3 {
         let orders = (0..100).map(|n| order(&item, number * 100 + n, 1 + n as u32 % 2));
-        happen(&*ledger, &segment(&item, number as u16), [take(orders)])
-            .await
-            .unwrap();
+        happen(env, &segment(&item, number as u16), [take(orders)]).await;
     }
     let mut steps = Vec::new();
     for n in 0..300 {
-        let order = ledger.order(order_id(&item, n)).await.unwrap().unwrap();
+        let order = env.order(order_id(&item, n)).await.unwrap().unwrap();
         let to = [
             OrderState::Confirmed,
             OrderState::Cancelled,
@@ -122,11 +112,9 @@ async fn a_batch_applies_what_it_can_and_returns_none_for_the_rest(env: &TestEnv
     }
     // Every tenth order has changed in the meantime.
     for n in (0..300).step_by(10) {
-        step(&*ledger, order_id(&item, n), OrderState::Confirmed)
-            .await
-            .unwrap();
+        becomes(env, order_id(&item, n), OrderState::Confirmed).await;
     }
-    let made = ledger.transition(&steps).await.unwrap();
+    let made = env.transition(&steps).await.unwrap();
     for (n, made) in made.iter().enumerate() {
         let expected = (n % 10 > 0).then_some((steps[n].order.id, steps[n].to));
         assert_eq!(
@@ -137,23 +125,18 @@ async fn a_batch_applies_what_it_can_and_returns_none_for_the_rest(env: &TestEnv
     }
     let confirmed = (0..300).filter(|n| n % 10 == 0 || n % 3 == 0).count() as u64;
     assert_eq!(
-        ledger
-            .totals(&item.id)
-            .await
-            .unwrap()
-            .unwrap()
-            .orders_by_state[1],
+        env.totals(&item.id).await.unwrap().unwrap().orders_by_state[1],
         ("confirmed".into(), confirmed)
     );
     let twice = [steps[1].clone(), steps[1].clone()];
-    assert_eq!(ledger.transition(&twice).await.unwrap(), [None, None]);
+    assert_eq!(env.transition(&twice).await.unwrap(), [None, None]);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn of_concurrent_transitions_of_one_order_one_wins(env: &TestEnv) {
     use OrderState::{Cancelled, Confirmed, Expired};
     let ledger = env.ledger().await;
-    let (item, key) = held(env, &*ledger, "vase", 20).await;
+    let (item, key) = held(env, "vase", 20).await;
     for n in 0..20 {
         let order = ledger.order(order_id(&item, n)).await.unwrap().unwrap();
         let barrier = Arc::new(Barrier::new(4));
@@ -178,14 +161,13 @@ async fn of_concurrent_transitions_of_one_order_one_wins(env: &TestEnv) {
         assert_eq!(won.len(), 1, "exactly one transition must win");
         assert_eq!(ledger.order(order.id).await.unwrap().as_ref(), won.first());
     }
-    let [available, held, confirmed, returning] = counters(&*ledger, &key).await;
+    let [available, held, confirmed, returning] = counters(&ledger, &key).await;
     assert_eq!((held, available + confirmed + returning), (0, 1000));
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn orders_are_due_from_their_deadline_on_oldest_first(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create(&*ledger, "vase", 100, 1).await;
+    let item = env.create("vase", 100, 1).await;
     let at = |ms: i64| Timestamp::from_millisecond(1_700_000_000_000 + ms).unwrap();
     let taken = |n: usize, ms| domain::Change::Taken {
         price: None,
@@ -193,14 +175,12 @@ async fn orders_are_due_from_their_deadline_on_oldest_first(env: &TestEnv) {
         orders: vec![order(&item, n, 1)],
     };
     happen(
-        &*ledger,
+        env,
         &segment(&item, 0),
         [taken(0, 300), taken(1, 100), taken(2, 200), taken(3, 301)],
     )
-    .await
-    .unwrap();
-    let due =
-        async |ms, at_most| -> Vec<_> { ids(ledger.due(None, at(ms), at_most).await.unwrap()) };
+    .await;
+    let due = async |ms, at_most| -> Vec<_> { ids(env.due(None, at(ms), at_most).await.unwrap()) };
     let [zero, one, two] = [0, 1, 2].map(|n| order_id(&item, n));
     assert_eq!(due(99, 9).await, []);
     assert_eq!(
@@ -210,19 +190,18 @@ async fn orders_are_due_from_their_deadline_on_oldest_first(env: &TestEnv) {
     );
     assert_eq!(due(300, 9).await, [one, two, zero]);
     assert_eq!(due(300, 2).await, [one, two]);
-    step(&*ledger, one, OrderState::Expired).await.unwrap();
-    step(&*ledger, two, OrderState::Confirmed).await.unwrap();
+    becomes(env, one, OrderState::Expired).await;
+    becomes(env, two, OrderState::Confirmed).await;
     assert_eq!(due(300, 9).await, [zero]);
-    let read = ledger.due(None, at(300), 1).await.unwrap().remove(0);
-    assert_eq!(ledger.order(zero).await.unwrap(), Some(read));
+    let read = env.due(None, at(300), 1).await.unwrap().remove(0);
+    assert_eq!(env.order(zero).await.unwrap(), Some(read));
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn due_orders_of_one_item_are_found_behind_many_of_other_items(env: &TestEnv) {
-    let ledger = env.ledger().await;
     let (vase, jug) = (
-        env.create(&*ledger, "vase", 100, 1).await,
-        env.create(&*ledger, "jug", 100, 1).await,
+        env.create("vase", 100, 1).await,
+        env.create("jug", 100, 1).await,
     );
     let at = |ms: i64| Timestamp::from_millisecond(1_700_000_000_000 + ms).unwrap();
     let taken = |item, n: usize, ms| domain::Change::Taken {
@@ -231,14 +210,13 @@ async fn due_orders_of_one_item_are_found_behind_many_of_other_items(env: &TestE
         orders: vec![order(item, n, 1)],
     };
     happen(
-        &*ledger,
+        env,
         &segment(&vase, 0),
         (0..9).map(|n| taken(&vase, n, 100)),
     )
-    .await
-    .unwrap();
+    .await;
     happen(
-        &*ledger,
+        env,
         &segment(&jug, 0),
         [
             taken(&jug, 0, 202),
@@ -246,14 +224,12 @@ async fn due_orders_of_one_item_are_found_behind_many_of_other_items(env: &TestE
             taken(&jug, 2, 301),
         ],
     )
-    .await
-    .unwrap();
-    let due = async |at_most| -> Vec<_> {
-        ids(ledger.due(Some(&jug.id), at(300), at_most).await.unwrap())
-    };
+    .await;
+    let due =
+        async |at_most| -> Vec<_> { ids(env.due(Some(&jug.id), at(300), at_most).await.unwrap()) };
     assert_eq!(due(5).await, [order_id(&jug, 1), order_id(&jug, 0)]);
     assert_eq!(due(1).await, [order_id(&jug, 1)]);
-    assert_eq!(ledger.due(None, at(300), 20).await.unwrap().len(), 11);
+    assert_eq!(env.due(None, at(300), 20).await.unwrap().len(), 11);
 }
 
 fn ids(orders: Vec<Order>) -> Vec<OrderId> {
@@ -262,16 +238,15 @@ fn ids(orders: Vec<Order>) -> Vec<OrderId> {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_return_is_pending_until_the_segments_entry_is_recorded(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let (item, key) = held(env, &*ledger, "vase", 3).await;
-    let (other, other_key) = held(env, &*ledger, "jug", 1).await;
+    let (item, key) = held(env, "vase", 3).await;
+    let (other, other_key) = held(env, "jug", 1).await;
     let before = Timestamp::now() - Duration::from_secs(1);
     for (item, n, to) in [
         (&item, 2, OrderState::Expired),
         (&item, 0, OrderState::Cancelled),
         (&other, 0, OrderState::Expired),
     ] {
-        step(&*ledger, order_id(item, n), to).await.unwrap();
+        becomes(env, order_id(item, n), to).await;
         tokio::time::sleep(Duration::from_millis(3)).await;
     }
     let expected = |key: &SegmentKey, item: &Item, n| {
@@ -290,53 +265,40 @@ async fn a_return_is_pending_until_the_segments_entry_is_recorded(env: &TestEnv)
     ];
     let soon = Timestamp::now() + Duration::from_secs(1);
     assert_eq!(
-        ledger.pending_returns(None, soon, 9).await.unwrap(),
+        env.pending_returns(None, soon, 9).await.unwrap(),
         all,
         "oldest first"
     );
+    assert_eq!(env.pending_returns(None, soon, 1).await.unwrap(), all[..1]);
     assert_eq!(
-        ledger.pending_returns(None, soon, 1).await.unwrap(),
-        all[..1]
-    );
-    assert_eq!(
-        ledger
-            .pending_returns(Some(&item.id), soon, 9)
-            .await
-            .unwrap(),
+        env.pending_returns(Some(&item.id), soon, 9).await.unwrap(),
         all[..2]
     );
     assert_eq!(
-        ledger
-            .pending_returns(Some(&other.id), soon, 9)
-            .await
-            .unwrap(),
+        env.pending_returns(Some(&other.id), soon, 9).await.unwrap(),
         all[2..]
     );
     assert_eq!(
-        ledger.pending_returns(None, before, 9).await.unwrap(),
+        env.pending_returns(None, before, 9).await.unwrap(),
         [],
         "not yet pending for long enough"
     );
-    assert_eq!(counters(&*ledger, &key).await, [994, 2, 0, 4]);
+    assert_eq!(counters(env, &key).await, [994, 2, 0, 4]);
 
     let recorded = happen(
-        &*ledger,
+        env,
         &key,
         [release([order(&item, 2, 3), order(&item, 0, 1)])],
     )
-    .await
-    .unwrap();
+    .await;
     assert_eq!(
         (recorded.returned, recorded.held, recorded.repeated),
         (2, 0, 0)
     );
+    assert_eq!(env.pending_returns(None, soon, 9).await.unwrap(), all[2..]);
+    assert_eq!(counters(env, &key).await, [998, 2, 0, 0]);
     assert_eq!(
-        ledger.pending_returns(None, soon, 9).await.unwrap(),
-        all[2..]
-    );
-    assert_eq!(counters(&*ledger, &key).await, [998, 2, 0, 0]);
-    assert_eq!(
-        state(&*ledger, order_id(&item, 2)).await,
+        state(env, order_id(&item, 2)).await,
         Some(OrderState::Expired),
         "a repeated release changes nothing"
     );
@@ -344,79 +306,59 @@ async fn a_return_is_pending_until_the_segments_entry_is_recorded(env: &TestEnv)
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_return_counts_once_and_only_where_the_units_are(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create_unlimited(&*ledger, "vase", 20, 2).await;
+    let item = env.create_unlimited("vase", 20, 2).await;
     let [key, other] = [0, 1].map(|number| segment(&item, number));
-    happen(
-        &*ledger,
-        &key,
-        [take([order(&item, 0, 2), order(&item, 1, 3)])],
-    )
-    .await
-    .unwrap();
-    step(&*ledger, order_id(&item, 0), OrderState::Expired)
-        .await
-        .unwrap();
+    happen(env, &key, [take([order(&item, 0, 2), order(&item, 1, 3)])]).await;
+    becomes(env, order_id(&item, 0), OrderState::Expired).await;
     let off_home = happen(
-        &*ledger,
+        env,
         &other,
         [release([order(&item, 0, 2), order(&item, 7, 1)])],
     )
-    .await
-    .unwrap();
+    .await;
     assert_eq!(
         off_home.returned, 0,
         "one order is from another segment, the other was never taken"
     );
     let back = || release([order(&item, 0, 2), order(&item, 0, 2), order(&item, 1, 3)]);
     assert_eq!(
-        happen(&*ledger, &key, [back(), back()])
-            .await
-            .unwrap()
-            .returned,
+        happen(env, &key, [back(), back()]).await.returned,
         1,
         "a duplicate and a held order do not count"
     );
     assert_eq!(
-        happen(&*ledger, &key, [back()]).await.unwrap().returned,
+        happen(env, &key, [back()]).await.returned,
         0,
         "a repeat in the next batch does not count"
     );
     assert_eq!(
-        (
-            counters(&*ledger, &key).await,
-            counters(&*ledger, &other).await
-        ),
+        (counters(env, &key).await, counters(env, &other).await),
         ([7, 3, 0, 0], [10, 0, 0, 0])
     );
 
     // Returned units can be taken in the same batch.
-    happen(&*ledger, &key, [take([order(&item, 2, 7)])])
-        .await
-        .unwrap();
-    step(&*ledger, order_id(&item, 2), OrderState::Cancelled)
-        .await
-        .unwrap();
+    happen(env, &key, [take([order(&item, 2, 7)])]).await;
+    becomes(env, order_id(&item, 2), OrderState::Cancelled).await;
     let recorded = happen(
-        &*ledger,
+        env,
         &key,
         [
             take([order(&item, 3, 1)]),
             release([order(&item, 2, 7)]),
             take([order(&item, 4, 7)]),
         ],
-    );
-    assert_eq!(recorded.await.unwrap().rejected, [order_id(&item, 3)]);
-    assert_eq!(counters(&*ledger, &key).await, [0, 10, 0, 0]);
+    )
+    .await;
+    assert_eq!(recorded.rejected, [order_id(&item, 3)]);
+    assert_eq!(counters(env, &key).await, [0, 10, 0, 0]);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_payment_is_stored_with_the_order(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let (item, _) = held(env, &*ledger, "vase", 1).await;
+    let (item, _) = held(env, "vase", 1).await;
     let payment = PaymentId::new("pay_1").unwrap();
     let id = order_id(&item, 0);
-    let order = ledger.order(id).await.unwrap().unwrap();
+    let order = env.order(id).await.unwrap().unwrap();
     assert_eq!(order.payment, None);
     let confirm = Transition {
         order,
@@ -424,8 +366,7 @@ async fn a_payment_is_stored_with_the_order(env: &TestEnv) {
         payment: Some(payment.clone()),
     };
     assert_eq!(
-        ledger
-            .transition(&[confirm])
+        env.transition(&[confirm])
             .await
             .unwrap()
             .remove(0)
@@ -433,24 +374,23 @@ async fn a_payment_is_stored_with_the_order(env: &TestEnv) {
             .payment,
         Some(payment.clone())
     );
-    let refunded = step(&*ledger, id, OrderState::Refunded).await.unwrap();
+    let refunded = becomes(env, id, OrderState::Refunded).await;
     assert_eq!(refunded.payment, Some(payment));
-    assert_eq!(ledger.order(id).await.unwrap(), Some(refunded));
+    assert_eq!(env.order(id).await.unwrap(), Some(refunded));
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_payment_pays_the_order_that_it_was_reported_for_first(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let (item, key) = held(env, &*ledger, "vase", 4).await;
+    let (item, key) = held(env, "vase", 4).await;
     let payment = PaymentId::new("pay_1").unwrap();
     let confirm = async |n, payment: &PaymentId| Transition {
-        order: ledger.order(order_id(&item, n)).await.unwrap().unwrap(),
+        order: env.order(order_id(&item, n)).await.unwrap().unwrap(),
         to: OrderState::Confirmed,
         payment: Some(payment.clone()),
     };
-    assert_eq!(ledger.paid_order(&payment).await.unwrap(), None);
+    assert_eq!(env.paid_order(&payment).await.unwrap(), None);
     let both = [confirm(0, &payment).await, confirm(1, &payment).await];
-    let confirmed = ledger.transition(&both).await.unwrap();
+    let confirmed = env.transition(&both).await.unwrap();
     assert!(confirmed[0].is_some() && confirmed[1].is_none());
     let others = PaymentId::new("PAY_1").unwrap();
     let later = [
@@ -461,45 +401,39 @@ async fn a_payment_pays_the_order_that_it_was_reported_for_first(env: &TestEnv) 
             ..confirm(3, &payment).await
         },
     ];
-    let confirmed = ledger.transition(&later).await.unwrap();
+    let confirmed = env.transition(&later).await.unwrap();
     assert!(confirmed[0].is_none(), "another order has the payment");
     assert!(confirmed[1].is_some(), "ids differ by letter case, too");
     assert!(confirmed[2].is_some(), "a transition needs no payment");
     assert_eq!(
-        ledger.paid_order(&payment).await.unwrap(),
+        env.paid_order(&payment).await.unwrap(),
         Some(order_id(&item, 0))
     );
     // Neither a refund nor an order that ended otherwise frees it.
-    step(&*ledger, order_id(&item, 0), OrderState::Refunded)
-        .await
-        .unwrap();
-    let again = ledger.transition(&[confirm(1, &payment).await]).await;
+    becomes(env, order_id(&item, 0), OrderState::Refunded).await;
+    let again = env.transition(&[confirm(1, &payment).await]).await;
     assert_eq!(again.unwrap(), [None]);
-    assert_eq!(counters(&*ledger, &key).await, [990, 2, 7, 1]);
+    assert_eq!(counters(env, &key).await, [990, 2, 7, 1]);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_due_refund_is_journalled_with_its_transition_and_only_then(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let (item, _) = held(env, &*ledger, "vase", 3).await;
+    let (item, _) = held(env, "vase", 3).await;
     let payment = PaymentId::new("pay_1").unwrap();
     let mut steps = Vec::new();
     for n in 0..3 {
-        let order = step(&*ledger, order_id(&item, n), OrderState::Expired)
-            .await
-            .unwrap();
+        let order = becomes(env, order_id(&item, n), OrderState::Expired).await;
         steps.push(Transition {
             order,
             to: OrderState::RefundDue,
             payment: (n == 0).then(|| payment.clone()),
         });
     }
-    assert_eq!(ledger.journal(&item.id, 9).await.unwrap(), []);
+    assert_eq!(env.journal(&item.id, 9).await.unwrap(), []);
     steps[2].order.version += 1;
     for made in [2, 0] {
         assert_eq!(
-            ledger
-                .transition(&steps)
+            env.transition(&steps)
                 .await
                 .unwrap()
                 .into_iter()
@@ -508,7 +442,7 @@ async fn a_due_refund_is_journalled_with_its_transition_and_only_then(env: &Test
             made
         );
     }
-    let journal = ledger.journal(&item.id, 9).await.unwrap();
+    let journal = env.journal(&item.id, 9).await.unwrap();
     let refunds: Vec<_> = journal
         .iter()
         .map(|noted| {
@@ -539,45 +473,40 @@ async fn a_due_refund_is_journalled_with_its_transition_and_only_then(env: &Test
         refunds.len() == 2 && refunds.contains(&one) && refunds.contains(&other),
         "{refunds:?}"
     );
-    step(&*ledger, order_id(&item, 0), OrderState::Refunded)
-        .await
-        .unwrap();
-    assert_eq!(ledger.journal(&item.id, 9).await.unwrap(), journal);
+    becomes(env, order_id(&item, 0), OrderState::Refunded).await;
+    assert_eq!(env.journal(&item.id, 9).await.unwrap(), journal);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_hold_is_extended_for_its_version_and_state_only(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let (item, key) = held(env, &*ledger, "vase", 2).await;
-    let order = ledger.order(order_id(&item, 0)).await.unwrap().unwrap();
+    let (item, key) = held(env, "vase", 2).await;
+    let order = env.order(order_id(&item, 0)).await.unwrap().unwrap();
     let later = order.expires_at + Duration::from_millis(1_234_567);
-    let extended = ledger.extend(&order, later).await.unwrap().unwrap();
+    let extended = env.extend(&order, later).await.unwrap().unwrap();
     let expected = Order {
         expires_at: later,
         version: order.version + 1,
         ..order.clone()
     };
     assert_eq!(extended, expected);
-    assert_eq!(ledger.order(order.id).await.unwrap(), Some(expected));
+    assert_eq!(env.order(order.id).await.unwrap(), Some(expected));
     assert_eq!(
-        ledger.extend(&order, later).await.unwrap(),
+        env.extend(&order, later).await.unwrap(),
         None,
         "an old version"
     );
-    let due = ledger.due(None, order.expires_at, 9).await.unwrap();
+    let due = env.due(None, order.expires_at, 9).await.unwrap();
     let due: Vec<_> = due.into_iter().map(|order| order.id).collect();
     assert_eq!(due, [order_id(&item, 1)], "the extended hold is not due");
-    let paid = step(&*ledger, order.id, OrderState::Confirmed)
-        .await
-        .unwrap();
+    let paid = becomes(env, order.id, OrderState::Confirmed).await;
     assert_eq!(paid.expires_at, later);
     assert_eq!(
-        ledger.extend(&paid, later).await.unwrap(),
+        env.extend(&paid, later).await.unwrap(),
         None,
         "nothing is held"
     );
-    assert_eq!(counters(&*ledger, &key).await, [997, 2, 1, 0]);
-    let told = events_of_kind(&*ledger, "order.extended", 1).await;
+    assert_eq!(counters(env, &key).await, [997, 2, 1, 0]);
+    let told = events_of_kind(env, "order.extended", 1).await;
     assert_eq!(told.len(), 1);
     assert_eq!(
         (&*told[0].orders, &told[0].data["expires_at"]),
@@ -587,50 +516,47 @@ async fn a_hold_is_extended_for_its_version_and_state_only(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn of_an_extension_and_the_end_of_the_hold_one_wins(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let (item, key) = held(env, &*ledger, "vase", 20).await;
+    let (item, key) = held(env, "vase", 20).await;
     for n in 0..20 {
-        let order = ledger.order(order_id(&item, n)).await.unwrap().unwrap();
+        let order = env.order(order_id(&item, n)).await.unwrap().unwrap();
         let expiry = [Transition {
             order: order.clone(),
             to: OrderState::Expired,
             payment: None,
         }];
         let later = order.expires_at + Duration::from_secs(60);
-        let (extended, ended) =
-            tokio::join!(ledger.extend(&order, later), ledger.transition(&expiry));
+        let (extended, ended) = tokio::join!(env.extend(&order, later), env.transition(&expiry));
         let extended = extended.unwrap().is_some();
         let ended = ended.unwrap().remove(0).is_some();
         assert!(extended != ended, "order {n}: {extended}, {ended}");
-        let now = ledger.order(order.id).await.unwrap().unwrap();
+        let now = env.order(order.id).await.unwrap().unwrap();
         let expected = match extended {
             true => (OrderState::Held, later),
             false => (OrderState::Expired, order.expires_at),
         };
         assert_eq!((now.state, now.expires_at), expected);
     }
-    let [available, held, confirmed, returning] = counters(&*ledger, &key).await;
+    let [available, held, confirmed, returning] = counters(env, &key).await;
     assert_eq!((available, held + returning, confirmed), (790, 210, 0));
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_session_is_named_for_a_version_and_raises_it(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let (item, key) = held(env, &*ledger, "vase", 2).await;
+    let (item, key) = held(env, "vase", 2).await;
     let [first, second, third] = ["cs_1", "cs_2", "cs_3"].map(|id| SessionId::new(id).unwrap());
-    let order = ledger.order(order_id(&item, 0)).await.unwrap().unwrap();
-    let session = async || ledger.named_session(order.id.as_uuid()).await.unwrap();
+    let order = env.order(order_id(&item, 0)).await.unwrap().unwrap();
+    let session = async || env.named_session(order.id.as_uuid()).await.unwrap();
     assert_eq!(session().await, None);
-    let named = ledger.name_session(&order, &first, order.expires_at).await;
+    let named = env.name_session(&order, &first, order.expires_at).await;
     let named = named.unwrap().unwrap();
     let expected = Order {
         version: order.version + 1,
         ..order.clone()
     };
     assert_eq!(named, expected);
-    assert_eq!(ledger.order(order.id).await.unwrap(), Some(expected));
+    assert_eq!(env.order(order.id).await.unwrap(), Some(expected));
     assert_eq!(session().await.as_ref(), Some(&first));
-    let late = ledger.name_session(&order, &second, order.expires_at).await;
+    let late = env.name_session(&order, &second, order.expires_at).await;
     assert_eq!(late.unwrap(), None, "an old version");
     let cancellation = [Transition {
         order: order.clone(),
@@ -638,59 +564,56 @@ async fn a_session_is_named_for_a_version_and_raises_it(env: &TestEnv) {
         payment: None,
     }];
     assert_eq!(
-        ledger.transition(&cancellation).await.unwrap(),
+        env.transition(&cancellation).await.unwrap(),
         [None],
         "it was decided before the session was named"
     );
     assert_eq!(session().await.as_ref(), Some(&first));
 
     let later = named.expires_at + Duration::from_secs(60);
-    let longer = ledger.name_session(&named, &second, later).await;
+    let longer = env.name_session(&named, &second, later).await;
     let longer = longer.unwrap().unwrap();
     assert_eq!(longer.expires_at, later);
     assert_eq!(session().await.as_ref(), Some(&second));
     // A late repeat of an older naming.
-    let repeated = ledger.name_session(&longer, &first, later).await;
+    let repeated = env.name_session(&longer, &first, later).await;
     assert!(repeated.unwrap().is_some());
     assert_eq!(session().await.as_ref(), Some(&second));
     for (known, is_named) in [(&first, true), (&second, true), (&third, false)] {
-        let named = ledger.has_named(order.id.as_uuid(), known).await.unwrap();
+        let named = env.has_named(order.id.as_uuid(), known).await.unwrap();
         assert_eq!(named, is_named, "{known}");
     }
     let other = order_id(&item, 1).as_uuid();
-    assert_eq!(ledger.named_session(other).await.unwrap(), None);
+    assert_eq!(env.named_session(other).await.unwrap(), None);
     // A session alone makes no hold longer, and is no event.
-    let told = events_of_kind(&*ledger, "order.extended", 1).await;
+    let told = events_of_kind(env, "order.extended", 1).await;
     assert_eq!(told.len(), 1);
     assert_eq!(told[0].data["expires_at"], json!(later));
-    let paid = step(&*ledger, order.id, OrderState::Confirmed)
-        .await
-        .unwrap();
-    let ended = ledger.name_session(&paid, &third, later).await;
+    let paid = becomes(env, order.id, OrderState::Confirmed).await;
+    let ended = env.name_session(&paid, &third, later).await;
     assert_eq!(ended.unwrap(), None, "nothing is held");
-    assert_eq!(counters(&*ledger, &key).await, [997, 2, 1, 0]);
+    assert_eq!(counters(env, &key).await, [997, 2, 1, 0]);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn of_a_named_session_and_a_cancellation_one_wins(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let (item, _) = held(env, &*ledger, "vase", 20).await;
+    let (item, _) = held(env, "vase", 20).await;
     let newer = SessionId::new("cs_newer").unwrap();
     for n in 0..20 {
-        let order = ledger.order(order_id(&item, n)).await.unwrap().unwrap();
+        let order = env.order(order_id(&item, n)).await.unwrap().unwrap();
         let cancellation = [Transition {
             order: order.clone(),
             to: OrderState::Cancelled,
             payment: None,
         }];
         let (named, cancelled) = tokio::join!(
-            ledger.name_session(&order, &newer, order.expires_at),
-            ledger.transition(&cancellation)
+            env.name_session(&order, &newer, order.expires_at),
+            env.transition(&cancellation)
         );
         let named = named.unwrap().is_some();
         let cancelled = cancelled.unwrap().remove(0).is_some();
         assert!(named != cancelled, "order {n}: {named}, {cancelled}");
-        let session = ledger.named_session(order.id.as_uuid()).await.unwrap();
+        let session = env.named_session(order.id.as_uuid()).await.unwrap();
         assert_eq!(
             session.is_some(),
             named,

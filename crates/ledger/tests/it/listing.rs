@@ -3,11 +3,11 @@
 
 use cost::statements;
 use domain::{BuyerId, Item, ItemId, OrderId, OrderState};
-use ledger::{Ledger, NewJournalEntry, Page};
+use ledger::{NewJournalEntry, Page};
 use serde_json::json;
 use testkit::{on_both_databases, tested};
 
-use crate::env::{TestEnv, happen, order, order_of, segment, step, take};
+use crate::env::{AnyLedger, TestEnv, becomes, happen, order, order_of, segment, take};
 
 /// Follows a list to its end. Returns its rows, and the number of pages. Only the last may be
 /// empty.
@@ -26,7 +26,7 @@ async fn all<T, K>(mut page: impl AsyncFnMut(Option<K>) -> Page<T, K>) -> (Vec<T
 }
 
 async fn ids_of(
-    ledger: &dyn Ledger,
+    ledger: &impl AnyLedger,
     item: &Item,
     state: Option<OrderState>,
     at_most: usize,
@@ -48,37 +48,32 @@ fn sorted(mut ids: Vec<OrderId>) -> Vec<OrderId> {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn the_orders_of_an_item_are_listed_by_id(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let vase = env.create(&*ledger, "vase", 100, 2).await;
-    let jar = env.create(&*ledger, "jar", 100, 1).await;
-    assert_eq!(ids_of(&*ledger, &vase, None, 10).await, (vec![], 1));
+    let vase = env.create("vase", 100, 2).await;
+    let jar = env.create("jar", 100, 1).await;
+    assert_eq!(ids_of(env, &vase, None, 10).await, (vec![], 1));
     let mut expected = Vec::new();
     for segment_number in 0..2 {
         let orders: Vec<_> = (0..5)
             .map(|n| order(&vase, usize::from(segment_number) * 5 + n, 1))
             .collect();
         expected.extend(orders.iter().map(|order| order.id));
-        happen(&*ledger, &segment(&vase, segment_number), [take(orders)])
-            .await
-            .unwrap();
+        happen(env, &segment(&vase, segment_number), [take(orders)]).await;
     }
-    happen(&*ledger, &segment(&jar, 0), [take([order(&jar, 1, 1)])])
-        .await
-        .unwrap();
+    happen(env, &segment(&jar, 0), [take([order(&jar, 1, 1)])]).await;
     let expected = sorted(expected);
     for (at_most, pages) in [(1, 10), (3, 4), (5, 2), (10, 1), (1000, 1)] {
-        let listed = ids_of(&*ledger, &vase, None, at_most).await;
+        let listed = ids_of(env, &vase, None, at_most).await;
         assert_eq!(listed, (expected.clone(), pages), "{at_most}");
     }
     let gone = expected[4];
-    step(&*ledger, gone, OrderState::Cancelled).await.unwrap();
-    let cancelled = ids_of(&*ledger, &vase, Some(OrderState::Cancelled), 1).await;
+    becomes(env, gone, OrderState::Cancelled).await;
+    let cancelled = ids_of(env, &vase, Some(OrderState::Cancelled), 1).await;
     assert_eq!(cancelled, (vec![gone], 1));
-    let (held, _) = ids_of(&*ledger, &vase, Some(OrderState::Held), 2).await;
+    let (held, _) = ids_of(env, &vase, Some(OrderState::Held), 2).await;
     assert!(!held.contains(&gone) && held.len() == 9, "{held:?}");
-    let units = ledger.list_items(None, 1).await.unwrap();
+    let units = env.list_items(None, 1).await.unwrap();
     assert_eq!(units.rows[0].item.id, jar.id);
-    let units = &ledger.list_items(Some(&jar.id), 1).await.unwrap();
+    let units = &env.list_items(Some(&jar.id), 1).await.unwrap();
     assert_eq!(units.next, None);
     let unit = &units.rows[0];
     assert_eq!(
@@ -87,39 +82,34 @@ async fn the_orders_of_an_item_are_listed_by_id(env: &TestEnv) {
     );
     let nothing = ItemId::new("nothing").unwrap();
     let names = [vase.id.clone(), nothing, jar.id.clone()];
-    let some = ledger.listed_items(&names).await.unwrap();
+    let some = env.listed_items(&names).await.unwrap();
     let found: Vec<_> = some.iter().map(|listed| &listed.item.id).collect();
     assert_eq!(found, [&jar.id, &vase.id]);
     assert_eq!(&some[1], unit);
-    assert_eq!(ledger.listed_items(&[]).await.unwrap(), []);
+    assert_eq!(env.listed_items(&[]).await.unwrap(), []);
 }
 
 /// An item with 25,000 held orders, of which none but the last is cancelled, and that order. A
 /// search reads 10,000 of them.
-async fn sale(env: &TestEnv, ledger: &dyn Ledger) -> (Item, OrderId) {
-    let vase = env.create_unlimited(ledger, "vase", 50_000, 1).await;
+async fn sale(env: &TestEnv) -> (Item, OrderId) {
+    let vase = env.create_unlimited("vase", 50_000, 1).await;
     for batch in 0..10 {
         let orders = (0..2500).map(|n| order(&vase, batch * 2500 + n, 1));
-        happen(ledger, &segment(&vase, 0), [take(orders)])
-            .await
-            .unwrap();
+        happen(env, &segment(&vase, 0), [take(orders)]).await;
     }
     let last = (0..25_000).map(|n| order(&vase, n, 1).id).max().unwrap();
-    step(ledger, last, OrderState::Cancelled).await.unwrap();
+    becomes(env, last, OrderState::Cancelled).await;
     // Lists open their connection now, and not where statements are counted.
-    ledger
-        .list_item_orders(&vase.id, None, None, 1)
-        .await
-        .unwrap();
+    env.list_item_orders(&vase.id, None, None, 1).await.unwrap();
     (vase, last)
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_page_of_one_state_ends_with_what_a_bounded_search_has_found(env: &TestEnv) {
     let ledger = env.ledger_of_one_connection().await;
-    let (vase, last) = sale(env, &*ledger).await;
+    let (vase, last) = sale(env).await;
     let first = (0..25_000).map(|n| order(&vase, n, 1).id).min().unwrap();
-    step(&*ledger, first, OrderState::Cancelled).await.unwrap();
+    becomes(&ledger, first, OrderState::Cancelled).await;
     let page = async |after| {
         let state = Some(OrderState::Cancelled);
         ledger
@@ -134,18 +124,18 @@ async fn a_page_of_one_state_ends_with_what_a_bounded_search_has_found(env: &Tes
     assert_eq!(read.len(), 2, "one search: {read:?}");
     let rest = page(found.next).await;
     assert_eq!((rest.rows[0].id, rest.next), (last, None));
-    let (held, _) = ids_of(&*ledger, &vase, Some(OrderState::Held), 1000).await;
+    let (held, _) = ids_of(&ledger, &vase, Some(OrderState::Held), 1000).await;
     assert_eq!(held.len(), 24_998);
     assert!(held.is_sorted());
-    let cancelled = ids_of(&*ledger, &vase, Some(OrderState::Cancelled), 10).await;
+    let cancelled = ids_of(&ledger, &vase, Some(OrderState::Cancelled), 10).await;
     assert_eq!(cancelled, (vec![first, last], 2));
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_page_of_one_state_searches_until_it_has_an_order(env: &TestEnv) {
     let ledger = env.ledger_of_one_connection().await;
-    let (vase, last) = sale(env, &*ledger).await;
-    let state = |state| ids_of(&*ledger, &vase, Some(state), 10);
+    let (vase, last) = sale(env).await;
+    let state = |state| ids_of(&ledger, &vase, Some(state), 10);
     let (cancelled, read) = statements(state(OrderState::Cancelled)).await;
     assert_eq!(cancelled, (vec![last], 1));
     assert_eq!(read.len(), 6, "three searches: {read:?}");
@@ -168,13 +158,11 @@ async fn the_orders_of_a_buyer_are_found_by_one_statement_among_many_items(env: 
     let ann = BuyerId::new("ann").unwrap();
     let mut expected = Vec::new();
     for name in ["vase", "jar", "bowl"] {
-        let item = env.create_unlimited(&*ledger, name, 100, 1).await;
+        let item = env.create_unlimited(name, 100, 1).await;
         let anns = (0..3).map(|key| order_of(&item, &ann, key, 1));
         let orders: Vec<_> = anns.chain([order(&item, 7, 1)]).collect();
         expected.extend(orders[..3].iter().map(|order| order.id));
-        happen(&*ledger, &segment(&item, 0), [take(orders)])
-            .await
-            .unwrap();
+        happen(&ledger, &segment(&item, 0), [take(orders)]).await;
     }
     let expected = sorted(expected);
     ledger.list_buyer_orders(&ann, None, 1).await.unwrap();
@@ -188,7 +176,7 @@ async fn the_orders_of_a_buyer_are_found_by_one_statement_among_many_items(env: 
     };
     for fillers in [false, true] {
         if fillers {
-            assert_eq!(env.sql(FILLERS).await.unwrap(), 6000);
+            assert_eq!(env.sql(FILLERS).await, 6000);
         }
         for (at_most, pages) in [(1, 9), (4, 3), (9, 1), (1000, 1)] {
             let (orders, read) = all(async |after| page(&ann, after, at_most).await).await;
@@ -203,21 +191,16 @@ async fn the_orders_of_a_buyer_are_found_by_one_statement_among_many_items(env: 
 
 #[tested(on_both_databases(crate::env::run))]
 async fn refunds_and_unmatched_payments_are_listed_from_their_indexes(env: &TestEnv) {
-    let ledger = env.ledger().await;
     let mut expected = Vec::new();
     for name in ["vase", "jar"] {
-        let item = env.create_unlimited(&*ledger, name, 100, 1).await;
+        let item = env.create_unlimited(name, 100, 1).await;
         let orders: Vec<_> = (0..4).map(|n| order(&item, n, 1)).collect();
-        happen(&*ledger, &segment(&item, 0), [take(orders.clone())])
-            .await
-            .unwrap();
+        happen(env, &segment(&item, 0), [take(orders.clone())]).await;
         for order in &orders[..3] {
-            step(&*ledger, order.id, OrderState::Expired).await.unwrap();
+            becomes(env, order.id, OrderState::Expired).await;
         }
         for order in &orders[..2] {
-            step(&*ledger, order.id, OrderState::RefundDue)
-                .await
-                .unwrap();
+            becomes(env, order.id, OrderState::RefundDue).await;
             expected.push(order.id);
         }
         for payment in 0..2 {
@@ -229,23 +212,21 @@ async fn refunds_and_unmatched_payments_are_listed_from_their_indexes(env: &Test
                 before: json!({ "payment": payment }),
                 after: json!({}),
             };
-            ledger.note(&entry).await.unwrap();
+            env.note(&entry).await.unwrap();
         }
     }
     let expected = sorted(expected);
     for (at_most, pages) in [(1, 4), (2, 2), (3, 2), (4, 1), (5, 1)] {
         let (orders, read) =
-            all(async |after| ledger.list_refunds_due(after, at_most).await.unwrap()).await;
+            all(async |after| env.list_refunds_due(after, at_most).await.unwrap()).await;
         let listed: Vec<_> = orders.iter().map(|order| order.id).collect();
         assert_eq!((listed, read), (expected.clone(), pages), "{at_most}");
         let (entries, read) =
-            all(async |after| ledger.list_payments_due(after, at_most).await.unwrap()).await;
+            all(async |after| env.list_payments_due(after, at_most).await.unwrap()).await;
         assert_eq!((entries.len(), read), (4, pages), "{at_most}");
         assert!(entries.is_sorted_by_key(|entry| entry.id));
     }
-    step(&*ledger, expected[1], OrderState::Refunded)
-        .await
-        .unwrap();
-    let left = ledger.list_refunds_due(None, 10).await.unwrap();
+    becomes(env, expected[1], OrderState::Refunded).await;
+    let left = env.list_refunds_due(None, 10).await.unwrap();
     assert_eq!(left.rows.len(), 3);
 }

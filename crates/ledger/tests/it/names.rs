@@ -3,15 +3,15 @@
 
 use domain::{Order, OrderState, SessionId};
 use jiff::SignedDuration;
-use ledger::{Actors, Created, JournalEntry, Ledger, NewAct, NewWebhook, Transition};
+use ledger::{Actors, Created, JournalEntry, NewAct, NewWebhook, Transition};
 use serde_json::json;
 use testkit::{on_both_databases, tested};
 use uuid::Uuid;
 
-use crate::env::{TestEnv, happen, item, order, order_id, segment, take};
+use crate::env::{AnyLedger, TestEnv, happen, item, order, order_id, segment, take};
 
 /// The latest entries of the item's journal with this action.
-async fn noted(ledger: &dyn Ledger, item: &domain::Item, action: &str) -> Vec<JournalEntry> {
+async fn noted(ledger: &impl AnyLedger, item: &domain::Item, action: &str) -> Vec<JournalEntry> {
     let mut journal = ledger.journal(&item.id, 2_000).await.unwrap();
     journal.retain(|entry| entry.entry.action == action);
     journal
@@ -19,10 +19,9 @@ async fn noted(ledger: &dyn Ledger, item: &domain::Item, action: &str) -> Vec<Jo
 
 #[tested(on_both_databases(crate::env::run))]
 async fn the_creation_of_an_item_is_noted_once(env: &TestEnv) {
-    let ledger = env.ledger().await;
     let vase = item("vase", 10, 2);
     for actor in ["ann", "bob"] {
-        let created = ledger.create_item_by(&vase, Some(actor)).await.unwrap();
+        let created = env.create_item_by(&vase, Some(actor)).await.unwrap();
         assert_eq!(
             matches!(created, Created::New(_)),
             actor == "ann",
@@ -33,9 +32,9 @@ async fn the_creation_of_an_item_is_noted_once(env: &TestEnv) {
         stock: 11,
         ..vase.clone()
     };
-    let refused = ledger.create_item_by(&other, Some("cleo")).await.unwrap();
+    let refused = env.create_item_by(&other, Some("cleo")).await.unwrap();
     assert_eq!(refused, Created::Different);
-    let journal = ledger.journal(&vase.id, 9).await.unwrap();
+    let journal = env.journal(&vase.id, 9).await.unwrap();
     let [entry] = &journal[..] else {
         panic!("{journal:?}");
     };
@@ -46,32 +45,29 @@ async fn the_creation_of_an_item_is_noted_once(env: &TestEnv) {
         (&json!(10), &json!(2))
     );
     let unnamed = item("jug", 1, 1);
-    ledger.create_item(&unnamed).await.unwrap();
-    assert!(ledger.journal(&unnamed.id, 9).await.unwrap().is_empty());
+    env.create_item(&unnamed).await.unwrap();
+    assert!(env.journal(&unnamed.id, 9).await.unwrap().is_empty());
 }
 
 /// A held order for each number.
-async fn held(env: &TestEnv, ledger: &dyn Ledger, name: &str, count: usize) -> domain::Item {
-    let item = env.create_unlimited(ledger, name, 2_000, 1).await;
+async fn held(env: &TestEnv, name: &str, count: usize) -> domain::Item {
+    let item = env.create_unlimited(name, 2_000, 1).await;
     let orders = (0..count).map(|n| order(&item, n, 1));
-    happen(ledger, &segment(&item, 0), [take(orders)])
-        .await
-        .unwrap();
+    happen(env, &segment(&item, 0), [take(orders)]).await;
     item
 }
 
-async fn stored(ledger: &dyn Ledger, item: &domain::Item, n: usize) -> Order {
+async fn stored(ledger: &impl AnyLedger, item: &domain::Item, n: usize) -> Order {
     ledger.order(order_id(item, n)).await.unwrap().unwrap()
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_transition_is_noted_if_an_admin_makes_it_and_it_is_made(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let vase = held(env, &*ledger, "vase", 300).await;
+    let vase = held(env, "vase", 300).await;
     let mut steps = Vec::new();
     for n in 0..300 {
         steps.push(Transition {
-            order: stored(&*ledger, &vase, n).await,
+            order: stored(env, &vase, n).await,
             to: OrderState::Cancelled,
             payment: None,
         });
@@ -82,9 +78,9 @@ async fn a_transition_is_noted_if_an_admin_makes_it_and_it_is_made(env: &TestEnv
     let actors: Actors = by_admins
         .map(|(n, step)| (step.order.id, format!("admin-{}", n % 2).into()))
         .collect();
-    let made = ledger.transition_by(&steps, &actors).await.unwrap();
+    let made = env.transition_by(&steps, &actors).await.unwrap();
     assert_eq!(made.iter().flatten().count(), 299);
-    let entries = noted(&*ledger, &vase, "cancel").await;
+    let entries = noted(env, &vase, "cancel").await;
     assert_eq!(entries.len(), 298);
     for n in [0, 1, 297] {
         let id = json!(order_id(&vase, n));
@@ -97,34 +93,29 @@ async fn a_transition_is_noted_if_an_admin_makes_it_and_it_is_made(env: &TestEnv
         assert_eq!(entry.before["state"], "held");
         assert_eq!(entry.after, json!({ "state": "cancelled" }));
     }
-    let again = ledger.transition_by(&steps, &actors).await.unwrap();
+    let again = env.transition_by(&steps, &actors).await.unwrap();
     assert_eq!(again.iter().flatten().count(), 0);
-    assert_eq!(
-        noted(&*ledger, &vase, "cancel").await.len(),
-        298,
-        "a repeat"
-    );
+    assert_eq!(noted(env, &vase, "cancel").await.len(), 298, "a repeat");
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn an_extension_is_noted_if_an_admin_makes_it(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let vase = held(env, &*ledger, "vase", 1).await;
-    let first = stored(&*ledger, &vase, 0).await;
+    let vase = held(env, "vase", 1).await;
+    let first = stored(env, &vase, 0).await;
     let later = first.expires_at + SignedDuration::from_secs(60);
     let session = SessionId::new("cs_1").unwrap();
-    let extended = ledger
+    let extended = env
         .extend_by(&first, later, Some(&session), Some("ann"))
         .await;
     let extended = extended.unwrap().unwrap();
     // Decided on an earlier version.
-    let late = ledger
+    let late = env
         .extend_by(&first, later, None, Some("bob"))
         .await
         .unwrap();
     assert_eq!(late, None);
-    ledger.extend(&extended, later).await.unwrap().unwrap();
-    let entries = noted(&*ledger, &vase, "extend").await;
+    env.extend(&extended, later).await.unwrap().unwrap();
+    let entries = noted(env, &vase, "extend").await;
     let [entry] = &entries[..] else {
         panic!("{entries:?}");
     };
@@ -138,7 +129,6 @@ async fn an_extension_is_noted_if_an_admin_makes_it(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn what_is_done_to_webhooks_is_noted_without_their_secrets(env: &TestEnv) {
-    let ledger = env.ledger().await;
     let webhook = NewWebhook {
         id: Uuid::new_v4(),
         url: "https://shop.example/hooks/t0ken".into(),
@@ -149,13 +139,13 @@ async fn what_is_done_to_webhooks_is_noted_without_their_secrets(env: &TestEnv) 
         id: Uuid::new_v4(),
         ..webhook.clone()
     };
-    assert!(ledger.add_webhook_by(&webhook, 1, "ann").await.unwrap());
-    assert!(!ledger.add_webhook_by(&other, 1, "bob").await.unwrap());
-    assert!(ledger.enable_webhook(webhook.id, "cleo").await.unwrap());
-    assert!(!ledger.enable_webhook(other.id, "bob").await.unwrap());
-    assert!(ledger.remove_webhook(webhook.id, "dora").await.unwrap());
-    assert!(!ledger.remove_webhook(webhook.id, "bob").await.unwrap());
-    let acts = ledger.list_acts(None, 9).await.unwrap().rows;
+    assert!(env.add_webhook_by(&webhook, 1, "ann").await.unwrap());
+    assert!(!env.add_webhook_by(&other, 1, "bob").await.unwrap());
+    assert!(env.enable_webhook(webhook.id, "cleo").await.unwrap());
+    assert!(!env.enable_webhook(other.id, "bob").await.unwrap());
+    assert!(env.remove_webhook(webhook.id, "dora").await.unwrap());
+    assert!(!env.remove_webhook(webhook.id, "bob").await.unwrap());
+    let acts = env.list_acts(None, 9).await.unwrap().rows;
     let names: Vec<_> = acts
         .iter()
         .rev()
@@ -178,7 +168,6 @@ async fn what_is_done_to_webhooks_is_noted_without_their_secrets(env: &TestEnv) 
 
 #[tested(on_both_databases(crate::env::run))]
 async fn the_service_journal_is_read_page_by_page(env: &TestEnv) {
-    let ledger = env.ledger().await;
     for n in 0..5 {
         let act = NewAct {
             actor: "ann".into(),
@@ -187,11 +176,11 @@ async fn the_service_journal_is_read_page_by_page(env: &TestEnv) {
             before: json!({}),
             after: json!({}),
         };
-        ledger.note_act(&act).await.unwrap();
+        env.note_act(&act).await.unwrap();
     }
     let (mut subjects, mut before) = (Vec::new(), None);
     loop {
-        let page = ledger.list_acts(before, 2).await.unwrap();
+        let page = env.list_acts(before, 2).await.unwrap();
         assert!((1..=2).contains(&page.rows.len()), "{page:?}");
         subjects.extend(page.rows.into_iter().filter_map(|entry| entry.act.subject));
         before = page.next;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use domain::{Change, ItemId};
 use jiff::{SignedDuration, Timestamp};
-use ledger::{KnownSink, Ledger, ProcessReport, ReportedLock, RequestCounts};
+use ledger::{KnownSink, ProcessReport, ReportedLock, RequestCounts};
 use testkit::{Backend, on_both_databases, tested};
 use uuid::Uuid;
 
-use crate::env::{TestEnv, happen, order, segment};
+use crate::env::{AnyLedger, TestEnv, happen, order, segment};
 
 fn item(id: &str) -> ItemId {
     ItemId::new(id).unwrap()
@@ -47,7 +47,7 @@ fn report(id: Uuid, requests: &[(&str, u64)]) -> ProcessReport {
 }
 
 /// The requests that arrived for the item.
-async fn arrived(ledger: &dyn Ledger, id: &str) -> Option<u64> {
+async fn arrived(ledger: &impl AnyLedger, id: &str) -> Option<u64> {
     let all = [item(id), item("no-such-item")];
     let counts = ledger.request_counts(&all).await.unwrap();
     counts.first().map(|(_, counts)| counts.arrived)
@@ -56,25 +56,19 @@ async fn arrived(ledger: &dyn Ledger, id: &str) -> Option<u64> {
 #[tested(on_both_databases(crate::env::run))]
 async fn a_repeated_report_counts_once_and_processes_add_up(env: &TestEnv) {
     let began = Timestamp::now();
-    let ledger = env.ledger().await;
     let [one, two] = [Uuid::new_v4(), Uuid::new_v4()];
-    assert_eq!(arrived(&*ledger, "vase").await, None);
+    assert_eq!(arrived(env, "vase").await, None);
     for first in [true, true, false] {
         let sent = report(one, &[("vase", 10), ("bowl", 4)]);
-        assert!(ledger.report_process(&sent, first).await.unwrap());
-        assert_eq!(arrived(&*ledger, "vase").await, Some(10));
+        assert!(env.report_process(&sent, first).await.unwrap());
+        assert_eq!(arrived(env, "vase").await, Some(10));
     }
     let sent = report(two, &[("vase", 5)]);
-    assert!(ledger.report_process(&sent, true).await.unwrap());
-    assert!(
-        ledger
-            .report_process(&report(one, &[]), false)
-            .await
-            .unwrap()
-    );
-    assert_eq!(arrived(&*ledger, "vase").await, Some(15));
-    assert_eq!(arrived(&*ledger, "bowl").await, Some(4));
-    let processes = ledger.processes().await.unwrap();
+    assert!(env.report_process(&sent, true).await.unwrap());
+    assert!(env.report_process(&report(one, &[]), false).await.unwrap());
+    assert_eq!(arrived(env, "vase").await, Some(15));
+    assert_eq!(arrived(env, "bowl").await, Some(4));
+    let processes = env.processes().await.unwrap();
     assert_eq!(processes.len(), 2);
     let seen = &processes[0];
     assert_eq!((&*seen.roles, seen.pid), ("order,recorder", 7));
@@ -90,53 +84,50 @@ async fn a_repeated_report_counts_once_and_processes_add_up(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn the_counts_of_a_process_that_ended_are_kept(env: &TestEnv) {
-    let ledger = env.ledger().await;
     for arrived_here in [10, 20, 30] {
         let process = Uuid::new_v4();
         let sent = report(process, &[("vase", arrived_here), ("bowl", 1)]);
-        ledger.report_process(&sent, true).await.unwrap();
+        env.report_process(&sent, true).await.unwrap();
         // A repeat, as after a lost reply, adds nothing.
-        ledger.end_process(process).await.unwrap();
-        ledger.end_process(process).await.unwrap();
+        env.end_process(process).await.unwrap();
+        env.end_process(process).await.unwrap();
     }
-    assert_eq!(ledger.processes().await.unwrap(), []);
-    assert_eq!(arrived(&*ledger, "vase").await, Some(60));
-    assert_eq!(arrived(&*ledger, "bowl").await, Some(3));
-    let all = ledger.request_counts(&[item("vase")]).await.unwrap();
+    assert_eq!(env.processes().await.unwrap(), []);
+    assert_eq!(arrived(env, "vase").await, Some(60));
+    assert_eq!(arrived(env, "bowl").await, Some(3));
+    let all = env.request_counts(&[item("vase")]).await.unwrap();
     assert_eq!((all[0].1.held, all[0].1.refused()), (3, 30));
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_process_that_was_taken_for_dead_begins_anew(env: &TestEnv) {
-    let ledger = env.ledger().await;
     let process = Uuid::new_v4();
     let sent = report(process, &[("vase", 10)]);
-    ledger.report_process(&sent, true).await.unwrap();
+    env.report_process(&sent, true).await.unwrap();
     let hour = Duration::from_secs(3600);
-    assert_eq!(ledger.end_silent_processes(hour).await.unwrap(), 0);
+    assert_eq!(env.end_silent_processes(hour).await.unwrap(), 0);
     tokio::time::sleep(Duration::from_millis(5)).await;
-    let ended = ledger.end_silent_processes(Duration::ZERO).await.unwrap();
+    let ended = env.end_silent_processes(Duration::ZERO).await.unwrap();
     assert_eq!(ended, 1);
     let late = report(process, &[("vase", 12)]);
     assert!(
-        !ledger.report_process(&late, false).await.unwrap(),
+        !env.report_process(&late, false).await.unwrap(),
         "its totals would count twice"
     );
-    assert_eq!(arrived(&*ledger, "vase").await, Some(10));
+    assert_eq!(arrived(env, "vase").await, Some(10));
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn sinks_and_the_state_of_the_database_are_shown(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    assert_eq!(ledger.sinks().await.unwrap(), []);
+    assert_eq!(env.sinks().await.unwrap(), []);
     let minute = Duration::from_secs(60);
-    let leased = ledger.lease_sink("nats", Uuid::new_v4(), minute).await;
-    let sinks = ledger.sinks().await.unwrap();
+    let leased = env.lease_sink("nats", Uuid::new_v4(), minute).await;
+    let sinks = env.sinks().await.unwrap();
     let [KnownSink { name, cursor, .. }] = &sinks[..] else {
         panic!("{sinks:?}");
     };
     assert_eq!((&**name, Some(*cursor)), ("nats", leased.unwrap()));
-    let report = ledger.inspect().await.unwrap();
+    let report = env.inspect().await.unwrap();
     let waits = match env.backend {
         Backend::Postgres => "synchronous_commit on",
         Backend::Sqlite => "synchronous FULL",
@@ -147,8 +138,7 @@ async fn sinks_and_the_state_of_the_database_are_shown(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn holds_are_counted_by_the_time_of_their_end(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let vase = env.create_unlimited(&*ledger, "vase", 100, 1).await;
+    let vase = env.create_unlimited("vase", 100, 1).await;
     let from = Timestamp::from_second(1_800_000_000).unwrap();
     // In units, by the second of their end.
     let ends = [(-1, 1), (0, 2), (9, 3), (10, 4), (29, 5), (30, 6), (500, 7)];
@@ -158,12 +148,12 @@ async fn holds_are_counted_by_the_time_of_their_end(env: &TestEnv) {
             expires_at: from + SignedDuration::from_secs(seconds),
             orders: vec![order(&vase, n, units)],
         };
-        happen(&*ledger, &segment(&vase, 0), [taken]).await.unwrap();
+        happen(env, &segment(&vase, 0), [taken]).await;
     }
     let width = Duration::from_secs(10);
-    let slots = ledger.held_units_by_end(&vase.id, from, width, 4).await;
+    let slots = env.held_units_by_end(&vase.id, from, width, 4).await;
     assert_eq!(slots.unwrap(), [1, 2 + 3, 4, 5, 6 + 7]);
     let other = item("bowl");
-    let slots = ledger.held_units_by_end(&other, from, width, 2).await;
+    let slots = env.held_units_by_end(&other, from, width, 2).await;
     assert_eq!(slots.unwrap(), [0, 0, 0]);
 }

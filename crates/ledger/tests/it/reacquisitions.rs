@@ -2,42 +2,39 @@
 
 use domain::{Item, OrderId, OrderState, PaymentId, SegmentKey};
 use jiff::Timestamp;
-use ledger::{Ledger, Transition};
+use ledger::Transition;
 use testkit::{on_both_databases, tested};
 
-use crate::env::{TestEnv, again, counters, happen, order, order_id, release, segment, step, take};
+use crate::env::{
+    TestEnv, again, becomes, counters, happen, order, order_id, release, segment, take,
+};
 
 /// An item with two segments, and an order of 2 units that has expired at segment 0.
-async fn expired(env: &TestEnv, ledger: &dyn Ledger) -> (Item, [SegmentKey; 2], OrderId) {
-    let item = env.create(ledger, "vase", 20, 2).await;
+async fn expired(env: &TestEnv) -> (Item, [SegmentKey; 2], OrderId) {
+    let item = env.create("vase", 20, 2).await;
     let keys = [0, 1].map(|number| segment(&item, number));
-    happen(ledger, &keys[0], [take([order(&item, 0, 2)])])
-        .await
-        .unwrap();
-    happen(ledger, &keys[1], []).await.unwrap();
-    step(ledger, order_id(&item, 0), OrderState::Expired)
-        .await
-        .unwrap();
+    happen(env, &keys[0], [take([order(&item, 0, 2)])]).await;
+    happen(env, &keys[1], []).await;
+    becomes(env, order_id(&item, 0), OrderState::Expired).await;
     let id = order_id(&item, 0);
     (item, keys, id)
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn an_expired_order_is_held_again_wherever_the_units_come_from(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let (item, [home, other], id) = expired(env, &*ledger).await;
+    let (item, [home, other], id) = expired(env).await;
     let expires_at = Timestamp::from_millisecond(1_900_000_000_001).unwrap();
     let reacquire = domain::Change::Taken {
         price: None,
         expires_at,
         orders: vec![again(order(&item, 0, 2), 1)],
     };
-    let recorded = happen(&*ledger, &other, [reacquire]).await.unwrap();
+    let recorded = happen(env, &other, [reacquire]).await;
     assert_eq!(
         (recorded.held, recorded.repeated, recorded.rejected.len()),
         (1, 0, 0)
     );
-    let held = ledger.order(id).await.unwrap().unwrap();
+    let held = env.order(id).await.unwrap().unwrap();
     assert_eq!(
         (held.state, held.attempt, held.segment, held.version),
         (OrderState::Held, 1, 1, 3)
@@ -48,26 +45,18 @@ async fn an_expired_order_is_held_again_wherever_the_units_come_from(env: &TestE
     );
     // The first units are still returning.
     assert_eq!(
-        (
-            counters(&*ledger, &home).await,
-            counters(&*ledger, &other).await
-        ),
+        (counters(env, &home).await, counters(env, &other).await),
         ([8, 0, 0, 2], [8, 2, 0, 0])
     );
-    happen(&*ledger, &home, [release([order(&item, 0, 2)])])
-        .await
-        .unwrap();
-    step(&*ledger, id, OrderState::Confirmed).await.unwrap();
+    happen(env, &home, [release([order(&item, 0, 2)])]).await;
+    becomes(env, id, OrderState::Confirmed).await;
     assert_eq!(
-        (
-            counters(&*ledger, &home).await,
-            counters(&*ledger, &other).await
-        ),
+        (counters(env, &home).await, counters(env, &other).await),
         ([10, 0, 0, 0], [8, 0, 2, 0])
     );
     // A release now concerns the reacquired units.
-    step(&*ledger, id, OrderState::Refunded).await.unwrap();
-    let pending = ledger
+    becomes(env, id, OrderState::Refunded).await;
+    let pending = env
         .pending_returns(
             Some(&item.id),
             Timestamp::now() + std::time::Duration::from_secs(1),
@@ -82,69 +71,55 @@ async fn an_expired_order_is_held_again_wherever_the_units_come_from(env: &TestE
             .collect::<Vec<_>>(),
         [(id.reacquire(1), &other)]
     );
-    happen(&*ledger, &other, [release([again(order(&item, 0, 2), 1)])])
-        .await
-        .unwrap();
-    assert_eq!(counters(&*ledger, &other).await, [10, 0, 0, 0]);
+    happen(env, &other, [release([again(order(&item, 0, 2), 1)])]).await;
+    assert_eq!(counters(env, &other).await, [10, 0, 0, 0]);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_due_refund_stays_due_and_units_that_arrive_later_go_back(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let (item, [_, other], id) = expired(env, &*ledger).await;
+    let (item, [_, other], id) = expired(env).await;
     let payment = PaymentId::new("late").unwrap();
-    let due = ledger.order(id).await.unwrap().unwrap();
-    ledger
-        .transition(&[Transition {
-            order: due,
-            to: OrderState::RefundDue,
-            payment: Some(payment.clone()),
-        }])
-        .await
-        .unwrap();
-    happen(&*ledger, &other, [take([again(order(&item, 0, 2), 1)])])
-        .await
-        .unwrap();
+    let due = env.order(id).await.unwrap().unwrap();
+    env.transition(&[Transition {
+        order: due,
+        to: OrderState::RefundDue,
+        payment: Some(payment.clone()),
+    }])
+    .await
+    .unwrap();
+    happen(env, &other, [take([again(order(&item, 0, 2), 1)])]).await;
     // The provider has been notified.
-    let due = ledger.order(id).await.unwrap().unwrap();
+    let due = env.order(id).await.unwrap().unwrap();
     assert_eq!(
         (due.state, due.attempt, due.payment),
         (OrderState::RefundDue, 1, Some(payment))
     );
-    assert_eq!(counters(&*ledger, &other).await, [8, 0, 0, 2]);
-    happen(&*ledger, &other, [release([again(order(&item, 0, 2), 1)])])
-        .await
-        .unwrap();
-    assert_eq!(counters(&*ledger, &other).await, [10, 0, 0, 0]);
+    assert_eq!(counters(env, &other).await, [8, 0, 0, 2]);
+    happen(env, &other, [release([again(order(&item, 0, 2), 1)])]).await;
+    assert_eq!(counters(env, &other).await, [10, 0, 0, 0]);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn units_for_an_order_refunded_meanwhile_go_straight_back(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let (item, [home, other], id) = expired(env, &*ledger).await;
+    let (item, [home, other], id) = expired(env).await;
     for to in [OrderState::RefundDue, OrderState::Refunded] {
-        step(&*ledger, id, to).await.unwrap();
+        becomes(env, id, to).await;
     }
-    let recorded = happen(&*ledger, &other, [take([again(order(&item, 0, 2), 1)])])
-        .await
-        .unwrap();
+    let recorded = happen(env, &other, [take([again(order(&item, 0, 2), 1)])]).await;
     assert_eq!(
         (recorded.held, recorded.repeated, recorded.rejected.len()),
         (0, 0, 0)
     );
-    let order_now = ledger.order(id).await.unwrap().unwrap();
+    let order_now = env.order(id).await.unwrap().unwrap();
     assert_eq!(
         (order_now.state, order_now.attempt),
         (OrderState::Refunded, 1)
     );
     assert_eq!(
-        (
-            counters(&*ledger, &home).await,
-            counters(&*ledger, &other).await
-        ),
+        (counters(env, &home).await, counters(env, &other).await),
         ([8, 0, 0, 2], [8, 0, 0, 2])
     );
-    let pending = ledger
+    let pending = env
         .pending_returns(
             Some(&item.id),
             Timestamp::now() + std::time::Duration::from_secs(1),
@@ -156,19 +131,13 @@ async fn units_for_an_order_refunded_meanwhile_go_straight_back(env: &TestEnv) {
         pending.iter().map(|back| back.id).collect::<Vec<_>>(),
         [id, id.reacquire(1)]
     );
-    let repeated = happen(&*ledger, &other, [take([again(order(&item, 0, 2), 1)])])
-        .await
-        .unwrap();
+    let repeated = happen(env, &other, [take([again(order(&item, 0, 2), 1)])]).await;
     assert_eq!(repeated.repeated, 1);
-    happen(&*ledger, &other, [release([again(order(&item, 0, 2), 1)])])
-        .await
-        .unwrap();
-    assert_eq!(counters(&*ledger, &other).await, [10, 0, 0, 0]);
-    let repeated = happen(&*ledger, &other, [take([again(order(&item, 0, 2), 1)])])
-        .await
-        .unwrap();
+    happen(env, &other, [release([again(order(&item, 0, 2), 1)])]).await;
+    assert_eq!(counters(env, &other).await, [10, 0, 0, 0]);
+    let repeated = happen(env, &other, [take([again(order(&item, 0, 2), 1)])]).await;
     assert_eq!(
-        (repeated.repeated, counters(&*ledger, &other).await),
+        (repeated.repeated, counters(env, &other).await),
         (1, [10, 0, 0, 0]),
         "also after the return is recorded"
     );
@@ -176,139 +145,104 @@ async fn units_for_an_order_refunded_meanwhile_go_straight_back(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_repeated_reacquisition_changes_nothing(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let (item, [home, other], id) = expired(env, &*ledger).await;
+    let (item, [home, other], id) = expired(env).await;
     let reacquire = || take([again(order(&item, 0, 2), 1)]);
     assert_eq!(
-        happen(&*ledger, &other, [reacquire(), reacquire()])
+        happen(env, &other, [reacquire(), reacquire()])
             .await
-            .unwrap()
             .repeated,
         1,
         "in one batch"
     );
     assert_eq!(
-        happen(&*ledger, &other, [reacquire()])
-            .await
-            .unwrap()
-            .repeated,
+        happen(env, &other, [reacquire()]).await.repeated,
         1,
         "across batches"
     );
     assert_eq!(
-        happen(&*ledger, &home, [reacquire()])
-            .await
-            .unwrap()
-            .repeated,
+        happen(env, &home, [reacquire()]).await.repeated,
         1,
         "across segments"
     );
-    step(&*ledger, id, OrderState::Expired).await.unwrap();
+    becomes(env, id, OrderState::Expired).await;
     assert_eq!(
-        happen(&*ledger, &other, [reacquire()])
-            .await
-            .unwrap()
-            .repeated,
+        happen(env, &other, [reacquire()]).await.repeated,
         1,
         "after the order has expired again"
     );
-    let now = ledger.order(id).await.unwrap().unwrap();
+    let now = env.order(id).await.unwrap().unwrap();
     assert_eq!(
         (now.state, now.attempt, now.segment),
         (OrderState::Expired, 1, 1)
     );
     assert_eq!(
-        (
-            counters(&*ledger, &home).await,
-            counters(&*ledger, &other).await
-        ),
+        (counters(env, &home).await, counters(env, &other).await),
         ([8, 0, 0, 2], [8, 0, 0, 2])
     );
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_reacquisition_of_an_order_that_has_its_units_changes_nothing(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create(&*ledger, "vase", 20, 2).await;
+    let item = env.create("vase", 20, 2).await;
     let [home, other] = [0, 1].map(|number| segment(&item, number));
-    happen(&*ledger, &home, [take([order(&item, 0, 2)])])
-        .await
-        .unwrap();
+    happen(env, &home, [take([order(&item, 0, 2)])]).await;
     let reacquisitions = || take([again(order(&item, 0, 2), 1), again(order(&item, 5, 2), 1)]);
     assert_eq!(
-        happen(&*ledger, &other, [reacquisitions()])
-            .await
-            .unwrap()
-            .repeated,
+        happen(env, &other, [reacquisitions()]).await.repeated,
         2,
         "one order is held, the other unknown"
     );
-    step(&*ledger, order_id(&item, 0), OrderState::Confirmed)
-        .await
-        .unwrap();
-    assert_eq!(
-        happen(&*ledger, &other, [reacquisitions()])
-            .await
-            .unwrap()
-            .repeated,
-        2
-    );
-    let now = ledger.order(order_id(&item, 0)).await.unwrap().unwrap();
+    becomes(env, order_id(&item, 0), OrderState::Confirmed).await;
+    assert_eq!(happen(env, &other, [reacquisitions()]).await.repeated, 2);
+    let now = env.order(order_id(&item, 0)).await.unwrap().unwrap();
     assert_eq!((now.attempt, now.segment), (0, 0));
     assert_eq!(
-        (
-            counters(&*ledger, &home).await,
-            counters(&*ledger, &other).await
-        ),
+        (counters(env, &home).await, counters(env, &other).await),
         ([8, 0, 2, 0], [10, 0, 0, 0])
     );
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_reacquisition_that_the_row_cannot_cover_uses_up_its_attempt(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let (item, [_, other], id) = expired(env, &*ledger).await;
+    let (item, [_, other], id) = expired(env).await;
     let recorded = happen(
-        &*ledger,
+        env,
         &other,
         [take([order(&item, 1, 9), again(order(&item, 0, 2), 1)])],
     )
-    .await
-    .unwrap();
+    .await;
     assert_eq!(
         (recorded.held, recorded.rejected),
         (1, vec![id.reacquire(1)])
     );
-    let now = ledger.order(id).await.unwrap().unwrap();
+    let now = env.order(id).await.unwrap().unwrap();
     assert_eq!(
         (now.state, now.attempt, now.version),
         (OrderState::Expired, 1, 3),
         "the attempt is used up, and the next has another id"
     );
-    assert_eq!(counters(&*ledger, &other).await, [1, 9, 0, 0]);
+    assert_eq!(counters(env, &other).await, [1, 9, 0, 0]);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn an_order_can_be_reacquired_as_often_as_its_id_allows(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let (item, keys, id) = expired(env, &*ledger).await;
+    let (item, keys, id) = expired(env).await;
     for attempt in 1..=OrderId::MAX_REACQUISITIONS {
         happen(
-            &*ledger,
+            env,
             &keys[usize::from(attempt % 2)],
             [take([again(order(&item, 0, 2), attempt)])],
         )
-        .await
-        .unwrap();
+        .await;
         assert_eq!(
-            ledger.order(id).await.unwrap().unwrap().take_id(),
+            env.order(id).await.unwrap().unwrap().take_id(),
             id.reacquire(attempt)
         );
-        step(&*ledger, id, OrderState::Expired).await.unwrap();
+        becomes(env, id, OrderState::Expired).await;
     }
     let returning = [
-        counters(&*ledger, &keys[0]).await[3],
-        counters(&*ledger, &keys[1]).await[3],
+        counters(env, &keys[0]).await[3],
+        counters(env, &keys[1]).await[3],
     ];
     assert_eq!(returning, [8, 8], "each attempt has a separate return");
 }

@@ -13,8 +13,7 @@ use crate::env::{TestEnv, assert_identity, id, opened, order, order_id, record, 
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_recorded_order_reads_back_unchanged(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create_unlimited(&*ledger, "vase", 9_000_000, 2).await;
+    let item = env.create_unlimited("vase", 9_000_000, 2).await;
     let buyers = [
         "ann",
         "安娜 \"O'Neill\" \\ ☂",
@@ -41,7 +40,7 @@ async fn a_recorded_order_reads_back_unchanged(env: &TestEnv) {
         } else {
             vec![entry]
         };
-        record(&*ledger, &segment(&item, 1), entries).await.unwrap();
+        record(env, &segment(&item, 1), entries).await;
         let expected = Order {
             id: placed.id,
             item: item.id.clone(),
@@ -58,29 +57,27 @@ async fn a_recorded_order_reads_back_unchanged(env: &TestEnv) {
             cart: None,
             version: 1,
         };
-        assert_eq!(ledger.order(placed.id).await.unwrap(), Some(expected));
+        assert_eq!(env.order(placed.id).await.unwrap(), Some(expected));
     }
     assert_eq!(
-        ledger.segments(&item.id).await.unwrap()[1].anchor,
+        env.segments(&item.id).await.unwrap()[1].anchor,
         Some(i64::MIN)
     );
-    assert_eq!(ledger.order(order_id(&item, 9)).await.unwrap(), None);
+    assert_eq!(env.order(order_id(&item, 9)).await.unwrap(), None);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn recorded_among_finds_the_recorded_orders_with_their_states(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create(&*ledger, "vase", 10, 1).await;
+    let item = env.create("vase", 10, 1).await;
     let orders = (0..2000).map(|n| order(&item, n, 1)).collect();
     let recorded = record(
-        &*ledger,
+        env,
         &segment(&item, 0),
         vec![opened(&item, 0), taken(id(2, 0), orders)],
     )
-    .await
-    .unwrap();
+    .await;
     let asked: Vec<_> = (0..2500).map(|n| order_id(&item, n)).collect();
-    let found = ledger.recorded_among(&asked).await.unwrap();
+    let found = env.recorded_among(&asked).await.unwrap();
     let in_state = |state| {
         found
             .iter()
@@ -98,20 +95,17 @@ async fn recorded_among_finds_the_recorded_orders_with_their_states(env: &TestEn
         "the other 500 are not recorded"
     );
     assert_eq!(
-        ledger
-            .recorded_among(&[asked[0].reacquire(1)])
-            .await
-            .unwrap(),
+        env.recorded_among(&[asked[0].reacquire(1)]).await.unwrap(),
         [],
         "the order has not reached that attempt"
     );
-    assert_eq!(ledger.recorded_among(&[]).await.unwrap(), []);
+    assert_eq!(env.recorded_among(&[]).await.unwrap(), []);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn totals_are_one_snapshot(env: &TestEnv) {
     let ledger = env.ledger().await;
-    let item = env.create(&*ledger, "vase", 100_000, 1).await;
+    let item = env.create("vase", 100_000, 1).await;
     let (over, moments) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicUsize::new(0)),
@@ -133,9 +127,7 @@ async fn totals_are_one_snapshot(env: &TestEnv) {
             }
         })
     };
-    record(&*ledger, &segment(&item, 0), vec![opened(&item, 0)])
-        .await
-        .unwrap();
+    record(&ledger, &segment(&item, 0), vec![opened(&item, 0)]).await;
     // The sale continues until the reader has seen several states of it, however rarely the reader
     // is scheduled.
     for batch in 0.. {
@@ -148,12 +140,11 @@ async fn totals_are_one_snapshot(env: &TestEnv) {
         );
         let orders = (0..50).map(|n| order(&item, batch * 50 + n, 1)).collect();
         record(
-            &*ledger,
+            &ledger,
             &segment(&item, 0),
             vec![taken(id(2 + batch as u64, 0), orders)],
         )
-        .await
-        .unwrap();
+        .await;
     }
     over.store(true, Ordering::Relaxed);
     reader.await.unwrap();

@@ -3,11 +3,14 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use domain::{Change, Entry, Item, OrderState};
-use ledger::{Ledger, LedgerError, Recorded, SegmentReplay, SegmentRow};
+use ledger::{LedgerError, Recorded, SegmentReplay, SegmentRow};
 use testkit::{Deadline, on_both_databases, tested};
 use tokio::{sync::Barrier, task::JoinSet};
 
-use crate::env::{TestEnv, id, opened, order, order_id, record, rest, row, segment, state, taken};
+use crate::env::{
+    AnyLedger, TestEnv, id, opened, order, order_id, record, rest, row, segment, state, taken,
+    try_record,
+};
 
 const ENTRIES: usize = 40;
 const ORDERS_PER_ENTRY: usize = 5;
@@ -29,7 +32,7 @@ fn log(item: &Item, segment: u16) -> Vec<Entry> {
 async fn two_concurrent_recorders_record_everything_once(env: &TestEnv) {
     let segments = 4;
     let ledger = env.ledger().await;
-    let item = Arc::new(env.create(&*ledger, "vase", 4 * 350, segments).await);
+    let item = Arc::new(env.create("vase", 4 * 350, segments).await);
     let logs: Arc<Vec<_>> = Arc::new((0..segments).map(|segment| log(&item, segment)).collect());
     let barrier = Arc::new(Barrier::new(4));
     let mut recorders = JoinSet::new();
@@ -42,7 +45,7 @@ async fn two_concurrent_recorders_record_everything_once(env: &TestEnv) {
         );
         recorders.spawn(async move {
             barrier.wait().await;
-            record_all(&*ledger, &item, &logs, chunk).await
+            record_all(&ledger, &item, &logs, chunk).await
         });
     }
     let recorded: Vec<Recorded> = recorders.join_all().await.into_iter().flatten().collect();
@@ -91,7 +94,7 @@ async fn two_concurrent_recorders_record_everything_once(env: &TestEnv) {
 
 /// Records like the recorder, until all logs are recorded.
 async fn record_all(
-    ledger: &dyn Ledger,
+    ledger: &impl AnyLedger,
     item: &Item,
     logs: &[Vec<Entry>],
     chunk: usize,
@@ -123,7 +126,7 @@ async fn record_all(
     all
 }
 
-async fn is_all_recorded(ledger: &dyn Ledger, item: &Item, logs: &[Vec<Entry>]) -> bool {
+async fn is_all_recorded(ledger: &impl AnyLedger, item: &Item, logs: &[Vec<Entry>]) -> bool {
     let rows = ledger.segments(&item.id).await.unwrap();
     rows.iter().all(|row| {
         row.checkpoint
@@ -139,9 +142,7 @@ async fn is_all_recorded(ledger: &dyn Ledger, item: &Item, logs: &[Vec<Entry>]) 
 async fn orders_in_the_outboxes_of_two_segments_are_recorded_once(env: &TestEnv) {
     let ledger = env.ledger().await;
     for round in 0..5 {
-        let item = env
-            .create(&*ledger, &format!("vase-{round}"), 1000, 2)
-            .await;
+        let item = env.create(&format!("vase-{round}"), 1000, 2).await;
         let orders: Vec<_> = (0..300).map(|n| order(&item, n, 1)).collect();
         let barrier = Arc::new(Barrier::new(2));
         let mut recorders = JoinSet::new();
@@ -158,12 +159,11 @@ async fn orders_in_the_outboxes_of_two_segments_are_recorded_once(env: &TestEnv)
                 }
                 barrier.wait().await;
                 record(
-                    &*ledger,
+                    &ledger,
                     &segment(&item, number),
                     vec![opened(&item, number), taken(id(5, 0), orders)],
                 )
                 .await
-                .unwrap()
             });
         }
         let recorded = recorders.join_all().await;
@@ -183,17 +183,10 @@ async fn orders_in_the_outboxes_of_two_segments_are_recorded_once(env: &TestEnv)
 
 #[tested(on_both_databases(crate::env::run))]
 async fn an_order_the_row_cannot_cover_is_rejected(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create(&*ledger, "vase", 5, 1).await;
+    let item = env.create("vase", 5, 1).await;
     let key = segment(&item, 0);
     let orders = vec![order(&item, 0, 3), order(&item, 1, 3), order(&item, 2, 2)];
-    let recorded = record(
-        &*ledger,
-        &key,
-        vec![opened(&item, 0), taken(id(2, 0), orders)],
-    )
-    .await
-    .unwrap();
+    let recorded = record(env, &key, vec![opened(&item, 0), taken(id(2, 0), orders)]).await;
     let expected = Recorded {
         key: key.clone(),
         after: None,
@@ -205,57 +198,52 @@ async fn an_order_the_row_cannot_cover_is_rejected(env: &TestEnv) {
         transferred: 0,
     };
     assert_eq!(recorded, expected, "the smaller order behind it is held");
-    let row = row(&*ledger, &key).await;
+    let row = row(env, &key).await;
     assert_eq!(
         (row.available, row.held, row.version, row.anchor),
         (0, 5, 2, Some(-2))
     );
     assert_eq!(
-        state(&*ledger, order_id(&item, 1)).await,
+        state(env, order_id(&item, 1)).await,
         Some(OrderState::Rejected)
     );
-    assert_eq!(
-        state(&*ledger, order_id(&item, 2)).await,
-        Some(OrderState::Held)
-    );
+    assert_eq!(state(env, order_id(&item, 2)).await, Some(OrderState::Held));
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_repeated_order_changes_nothing(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create(&*ledger, "vase", 20, 2).await;
+    let item = env.create("vase", 20, 2).await;
     let (first, second) = (segment(&item, 0), segment(&item, 1));
     let twice = vec![
         opened(&item, 0),
         taken(id(2, 0), vec![order(&item, 0, 2), order(&item, 0, 2)]),
         taken(id(2, 1), vec![order(&item, 0, 2)]),
     ];
-    let recorded = record(&*ledger, &first, twice).await.unwrap();
+    let recorded = record(env, &first, twice).await;
     assert_eq!((recorded.held, recorded.repeated), (1, 2), "in one batch");
 
     let again = vec![taken(
         id(3, 0),
         vec![order(&item, 1, 1), order(&item, 0, 2)],
     )];
-    let recorded = record(&*ledger, &first, again).await.unwrap();
+    let recorded = record(env, &first, again).await;
     assert_eq!((recorded.held, recorded.repeated), (1, 1), "across batches");
 
     let elsewhere = vec![
         opened(&item, 1),
         taken(id(2, 0), vec![order(&item, 0, 2), order(&item, 2, 1)]),
     ];
-    let recorded = record(&*ledger, &second, elsewhere).await.unwrap();
+    let recorded = record(env, &second, elsewhere).await;
     assert_eq!(
         (recorded.held, recorded.repeated),
         (1, 1),
         "across segments"
     );
 
-    assert_eq!(row(&*ledger, &first).await.held, 3);
-    assert_eq!(row(&*ledger, &second).await.held, 1);
+    assert_eq!(row(env, &first).await.held, 3);
+    assert_eq!(row(env, &second).await.held, 1);
     assert_eq!(
-        ledger
-            .order(order_id(&item, 0))
+        env.order(order_id(&item, 0))
             .await
             .unwrap()
             .unwrap()
@@ -266,38 +254,34 @@ async fn a_repeated_order_changes_nothing(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_repeated_rejected_order_stays_rejected(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create(&*ledger, "vase", 4, 2).await;
+    let item = env.create("vase", 4, 2).await;
     record(
-        &*ledger,
+        env,
         &segment(&item, 0),
         vec![opened(&item, 0), taken(id(2, 0), vec![order(&item, 0, 3)])],
     )
-    .await
-    .unwrap();
+    .await;
     let recorded = record(
-        &*ledger,
+        env,
         &segment(&item, 0),
         vec![taken(id(3, 0), vec![order(&item, 0, 1)])],
     )
-    .await
-    .unwrap();
+    .await;
     assert_eq!(
         (recorded.held, recorded.repeated, recorded.rejected.len()),
         (0, 1, 0)
     );
     assert_eq!(
-        state(&*ledger, order_id(&item, 0)).await,
+        state(env, order_id(&item, 0)).await,
         Some(OrderState::Rejected)
     );
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn several_segments_are_recorded_in_one_transaction(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create(&*ledger, "vase", 30, 3).await;
+    let item = env.create("vase", 30, 3).await;
     let wanted: Vec<_> = (0..3).map(|number| segment(&item, number)).collect();
-    let claim = ledger.claim(&wanted, 9).await.unwrap().unwrap();
+    let claim = env.claim(&wanted, 9).await.unwrap().unwrap();
     let replays = claim.rows().iter().map(|row| {
         let number = row.key.segment;
         let orders = (0..=number)
@@ -318,7 +302,7 @@ async fn several_segments_are_recorded_in_one_transaction(env: &TestEnv) {
         .collect();
     held.sort_unstable();
     assert_eq!(held, [(0, 1), (1, 2), (2, 3)]);
-    let mut checkpoints = ledger.checkpoints().await.unwrap();
+    let mut checkpoints = env.checkpoints().await.unwrap();
     checkpoints.sort_unstable();
     assert_eq!(
         checkpoints,
@@ -331,8 +315,7 @@ async fn several_segments_are_recorded_in_one_transaction(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_history_that_does_not_continue_changes_nothing(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create(&*ledger, "vase", 10, 1).await;
+    let item = env.create("vase", 10, 1).await;
     let key = segment(&item, 0);
     let other_units = Entry {
         id: id(1, 0),
@@ -346,56 +329,35 @@ async fn a_history_that_does_not_continue_changes_nothing(env: &TestEnv) {
         vec![taken(id(1, 0), vec![order(&item, 0, 1)])],
         vec![other_units, taken(id(2, 0), vec![order(&item, 0, 1)])],
     ] {
-        let refused = record(&*ledger, &key, entries).await;
+        let refused = try_record(env, &key, entries).await;
         assert!(matches!(refused, Err(LedgerError::Diverged(diverged)) if diverged == key));
     }
-    let before = row(&*ledger, &key).await;
+    let before = row(env, &key).await;
     assert_eq!((before.checkpoint, before.version), (None, 1));
-    assert_eq!(state(&*ledger, order_id(&item, 0)).await, None);
+    assert_eq!(state(env, order_id(&item, 0)).await, None);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn entry_ids_compare_as_numbers(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create(&*ledger, "vase", 10, 1).await;
+    let item = env.create("vase", 10, 1).await;
     let key = segment(&item, 0);
     record(
-        &*ledger,
+        env,
         &key,
         vec![opened(&item, 0), taken(id(9, 9), vec![order(&item, 0, 1)])],
     )
-    .await
-    .unwrap();
-    record(
-        &*ledger,
-        &key,
-        vec![taken(id(9, 10), vec![order(&item, 1, 1)])],
-    )
-    .await
-    .unwrap();
-    record(
-        &*ledger,
-        &key,
-        vec![taken(id(10, 0), vec![order(&item, 2, 1)])],
-    )
-    .await
-    .unwrap();
-    // As text, this id would be greater.
-    let refused = record(
-        &*ledger,
-        &key,
-        vec![taken(id(9, 11), vec![order(&item, 3, 1)])],
-    )
     .await;
+    record(env, &key, vec![taken(id(9, 10), vec![order(&item, 1, 1)])]).await;
+    record(env, &key, vec![taken(id(10, 0), vec![order(&item, 2, 1)])]).await;
+    // As text, this id would be greater.
+    let refused = try_record(env, &key, vec![taken(id(9, 11), vec![order(&item, 3, 1)])]).await;
     assert!(matches!(refused, Err(LedgerError::Diverged(_))));
-    let row = row(&*ledger, &key).await;
+    let row = row(env, &key).await;
     assert_eq!(
         (row.checkpoint, row.held, row.version),
         (Some(id(10, 0)), 3, 4)
     );
     let far = id(u64::MAX, u64::MAX);
-    record(&*ledger, &key, vec![taken(far, vec![])])
-        .await
-        .unwrap();
-    assert_eq!(ledger.checkpoints().await.unwrap(), [(key, Some(far))]);
+    record(env, &key, vec![taken(far, vec![])]).await;
+    assert_eq!(env.checkpoints().await.unwrap(), [(key, Some(far))]);
 }

@@ -3,15 +3,14 @@
 use domain::{Cart, CartId, CartLine, CartState, Item, Order, OrderState, PaymentId};
 use jiff::Timestamp;
 use ledger::{
-    CartStep, CreatedCart, DropRequest, DroppedRows, ExportedRow, Ledger, LedgerError,
-    NewJournalEntry, NotedRefund, PaymentReturn, RefundReport, RefundState, ReturnedPayment,
-    SaleTable, Transition,
+    CartStep, CreatedCart, DropRequest, DroppedRows, ExportedRow, LedgerError, NewJournalEntry,
+    NotedRefund, PaymentReturn, RefundReport, RefundState, ReturnedPayment, SaleTable, Transition,
 };
 use serde_json::json;
 use testkit::{Backend, on_both_databases, tested};
 use uuid::Uuid;
 
-use crate::env::{TestEnv, happen, order, order_id, segment, step, take};
+use crate::env::{AnyLedger, TestEnv, happen, order, order_id, segment, step, take};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + second).unwrap()
@@ -22,16 +21,14 @@ fn payment(id: &str) -> PaymentId {
 }
 
 /// An item with some held orders.
-async fn held(env: &TestEnv, ledger: &dyn Ledger, orders: usize) -> Item {
-    let item = env.create_unlimited(ledger, "vase", 100, 1).await;
+async fn held(env: &TestEnv, orders: usize) -> Item {
+    let item = env.create_unlimited("vase", 100, 1).await;
     let orders = (0..orders).map(|n| order(&item, n, 1));
-    happen(ledger, &segment(&item, 0), [take(orders)])
-        .await
-        .unwrap();
+    happen(env, &segment(&item, 0), [take(orders)]).await;
     item
 }
 
-async fn pay(ledger: &dyn Ledger, item: &Item, n: usize, id: &str) -> Option<Order> {
+async fn pay(ledger: &impl AnyLedger, item: &Item, n: usize, id: &str) -> Option<Order> {
     let order = ledger.order(order_id(item, n)).await.unwrap().unwrap();
     let paid = [Transition {
         order,
@@ -70,7 +67,7 @@ fn refund(
 }
 
 /// The payments that are due, with the failed refund and the amount.
-async fn due(ledger: &dyn Ledger) -> Vec<(String, Option<String>, Option<u64>)> {
+async fn due(ledger: &impl AnyLedger) -> Vec<(String, Option<String>, Option<u64>)> {
     let page = ledger.list_payments_due(None, 100).await.unwrap();
     let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
     page.rows
@@ -88,7 +85,7 @@ fn failed(of: &str, refund: &str, amount: u64) -> (String, Option<String>, Optio
 }
 
 /// Notes that the order `n` could not take the payment.
-async fn unmatched(ledger: &dyn Ledger, item: &Item, n: usize, of: &str) {
+async fn unmatched(ledger: &impl AnyLedger, item: &Item, n: usize, of: &str) {
     let entry = NewJournalEntry {
         item: item.id.clone(),
         actor: "payment".into(),
@@ -102,7 +99,7 @@ async fn unmatched(ledger: &dyn Ledger, item: &Item, n: usize, of: &str) {
 }
 
 /// The number of the entry of a payment that the order `n` could not take.
-async fn row_of(ledger: &dyn Ledger, item: &Item, n: usize) -> u64 {
+async fn row_of(ledger: &impl AnyLedger, item: &Item, n: usize) -> u64 {
     let journal = ledger.journal(&item.id, 1000).await.unwrap();
     let order = json!(order_id(item, n));
     let row = journal
@@ -112,7 +109,7 @@ async fn row_of(ledger: &dyn Ledger, item: &Item, n: usize) -> u64 {
 }
 
 /// The order `n`, whose payment came after its hold and found no units.
-async fn refund_due(ledger: &dyn Ledger, item: &Item, n: usize, of: &str) -> Order {
+async fn refund_due(ledger: &impl AnyLedger, item: &Item, n: usize, of: &str) -> Order {
     step(ledger, order_id(item, n), OrderState::Expired).await;
     let due = [Transition {
         order: ledger.order(order_id(item, n)).await.unwrap().unwrap(),
@@ -125,7 +122,6 @@ async fn refund_due(ledger: &dyn Ledger, item: &Item, n: usize, of: &str) -> Ord
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_refund_that_fails_is_due_again_whatever_the_order_of_the_reports(env: &TestEnv) {
-    let ledger = env.ledger().await;
     let orders = [
         [0, 1, 2],
         [0, 2, 1],
@@ -134,32 +130,32 @@ async fn a_refund_that_fails_is_due_again_whatever_the_order_of_the_reports(env:
         [2, 0, 1],
         [2, 1, 0],
     ];
-    let item = held(env, &*ledger, orders.len()).await;
+    let item = held(env, orders.len()).await;
     for (n, arrival) in orders.into_iter().enumerate() {
         let (of, id) = (format!("pi_{n}"), format!("re_{n}"));
-        assert!(pay(&*ledger, &item, n, &of).await.is_some());
+        assert!(pay(env, &item, n, &of).await.is_some());
         let succeeded = refund(&id, &of, RefundState::Succeeded, 5, [10, 10]);
         let fails = refund(&id, &of, RefundState::Failed, 5, [10, 50]);
         for report in arrival.into_iter().chain(arrival) {
             match report {
                 0 => {
-                    ledger.note_return(&returned(&of, 10)).await.unwrap();
-                    step(&*ledger, order_id(&item, n), OrderState::Refunded).await;
+                    env.note_return(&returned(&of, 10)).await.unwrap();
+                    step(env, order_id(&item, n), OrderState::Refunded).await;
                 }
-                1 => drop(ledger.note_refund(&succeeded).await.unwrap()),
-                _ => drop(ledger.note_refund(&fails).await.unwrap()),
+                1 => drop(env.note_refund(&succeeded).await.unwrap()),
+                _ => drop(env.note_refund(&fails).await.unwrap()),
             }
         }
         assert_eq!(
-            due(&*ledger).await.last(),
+            due(env).await.last(),
             Some(&failed(&of, &id, 5)),
             "{arrival:?}"
         );
-        assert_eq!(due(&*ledger).await.len(), n + 1, "once each");
+        assert_eq!(due(env).await.len(), n + 1, "once each");
     }
-    let by_item = ledger.failed_refunds_by_item().await.unwrap();
+    let by_item = env.failed_refunds_by_item().await.unwrap();
     assert_eq!(by_item, [(item.id.clone(), orders.len() as u64)]);
-    let journal = ledger.list_journal(&item.id, None, 100).await.unwrap();
+    let journal = env.list_journal(&item.id, None, 100).await.unwrap();
     let noted = journal
         .rows
         .iter()
@@ -169,75 +165,72 @@ async fn a_refund_that_fails_is_due_again_whatever_the_order_of_the_reports(env:
 
 #[tested(on_both_databases(crate::env::run))]
 async fn the_money_of_a_failed_refund_is_due_until_a_later_one_succeeds(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = held(env, &*ledger, 1).await;
-    pay(&*ledger, &item, 0, "pi_1").await.unwrap();
-    ledger.note_return(&returned("pi_1", 10)).await.unwrap();
-    step(&*ledger, order_id(&item, 0), OrderState::Refunded).await;
+    let item = held(env, 1).await;
+    pay(env, &item, 0, "pi_1").await.unwrap();
+    env.note_return(&returned("pi_1", 10)).await.unwrap();
+    step(env, order_id(&item, 0), OrderState::Refunded).await;
     let report = async |id: &str, state, times| {
         let report = refund(id, "pi_1", state, 5, times);
-        ledger.note_refund(&report).await.unwrap()
+        env.note_refund(&report).await.unwrap()
     };
     report("re_1", RefundState::Failed, [10, 50]).await;
     // The old return again, and an attempt that is on its way.
-    ledger.note_return(&returned("pi_1", 10)).await.unwrap();
+    env.note_return(&returned("pi_1", 10)).await.unwrap();
     report("re_2", RefundState::Pending, [60, 60]).await;
-    assert_eq!(due(&*ledger).await, [failed("pi_1", "re_1", 5)]);
+    assert_eq!(due(env).await, [failed("pi_1", "re_1", 5)]);
     for _ in 0..2 {
         report("re_2", RefundState::Succeeded, [60, 70]).await;
-        assert_eq!(due(&*ledger).await, []);
+        assert_eq!(due(env).await, []);
     }
-    let journal = ledger.list_journal(&item.id, None, 100).await.unwrap();
+    let journal = env.list_journal(&item.id, None, 100).await.unwrap();
     assert_eq!(journal.rows[0].entry.action, "payment_refunded");
     // It comes back as well, and is due once.
     report("re_2", RefundState::Failed, [60, 90]).await;
-    assert_eq!(due(&*ledger).await, [failed("pi_1", "re_2", 5)]);
-    ledger.note_return(&returned("pi_1", 10)).await.unwrap();
-    ledger.note_return(&returned("pi_1", 60)).await.unwrap();
-    assert_eq!(due(&*ledger).await, [failed("pi_1", "re_2", 5)], "old ones");
-    ledger.note_return(&returned("pi_1", 100)).await.unwrap();
-    assert_eq!(due(&*ledger).await, []);
+    assert_eq!(due(env).await, [failed("pi_1", "re_2", 5)]);
+    env.note_return(&returned("pi_1", 10)).await.unwrap();
+    env.note_return(&returned("pi_1", 60)).await.unwrap();
+    assert_eq!(due(env).await, [failed("pi_1", "re_2", 5)], "old ones");
+    env.note_return(&returned("pi_1", 100)).await.unwrap();
+    assert_eq!(due(env).await, []);
     // And again, whatever was reported late before.
-    ledger.note_return(&returned("pi_1", 60)).await.unwrap();
+    env.note_return(&returned("pi_1", 60)).await.unwrap();
     report("re_1", RefundState::Failed, [10, 50]).await;
-    assert_eq!(due(&*ledger).await, []);
+    assert_eq!(due(env).await, []);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_failed_refund_is_due_once_its_order_is_not_paid_for_any_more(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = held(env, &*ledger, 1).await;
-    pay(&*ledger, &item, 0, "pi_1").await.unwrap();
+    let item = held(env, 1).await;
+    pay(env, &item, 0, "pi_1").await.unwrap();
     let fails = refund("re_1", "pi_1", RefundState::Canceled, 5, [10, 50]);
-    ledger.note_refund(&fails).await.unwrap();
-    assert_eq!(due(&*ledger).await, [], "the order has its units");
-    assert_eq!(ledger.failed_refunds_by_item().await.unwrap(), []);
+    env.note_refund(&fails).await.unwrap();
+    assert_eq!(due(env).await, [], "the order has its units");
+    assert_eq!(env.failed_refunds_by_item().await.unwrap(), []);
     // Its entry is no row of the list yet, so that it cannot be noted.
-    let journal = ledger.journal(&item.id, 9).await.unwrap();
+    let journal = env.journal(&item.id, 9).await.unwrap();
     let entry = journal
         .iter()
         .find(|entry| entry.entry.action == "refund_failed")
         .unwrap();
-    assert!(!ledger.note_refund_done(entry.id, "eve").await.unwrap());
-    step(&*ledger, order_id(&item, 0), OrderState::Refunded).await;
-    assert_eq!(due(&*ledger).await, [failed("pi_1", "re_1", 5)]);
-    assert!(ledger.note_refund_done(entry.id, "eve").await.unwrap());
-    assert_eq!(due(&*ledger).await, []);
+    assert!(!env.note_refund_done(entry.id, "eve").await.unwrap());
+    step(env, order_id(&item, 0), OrderState::Refunded).await;
+    assert_eq!(due(env).await, [failed("pi_1", "re_1", 5)]);
+    assert!(env.note_refund_done(entry.id, "eve").await.unwrap());
+    assert_eq!(due(env).await, []);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_payment_that_nothing_took_leaves_the_list_by_its_id_alone(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = held(env, &*ledger, 2).await;
-    pay(&*ledger, &item, 0, "pi_1").await.unwrap();
-    unmatched(&*ledger, &item, 0, "pi_2").await;
-    unmatched(&*ledger, &item, 1, "pi_2").await;
-    assert_eq!(due(&*ledger).await.len(), 2);
+    let item = held(env, 2).await;
+    pay(env, &item, 0, "pi_1").await.unwrap();
+    unmatched(env, &item, 0, "pi_2").await;
+    unmatched(env, &item, 1, "pi_2").await;
+    assert_eq!(due(env).await.len(), 2);
     let early = refund("re_2", "pi_2", RefundState::Failed, 99, [10, 50]);
-    ledger.note_refund(&early).await.unwrap();
-    assert_eq!(due(&*ledger).await.len(), 2, "listed already");
+    env.note_refund(&early).await.unwrap();
+    assert_eq!(due(env).await.len(), 2, "listed already");
     for _ in 0..2 {
-        let noted = ledger.note_return(&returned("pi_2", 10)).await.unwrap();
+        let noted = env.note_return(&returned("pi_2", 10)).await.unwrap();
         let ReturnedPayment::Of(payer) = noted else {
             panic!("{noted:?}");
         };
@@ -246,26 +239,25 @@ async fn a_payment_that_nothing_took_leaves_the_list_by_its_id_alone(env: &TestE
             "{payer:?}"
         );
     }
-    assert_eq!(due(&*ledger).await, [failed("pi_2", "re_2", 99)]);
-    ledger.note_return(&returned("pi_2", 60)).await.unwrap();
-    assert_eq!(due(&*ledger).await, []);
+    assert_eq!(due(env).await, [failed("pi_2", "re_2", 99)]);
+    env.note_return(&returned("pi_2", 60)).await.unwrap();
+    assert_eq!(due(env).await, []);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_payment_that_was_returned_pays_nothing(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = held(env, &*ledger, 2).await;
+    let item = held(env, 2).await;
     let named = PaymentReturn {
         payer: Some(order_id(&item, 0).as_uuid()),
         ..returned("pi_1", 10)
     };
-    assert!(!ledger.is_returned(&payment("pi_1")).await.unwrap());
-    ledger.note_return(&named).await.unwrap();
-    assert!(ledger.is_returned(&payment("pi_1")).await.unwrap());
+    assert!(!env.is_returned(&payment("pi_1")).await.unwrap());
+    env.note_return(&named).await.unwrap();
+    assert!(env.is_returned(&payment("pi_1")).await.unwrap());
     for n in 0..2 {
-        assert_eq!(pay(&*ledger, &item, n, "pi_1").await, None, "{n}");
+        assert_eq!(pay(env, &item, n, "pi_1").await, None, "{n}");
     }
-    assert!(pay(&*ledger, &item, 0, "pi_2").await.is_some());
+    assert!(pay(env, &item, 0, "pi_2").await.is_some());
 }
 
 /// Either the payment was taken first, and the return says what is to be refunded; or it was
@@ -273,13 +265,12 @@ async fn a_payment_that_was_returned_pays_nothing(env: &TestEnv) {
 #[tested(on_both_databases(crate::env::run))]
 async fn a_payment_is_taken_or_returned_and_both_sides_know_which(env: &TestEnv) {
     const ROUNDS: usize = 20;
-    let ledger = env.ledger().await;
-    let item = held(env, &*ledger, ROUNDS).await;
+    let item = held(env, ROUNDS).await;
     for n in 0..ROUNDS {
         let of = format!("pi_{n}");
         // In every other round the order has the payment already, by a step that lost a race.
         if n % 2 == 0 {
-            let order = ledger.order(order_id(&item, n)).await.unwrap().unwrap();
+            let order = env.order(order_id(&item, n)).await.unwrap().unwrap();
             let lost = [Transition {
                 order: Order {
                     version: order.version + 7,
@@ -288,13 +279,13 @@ async fn a_payment_is_taken_or_returned_and_both_sides_know_which(env: &TestEnv)
                 to: OrderState::Confirmed,
                 payment: Some(payment(&of)),
             }];
-            assert_eq!(ledger.transition(&lost).await.unwrap(), [None]);
+            assert_eq!(env.transition(&lost).await.unwrap(), [None]);
         }
         let back = PaymentReturn {
             payer: Some(order_id(&item, n).as_uuid()),
             ..returned(&of, 10)
         };
-        let (paid, noted) = tokio::join!(pay(&*ledger, &item, n, &of), ledger.note_return(&back));
+        let (paid, noted) = tokio::join!(pay(env, &item, n, &of), env.note_return(&back));
         let noted = noted.unwrap();
         let ReturnedPayment::Of(payer) = noted else {
             panic!("{noted:?}");
@@ -305,46 +296,45 @@ async fn a_payment_is_taken_or_returned_and_both_sides_know_which(env: &TestEnv)
 
 #[tested(on_both_databases(crate::env::run))]
 async fn an_admin_notes_what_is_due_and_nothing_else(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = held(env, &*ledger, 3).await;
-    let entry = async || ledger.list_payments_due(None, 1).await.unwrap().rows[0].id;
-    assert!(!ledger.note_refund_done(1_000_000, "eve").await.unwrap());
+    let item = held(env, 3).await;
+    let entry = async || env.list_payments_due(None, 1).await.unwrap().rows[0].id;
+    assert!(!env.note_refund_done(1_000_000, "eve").await.unwrap());
     // Its order takes it after all.
-    unmatched(&*ledger, &item, 0, "pi_1").await;
+    unmatched(env, &item, 0, "pi_1").await;
     let accepted = entry().await;
-    pay(&*ledger, &item, 0, "pi_1").await.unwrap();
-    assert!(!ledger.note_refund_done(accepted, "eve").await.unwrap());
-    assert!(!ledger.is_returned(&payment("pi_1")).await.unwrap());
+    pay(env, &item, 0, "pi_1").await.unwrap();
+    assert!(!env.note_refund_done(accepted, "eve").await.unwrap());
+    assert!(!env.is_returned(&payment("pi_1")).await.unwrap());
     // Nothing takes it: once noted, nothing does.
-    unmatched(&*ledger, &item, 1, "pi_2").await;
+    unmatched(env, &item, 1, "pi_2").await;
     let stray = entry().await;
     for _ in 0..2 {
-        assert!(ledger.note_refund_done(stray, "eve").await.unwrap());
+        assert!(env.note_refund_done(stray, "eve").await.unwrap());
     }
     for n in [1, 2] {
-        assert_eq!(pay(&*ledger, &item, n, "pi_2").await, None, "{n}");
+        assert_eq!(pay(env, &item, n, "pi_2").await, None, "{n}");
     }
     // Another order has it, and keeps it.
-    unmatched(&*ledger, &item, 2, "pi_1").await;
-    assert_eq!(due(&*ledger).await, []);
-    let of_another = row_of(&*ledger, &item, 2).await;
-    assert!(!ledger.note_refund_done(of_another, "eve").await.unwrap());
-    assert!(!ledger.is_returned(&payment("pi_1")).await.unwrap());
+    unmatched(env, &item, 2, "pi_1").await;
+    assert_eq!(due(env).await, []);
+    let of_another = row_of(env, &item, 2).await;
+    assert!(!env.note_refund_done(of_another, "eve").await.unwrap());
+    assert!(!env.is_returned(&payment("pi_1")).await.unwrap());
     // A failed refund, and one that has replaced its row.
-    step(&*ledger, order_id(&item, 0), OrderState::Refunded).await;
+    step(env, order_id(&item, 0), OrderState::Refunded).await;
     let first = refund("re_1", "pi_1", RefundState::Failed, 5, [10, 50]);
-    ledger.note_refund(&first).await.unwrap();
+    env.note_refund(&first).await.unwrap();
     let replaced = entry().await;
     let second = refund("re_2", "pi_1", RefundState::Failed, 5, [60, 70]);
-    ledger.note_refund(&second).await.unwrap();
-    assert!(!ledger.note_refund_done(replaced, "eve").await.unwrap());
-    assert_eq!(due(&*ledger).await, [failed("pi_1", "re_2", 5)]);
+    env.note_refund(&second).await.unwrap();
+    assert!(!env.note_refund_done(replaced, "eve").await.unwrap());
+    assert_eq!(due(env).await, [failed("pi_1", "re_2", 5)]);
     let latest = entry().await;
     for _ in 0..2 {
-        assert!(ledger.note_refund_done(latest, "eve").await.unwrap());
-        assert_eq!(due(&*ledger).await, []);
+        assert!(env.note_refund_done(latest, "eve").await.unwrap());
+        assert_eq!(due(env).await, []);
     }
-    let journal = ledger.list_journal(&item.id, None, 100).await.unwrap();
+    let journal = env.list_journal(&item.id, None, 100).await.unwrap();
     let noted = journal.rows.iter().map(|row| &row.entry);
     let noted = noted.filter(|entry| entry.action == "payment_refunded");
     let noted: Vec<_> = noted.map(|entry| &*entry.actor).collect();
@@ -355,45 +345,39 @@ async fn an_admin_notes_what_is_due_and_nothing_else(env: &TestEnv) {
 /// others.
 #[tested(on_both_databases(crate::env::run))]
 async fn failed_parts_of_a_return_are_all_due(env: &TestEnv) {
-    let ledger = env.ledger().await;
     let arrivals = [[0, 1], [1, 0]];
-    let item = held(env, &*ledger, arrivals.len()).await;
+    let item = held(env, arrivals.len()).await;
     for (n, arrival) in arrivals.into_iter().enumerate() {
         let (of, [first, second]) = (
             format!("pi_{n}"),
             [1, 2].map(|part| format!("re_{n}_{part}")),
         );
-        pay(&*ledger, &item, n, &of).await.unwrap();
-        ledger.note_return(&returned(&of, 12)).await.unwrap();
-        step(&*ledger, order_id(&item, n), OrderState::Refunded).await;
+        pay(env, &item, n, &of).await.unwrap();
+        env.note_return(&returned(&of, 12)).await.unwrap();
+        step(env, order_id(&item, n), OrderState::Refunded).await;
         let parts = [
             refund(&first, &of, RefundState::Failed, 50, [10, 20]),
             refund(&second, &of, RefundState::Failed, 50, [12, 25]),
         ];
         for (part, amount) in arrival.into_iter().zip([50, 100]) {
-            ledger.note_refund(&parts[part]).await.unwrap();
-            let [(_, _, due)] = &due(&*ledger).await[..] else {
+            env.note_refund(&parts[part]).await.unwrap();
+            let [(_, _, due)] = &due(env).await[..] else {
                 panic!("one row for the payment");
             };
             assert_eq!(*due, Some(amount), "{arrival:?}");
         }
-        assert_eq!(due(&*ledger).await, [failed(&of, &second, 100)]);
+        assert_eq!(due(env).await, [failed(&of, &second, 100)]);
         // A part of it is returned again.
         let again = format!("re_{n}_3");
         let again = refund(&again, &of, RefundState::Succeeded, 30, [30, 30]);
-        ledger.note_refund(&again).await.unwrap();
-        assert_eq!(due(&*ledger).await, [failed(&of, &second, 70)]);
-        let row = ledger
-            .list_payments_due(None, 1)
-            .await
-            .unwrap()
-            .rows
-            .remove(0);
-        assert!(ledger.note_refund_done(row.id, "eve").await.unwrap());
-        assert_eq!(due(&*ledger).await, []);
-        let journal = ledger.list_journal(&item.id, None, 1).await.unwrap();
+        env.note_refund(&again).await.unwrap();
+        assert_eq!(due(env).await, [failed(&of, &second, 70)]);
+        let row = env.list_payments_due(None, 1).await.unwrap().rows.remove(0);
+        assert!(env.note_refund_done(row.id, "eve").await.unwrap());
+        assert_eq!(due(env).await, []);
+        let journal = env.list_journal(&item.id, None, 1).await.unwrap();
         assert_eq!(journal.rows[0].entry.after["due"], 70, "what eve returned");
-        let repeated = ledger.journal_entry(row.id).await.unwrap();
+        let repeated = env.journal_entry(row.id).await.unwrap();
         assert_eq!(repeated, Some(row));
     }
 }
@@ -401,76 +385,69 @@ async fn failed_parts_of_a_return_are_all_due(env: &TestEnv) {
 /// The note has our time, and the failure the provider's, which may be an earlier one.
 #[tested(on_both_databases(crate::env::run))]
 async fn a_refund_that_fails_after_an_admin_has_returned_the_payment_is_due(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = held(env, &*ledger, 2).await;
-    unmatched(&*ledger, &item, 0, "pi_1").await;
+    let item = held(env, 2).await;
+    unmatched(env, &item, 0, "pi_1").await;
     let known = refund("re_1", "pi_1", RefundState::Failed, 99, [10, 11]);
-    ledger.note_refund(&known).await.unwrap();
-    let stray = ledger.list_payments_due(None, 1).await.unwrap().rows[0].id;
-    assert!(ledger.note_refund_done(stray, "eve").await.unwrap());
-    ledger.note_refund(&known).await.unwrap();
-    assert_eq!(due(&*ledger).await, [], "eve knew of this one");
+    env.note_refund(&known).await.unwrap();
+    let stray = env.list_payments_due(None, 1).await.unwrap().rows[0].id;
+    assert!(env.note_refund_done(stray, "eve").await.unwrap());
+    env.note_refund(&known).await.unwrap();
+    assert_eq!(due(env).await, [], "eve knew of this one");
     let late = refund("re_2", "pi_1", RefundState::Failed, 99, [10, 12]);
-    let noted = ledger.note_refund(&late).await.unwrap();
+    let noted = env.note_refund(&late).await.unwrap();
     assert!(
         matches!(noted, NotedRefund::Of { is_due: true, .. }),
         "{noted:?}"
     );
-    assert_eq!(due(&*ledger).await, [failed("pi_1", "re_2", 99)]);
+    assert_eq!(due(env).await, [failed("pi_1", "re_2", 99)]);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn what_an_admin_returns_settles_the_failures_before_it(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = held(env, &*ledger, 1).await;
-    let paid = pay(&*ledger, &item, 0, "pi_1").await.unwrap();
+    let item = held(env, 1).await;
+    let paid = pay(env, &item, 0, "pi_1").await.unwrap();
     let first = refund("re_1", "pi_1", RefundState::Failed, 5, [10, 20]);
-    ledger.note_refund(&first).await.unwrap();
+    env.note_refund(&first).await.unwrap();
     // A concurrent step came first: nothing of it remains.
     let stale = Order {
         version: paid.version - 1,
         ..paid.clone()
     };
-    assert_eq!(
-        ledger.return_order(&stale, &"eve".into()).await.unwrap(),
-        None
-    );
-    assert!(!ledger.is_returned(&payment("pi_1")).await.unwrap());
-    let returned = ledger
+    assert_eq!(env.return_order(&stale, &"eve".into()).await.unwrap(), None);
+    assert!(!env.is_returned(&payment("pi_1")).await.unwrap());
+    let returned = env
         .return_order(&paid, &"eve".into())
         .await
         .unwrap()
         .unwrap();
     assert_eq!(returned.state, OrderState::Refunded);
     assert_eq!(
-        ledger.return_order(&returned, &"eve".into()).await.unwrap(),
+        env.return_order(&returned, &"eve".into()).await.unwrap(),
         None
     );
-    ledger.note_refund(&first).await.unwrap();
-    assert_eq!(due(&*ledger).await, []);
+    env.note_refund(&first).await.unwrap();
+    assert_eq!(due(env).await, []);
     let later = refund("re_2", "pi_1", RefundState::Failed, 5, [30, 40]);
-    ledger.note_refund(&later).await.unwrap();
-    assert_eq!(due(&*ledger).await, [failed("pi_1", "re_2", 5)]);
+    env.note_refund(&later).await.unwrap();
+    assert_eq!(due(env).await, [failed("pi_1", "re_2", 5)]);
 }
 
 /// Its report for another order is refused, and asks for no money: that was returned with the
 /// order.
 #[tested(on_both_databases(crate::env::run))]
 async fn what_an_admin_has_returned_pays_nothing_else(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = held(env, &*ledger, 2).await;
-    let paid = pay(&*ledger, &item, 0, "pi_1").await.unwrap();
-    unmatched(&*ledger, &item, 1, "pi_1").await;
-    let row = row_of(&*ledger, &item, 1).await;
-    ledger
-        .return_order(&paid, &"eve".into())
+    let item = held(env, 2).await;
+    let paid = pay(env, &item, 0, "pi_1").await.unwrap();
+    unmatched(env, &item, 1, "pi_1").await;
+    let row = row_of(env, &item, 1).await;
+    env.return_order(&paid, &"eve".into())
         .await
         .unwrap()
         .unwrap();
-    assert!(ledger.is_returned(&payment("pi_1")).await.unwrap());
-    assert_eq!(due(&*ledger).await, []);
-    assert!(!ledger.note_refund_done(row, "eve").await.unwrap());
-    assert_eq!(pay(&*ledger, &item, 1, "pi_1").await, None);
+    assert!(env.is_returned(&payment("pi_1")).await.unwrap());
+    assert_eq!(due(env).await, []);
+    assert!(!env.note_refund_done(row, "eve").await.unwrap());
+    assert_eq!(pay(env, &item, 1, "pi_1").await, None);
 }
 
 /// Also once that was refunded: its own refund returns the money.
@@ -478,16 +455,13 @@ async fn what_an_admin_has_returned_pays_nothing_else(env: &TestEnv) {
 async fn a_payment_that_has_paid_something_is_no_row_whatever_else_it_was_reported_for(
     env: &TestEnv,
 ) {
-    let ledger = env.ledger().await;
-    let item = held(env, &*ledger, 6).await;
-    let lamp = env.create_unlimited(&*ledger, "lamp", 100, 1).await;
-    happen(&*ledger, &segment(&lamp, 0), [take([order(&lamp, 0, 1)])])
-        .await
-        .unwrap();
-    let cart = paid_cart(&*ledger, &[&lamp], "pi_cart").await;
-    pay(&*ledger, &item, 0, "pi_paid").await.unwrap();
-    pay(&*ledger, &item, 1, "pi_refunded").await.unwrap();
-    let refund_due = refund_due(&*ledger, &item, 2, "pi_late").await;
+    let item = held(env, 6).await;
+    let lamp = env.create_unlimited("lamp", 100, 1).await;
+    happen(env, &segment(&lamp, 0), [take([order(&lamp, 0, 1)])]).await;
+    let cart = paid_cart(env, &[&lamp], "pi_cart").await;
+    pay(env, &item, 0, "pi_paid").await.unwrap();
+    pay(env, &item, 1, "pi_refunded").await.unwrap();
+    let refund_due = refund_due(env, &item, 2, "pi_late").await;
     let reported = [
         (3, "pi_paid"),
         (4, "pi_refunded"),
@@ -495,47 +469,43 @@ async fn a_payment_that_has_paid_something_is_no_row_whatever_else_it_was_report
         (0, "pi_cart"),
     ];
     for (n, of) in reported {
-        unmatched(&*ledger, &item, n, of).await;
+        unmatched(env, &item, n, of).await;
     }
     let is_no_row = async |step: &str| {
-        assert_eq!(due(&*ledger).await, [], "{step}");
+        assert_eq!(due(env).await, [], "{step}");
         for (n, of) in reported {
-            let row = row_of(&*ledger, &item, n).await;
-            let done = ledger.note_refund_done(row, "eve").await;
+            let row = row_of(env, &item, n).await;
+            let done = env.note_refund_done(row, "eve").await;
             assert!(!done.unwrap(), "{step}: {of}");
         }
     };
     is_no_row("paid").await;
     for of in reported.map(|(_, of)| payment(of)) {
-        assert!(!ledger.is_returned(&of).await.unwrap(), "{of}");
+        assert!(!env.is_returned(&of).await.unwrap(), "{of}");
     }
-    let left = ledger.cart(cart.id).await.unwrap().unwrap();
+    let left = env.cart(cart.id).await.unwrap().unwrap();
     assert_eq!(left.state, CartState::Confirmed);
-    let left = ledger.list_refunds_due(None, 9).await.unwrap().rows;
+    let left = env.list_refunds_due(None, 9).await.unwrap().rows;
     assert_eq!(left.len(), 1, "that of the order which found no units");
     // An admin of an earlier release has noted nothing of the payment beside the refund.
-    step(&*ledger, order_id(&item, 1), OrderState::Refunded).await;
+    step(env, order_id(&item, 1), OrderState::Refunded).await;
     let eve = "eve".into();
-    ledger
-        .note_order_done(&refund_due, &eve)
+    env.note_order_done(&refund_due, &eve)
         .await
         .unwrap()
         .unwrap();
     is_no_row("refunded").await;
-    let gone = drop_orders(env, &*ledger, &item).await;
+    let gone = drop_orders(env, &item).await;
     assert_eq!((gone.deleted, gone.changed), (6, 0));
     is_no_row("dropped").await;
-    env.sql("UPDATE segments SET available = available + confirmed + held, confirmed = 0, held = 0 WHERE item = 'vase'")
-        .await
-        .unwrap();
+    env.sql("UPDATE segments SET available = available + confirmed + held, confirmed = 0, held = 0 WHERE item = 'vase'").await;
 }
 
 /// A step has lost a race after it bound the payment, and its order has expired: nothing was paid.
 #[tested(on_both_databases(crate::env::run))]
 async fn a_payment_that_has_paid_nothing_is_a_row_although_another_order_has_it(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = held(env, &*ledger, 2).await;
-    let order = ledger.order(order_id(&item, 0)).await.unwrap().unwrap();
+    let item = held(env, 2).await;
+    let order = env.order(order_id(&item, 0)).await.unwrap().unwrap();
     let lost = [Transition {
         order: Order {
             version: order.version + 7,
@@ -544,100 +514,90 @@ async fn a_payment_that_has_paid_nothing_is_a_row_although_another_order_has_it(
         to: OrderState::Confirmed,
         payment: Some(payment("pi_1")),
     }];
-    assert_eq!(ledger.transition(&lost).await.unwrap(), [None]);
-    step(&*ledger, order_id(&item, 0), OrderState::Expired).await;
-    unmatched(&*ledger, &item, 1, "pi_1").await;
-    assert_eq!(due(&*ledger).await, [("pi_1".into(), None, None)]);
-    let row = row_of(&*ledger, &item, 1).await;
-    assert!(ledger.note_refund_done(row, "eve").await.unwrap());
-    assert_eq!(due(&*ledger).await, []);
-    let order = ledger.order(order_id(&item, 0)).await.unwrap().unwrap();
+    assert_eq!(env.transition(&lost).await.unwrap(), [None]);
+    step(env, order_id(&item, 0), OrderState::Expired).await;
+    unmatched(env, &item, 1, "pi_1").await;
+    assert_eq!(due(env).await, [("pi_1".into(), None, None)]);
+    let row = row_of(env, &item, 1).await;
+    assert!(env.note_refund_done(row, "eve").await.unwrap());
+    assert_eq!(due(env).await, []);
+    let order = env.order(order_id(&item, 0)).await.unwrap().unwrap();
     let late = [Transition {
         order,
         to: OrderState::RefundDue,
         payment: Some(payment("pi_1")),
     }];
-    assert_eq!(ledger.transition(&late).await.unwrap(), [None], "spent");
+    assert_eq!(env.transition(&late).await.unwrap(), [None], "spent");
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_row_that_an_admin_notes_beside_its_acceptance_is_noted_or_accepted(env: &TestEnv) {
     const ROUNDS: usize = 20;
-    let ledger = env.ledger().await;
-    let item = held(env, &*ledger, ROUNDS).await;
+    let item = held(env, ROUNDS).await;
     for n in 0..ROUNDS {
         let of = format!("pi_{n}");
-        unmatched(&*ledger, &item, n, &of).await;
-        let row = ledger.list_payments_due(None, 1).await.unwrap().rows[0].id;
-        let (paid, noted) = tokio::join!(
-            pay(&*ledger, &item, n, &of),
-            ledger.note_refund_done(row, "eve")
-        );
+        unmatched(env, &item, n, &of).await;
+        let row = env.list_payments_due(None, 1).await.unwrap().rows[0].id;
+        let (paid, noted) = tokio::join!(pay(env, &item, n, &of), env.note_refund_done(row, "eve"));
         let noted = noted.unwrap();
         assert_ne!(paid.is_some(), noted, "{n}");
-        assert_eq!(
-            ledger.is_returned(&payment(&of)).await.unwrap(),
-            noted,
-            "{n}"
-        );
-        assert_eq!(due(&*ledger).await, [], "{n}");
+        assert_eq!(env.is_returned(&payment(&of)).await.unwrap(), noted, "{n}");
+        assert_eq!(due(env).await, [], "{n}");
     }
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_row_that_has_left_the_list_cannot_be_noted(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = held(env, &*ledger, 3).await;
-    let last = async || ledger.list_payments_due(None, 9).await.unwrap().rows;
+    let item = held(env, 3).await;
+    let last = async || env.list_payments_due(None, 9).await.unwrap().rows;
     // The provider has returned it.
-    unmatched(&*ledger, &item, 0, "pi_1").await;
+    unmatched(env, &item, 0, "pi_1").await;
     let row = last().await[0].id;
-    ledger.note_return(&returned("pi_1", 10)).await.unwrap();
-    assert!(!ledger.note_refund_done(row, "eve").await.unwrap());
+    env.note_return(&returned("pi_1", 10)).await.unwrap();
+    assert!(!env.note_refund_done(row, "eve").await.unwrap());
     // It was noted for another order.
-    unmatched(&*ledger, &item, 1, "pi_2").await;
-    unmatched(&*ledger, &item, 2, "pi_2").await;
+    unmatched(env, &item, 1, "pi_2").await;
+    unmatched(env, &item, 2, "pi_2").await;
     let rows = last().await;
     let [first, second] = [&rows[0], &rows[1]].map(|row| row.id);
-    assert!(ledger.note_refund_done(first, "eve").await.unwrap());
-    assert_eq!(due(&*ledger).await, []);
-    assert!(!ledger.note_refund_done(second, "eve").await.unwrap());
+    assert!(env.note_refund_done(first, "eve").await.unwrap());
+    assert_eq!(due(env).await, []);
+    assert!(!env.note_refund_done(second, "eve").await.unwrap());
     assert!(
-        ledger.note_refund_done(first, "eve").await.unwrap(),
+        env.note_refund_done(first, "eve").await.unwrap(),
         "a repeat"
     );
     // A later refund has succeeded.
-    pay(&*ledger, &item, 0, "pi_3").await.unwrap();
-    ledger.note_return(&returned("pi_3", 10)).await.unwrap();
-    step(&*ledger, order_id(&item, 0), OrderState::Refunded).await;
+    pay(env, &item, 0, "pi_3").await.unwrap();
+    env.note_return(&returned("pi_3", 10)).await.unwrap();
+    step(env, order_id(&item, 0), OrderState::Refunded).await;
     let fails = refund("re_3", "pi_3", RefundState::Failed, 5, [10, 20]);
-    ledger.note_refund(&fails).await.unwrap();
+    env.note_refund(&fails).await.unwrap();
     let row = last().await[0].id;
     let again = refund("re_4", "pi_3", RefundState::Succeeded, 5, [30, 30]);
-    ledger.note_refund(&again).await.unwrap();
-    assert_eq!(due(&*ledger).await, []);
-    assert!(!ledger.note_refund_done(row, "eve").await.unwrap());
+    env.note_refund(&again).await.unwrap();
+    assert_eq!(due(env).await, []);
+    assert!(!env.note_refund_done(row, "eve").await.unwrap());
 }
 
 /// The provider names nothing, or something that does not exist.
 #[tested(on_both_databases(crate::env::run))]
 async fn a_return_that_comes_before_all_else_is_remembered(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = held(env, &*ledger, 2).await;
+    let item = held(env, 2).await;
     let fails = refund("re_1", "pi_1", RefundState::Failed, 5, [10, 50]);
-    let noted = ledger.note_refund(&fails).await.unwrap();
+    let noted = env.note_refund(&fails).await.unwrap();
     assert_eq!(noted, NotedRefund::Unknown);
     let unknown = PaymentReturn {
         payer: Some(Uuid::from_u128(7)),
         ..returned("pi_1", 10)
     };
     for report in [unknown, returned("pi_1", 10)] {
-        let noted = ledger.note_return(&report).await.unwrap();
+        let noted = env.note_return(&report).await.unwrap();
         assert_eq!(noted, ReturnedPayment::Unknown);
     }
-    assert!(ledger.is_returned(&payment("pi_1")).await.unwrap());
-    assert_eq!(pay(&*ledger, &item, 0, "pi_1").await, None);
-    assert_eq!(due(&*ledger).await, [], "nothing says whose it is");
+    assert!(env.is_returned(&payment("pi_1")).await.unwrap());
+    assert_eq!(pay(env, &item, 0, "pi_1").await, None);
+    assert_eq!(due(env).await, [], "nothing says whose it is");
     // A report says it. The refund had failed after the return.
     let named = PaymentReturn {
         payer: Some(order_id(&item, 0).as_uuid()),
@@ -645,57 +605,55 @@ async fn a_return_that_comes_before_all_else_is_remembered(env: &TestEnv) {
         ..returned("pi_1", 10)
     };
     for _ in 0..2 {
-        let noted = ledger.note_return(&named).await.unwrap();
+        let noted = env.note_return(&named).await.unwrap();
         assert!(matches!(noted, ReturnedPayment::Of(_)), "{noted:?}");
-        assert_eq!(due(&*ledger).await, [failed("pi_1", "re_1", 5)]);
+        assert_eq!(due(env).await, [failed("pi_1", "re_1", 5)]);
     }
-    let journal = ledger.list_journal(&item.id, None, 9).await.unwrap();
+    let journal = env.list_journal(&item.id, None, 9).await.unwrap();
     let noted = journal.rows.iter().map(|row| &*row.entry.action);
     let noted: Vec<_> = noted.collect();
     assert_eq!(noted, ["refund_failed", "payment_refunded"]);
-    ledger.note_return(&returned("pi_1", 60)).await.unwrap();
-    assert_eq!(due(&*ledger).await, []);
+    env.note_return(&returned("pi_1", 60)).await.unwrap();
+    assert_eq!(due(env).await, []);
     // The report of a failed refund says it as well.
-    ledger.note_return(&returned("pi_2", 10)).await.unwrap();
+    env.note_return(&returned("pi_2", 10)).await.unwrap();
     let fails = RefundReport {
         payer: Some(order_id(&item, 1).as_uuid()),
         ..refund("re_2", "pi_2", RefundState::Failed, 5, [10, 50])
     };
-    ledger.note_refund(&fails).await.unwrap();
-    assert_eq!(due(&*ledger).await, [failed("pi_2", "re_2", 5)]);
-    assert_eq!(pay(&*ledger, &item, 1, "pi_2").await, None);
+    env.note_refund(&fails).await.unwrap();
+    assert_eq!(due(env).await, [failed("pi_2", "re_2", 5)]);
+    assert_eq!(pay(env, &item, 1, "pi_2").await, None);
 }
 
 /// The number of a row is no id of a payment.
 #[tested(on_both_databases(crate::env::run))]
 async fn a_payment_whose_id_is_a_number_hides_no_row(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = held(env, &*ledger, 2).await;
-    unmatched(&*ledger, &item, 0, "pi_1").await;
-    let row = ledger.list_payments_due(None, 1).await.unwrap().rows[0].id;
+    let item = held(env, 2).await;
+    unmatched(env, &item, 0, "pi_1").await;
+    let row = env.list_payments_due(None, 1).await.unwrap().rows[0].id;
     let back = PaymentReturn {
         payer: Some(order_id(&item, 1).as_uuid()),
         ..returned(&row.to_string(), 10)
     };
-    let noted = ledger.note_return(&back).await.unwrap();
+    let noted = env.note_return(&back).await.unwrap();
     assert!(matches!(noted, ReturnedPayment::Of(_)), "{noted:?}");
-    assert_eq!(due(&*ledger).await, [("pi_1".into(), None, None)]);
-    assert!(ledger.note_refund_done(row, "eve").await.unwrap());
-    assert!(ledger.is_returned(&payment("pi_1")).await.unwrap());
+    assert_eq!(due(env).await, [("pi_1".into(), None, None)]);
+    assert!(env.note_refund_done(row, "eve").await.unwrap());
+    assert!(env.is_returned(&payment("pi_1")).await.unwrap());
 }
 
 /// A release before this one has deleted orders, and has not marked their payments.
 #[tested(on_both_databases(crate::env::run))]
 async fn a_payment_that_paid_a_dropped_order_is_not_due(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = held(env, &*ledger, 2).await;
-    unmatched(&*ledger, &item, 0, "pi_1").await;
-    pay(&*ledger, &item, 0, "pi_1").await.unwrap();
-    step(&*ledger, order_id(&item, 0), OrderState::Refunded).await;
-    unmatched(&*ledger, &item, 1, "pi_2").await;
-    step(&*ledger, order_id(&item, 1), OrderState::Cancelled).await;
-    env.sql("DELETE FROM orders").await.unwrap();
-    let rows = ledger.list_payments_due(None, 9).await.unwrap().rows;
+    let item = held(env, 2).await;
+    unmatched(env, &item, 0, "pi_1").await;
+    pay(env, &item, 0, "pi_1").await.unwrap();
+    step(env, order_id(&item, 0), OrderState::Refunded).await;
+    unmatched(env, &item, 1, "pi_2").await;
+    step(env, order_id(&item, 1), OrderState::Cancelled).await;
+    env.sql("DELETE FROM orders").await;
+    let rows = env.list_payments_due(None, 9).await.unwrap().rows;
     assert_eq!(rows.len(), 2, "what the migration mends");
     let mended = match env.backend {
         Backend::Sqlite => include_str!(
@@ -705,18 +663,18 @@ async fn a_payment_that_paid_a_dropped_order_is_not_due(env: &TestEnv) {
             "../../../../migrations/postgres/20261126003001_settle_payments_of_dropped_orders.sql"
         ),
     };
-    env.sql(mended).await.unwrap();
-    assert_eq!(due(&*ledger).await, [("pi_2".into(), None, None)]);
-    assert!(!ledger.note_refund_done(rows[0].id, "eve").await.unwrap());
-    assert!(ledger.note_refund_done(rows[1].id, "eve").await.unwrap());
+    env.sql(mended).await;
+    assert_eq!(due(env).await, [("pi_2".into(), None, None)]);
+    assert!(!env.note_refund_done(rows[0].id, "eve").await.unwrap());
+    assert!(env.note_refund_done(rows[1].id, "eve").await.unwrap());
 }
 
 /// A paid cart of the first of these held orders. Its payment is that of each of its lines.
-pub async fn paid_cart(ledger: &dyn Ledger, items: &[&Item], of: &str) -> Cart {
+pub async fn paid_cart(ledger: &impl AnyLedger, items: &[&Item], of: &str) -> Cart {
     paid_cart_of(ledger, items, 0, of).await
 }
 
-async fn paid_cart_of(ledger: &dyn Ledger, items: &[&Item], n: usize, of: &str) -> Cart {
+async fn paid_cart_of(ledger: &impl AnyLedger, items: &[&Item], n: usize, of: &str) -> Cart {
     let lines = items.iter().map(|item| {
         let order = order(item, n, 1);
         CartLine {
@@ -754,7 +712,7 @@ async fn paid_cart_of(ledger: &dyn Ledger, items: &[&Item], n: usize, of: &str) 
 }
 
 /// Asks for the drop of an item that is archived by hand. Returns its orders that go.
-async fn to_drop(env: &TestEnv, ledger: &dyn Ledger, item: &Item) -> Vec<ExportedRow> {
+async fn to_drop(env: &TestEnv, item: &Item) -> Vec<ExportedRow> {
     let time = match env.backend {
         Backend::Sqlite => "1",
         Backend::Postgres => "now()",
@@ -763,16 +721,16 @@ async fn to_drop(env: &TestEnv, ledger: &dyn Ledger, item: &Item) -> Vec<Exporte
         "UPDATE items SET state = 'closed', archived_at = {time} WHERE id = '{}'",
         item.id
     );
-    env.sql(&archive).await.unwrap();
-    let asked = ledger.request_drop(&item.id, Timestamp::MAX, "eve");
+    env.sql(&archive).await;
+    let asked = env.request_drop(&item.id, Timestamp::MAX, "eve");
     assert_eq!(asked.await.unwrap(), DropRequest::Noted);
-    let page = ledger.export_page(&item.id, SaleTable::Orders, None, 99);
+    let page = env.export_page(&item.id, SaleTable::Orders, None, 99);
     page.await.unwrap().rows
 }
 
-async fn drop_orders(env: &TestEnv, ledger: &dyn Ledger, item: &Item) -> DroppedRows {
-    let rows = to_drop(env, ledger, item).await;
-    let dropped = ledger.drop_rows(&item.id, SaleTable::Orders, &rows);
+async fn drop_orders(env: &TestEnv, item: &Item) -> DroppedRows {
+    let rows = to_drop(env, item).await;
+    let dropped = env.drop_rows(&item.id, SaleTable::Orders, &rows);
     dropped.await.unwrap().unwrap()
 }
 
@@ -780,14 +738,13 @@ async fn drop_orders(env: &TestEnv, ledger: &dyn Ledger, item: &Item) -> Dropped
 #[tested(on_both_databases(crate::env::run))]
 async fn an_order_that_is_refunded_beside_its_drop_is_refunded_or_gone(env: &TestEnv) {
     const ROUNDS: usize = 20;
-    let ledger = env.ledger().await;
-    let item = held(env, &*ledger, ROUNDS).await;
+    let item = held(env, ROUNDS).await;
     let mut paid = Vec::new();
     for n in 0..ROUNDS {
-        let order = pay(&*ledger, &item, n, &format!("pi_{n}")).await;
+        let order = pay(env, &item, n, &format!("pi_{n}")).await;
         paid.push(order.unwrap());
     }
-    let rows = to_drop(env, &*ledger, &item).await;
+    let rows = to_drop(env, &item).await;
     assert_eq!(rows.len(), ROUNDS);
     let eve = "eve".into();
     for order in paid {
@@ -795,37 +752,33 @@ async fn an_order_that_is_refunded_beside_its_drop_is_refunded_or_gone(env: &Tes
         let row = rows.iter().filter(|row| row.key == key).cloned();
         let row: Vec<_> = row.collect();
         let (dropped, returned) = tokio::join!(
-            ledger.drop_rows(&item.id, SaleTable::Orders, &row),
-            ledger.return_order(&order, &eve)
+            env.drop_rows(&item.id, SaleTable::Orders, &row),
+            env.return_order(&order, &eve)
         );
         let (dropped, returned) = (dropped.unwrap().unwrap(), returned.unwrap());
         assert_eq!(dropped.deleted == 1, returned.is_none(), "{dropped:?}");
-        let left = ledger.order(order.id).await.unwrap();
+        let left = env.order(order.id).await.unwrap();
         let state = left.map(|order| order.state);
         assert_eq!(state, returned.map(|order| order.state));
     }
     // The units of the orders that are gone were sold, and no order tells so any more.
     env.sql("UPDATE segments SET available = available + confirmed, confirmed = 0")
-        .await
-        .unwrap();
+        .await;
 }
 
 /// Both lock the cart, then its payment, then its orders.
 #[tested(on_both_databases(crate::env::run))]
 async fn a_cart_that_is_refunded_beside_the_drop_of_an_item_is_refunded(env: &TestEnv) {
     const ROUNDS: usize = 20;
-    let ledger = env.ledger().await;
-    let vase = held(env, &*ledger, ROUNDS).await;
-    let lamp = env.create_unlimited(&*ledger, "lamp", 100, 1).await;
+    let vase = held(env, ROUNDS).await;
+    let lamp = env.create_unlimited("lamp", 100, 1).await;
     let orders = (0..ROUNDS).map(|n| order(&lamp, n, 1));
-    happen(&*ledger, &segment(&lamp, 0), [take(orders)])
-        .await
-        .unwrap();
+    happen(env, &segment(&lamp, 0), [take(orders)]).await;
     let mut carts = Vec::new();
     for n in 0..ROUNDS {
-        carts.push(paid_cart_of(&*ledger, &[&vase, &lamp], n, &format!("pi_{n}")).await);
+        carts.push(paid_cart_of(env, &[&vase, &lamp], n, &format!("pi_{n}")).await);
     }
-    let rows = to_drop(env, &*ledger, &vase).await;
+    let rows = to_drop(env, &vase).await;
     assert_eq!(rows.len(), ROUNDS);
     for (n, cart) in carts.iter().enumerate() {
         let key = order_id(&vase, n).as_uuid().as_u128();
@@ -837,94 +790,87 @@ async fn a_cart_that_is_refunded_beside_the_drop_of_an_item_is_refunded(env: &Te
             ..CartStep::to(cart, CartState::Refunded)
         };
         let (dropped, refunded) = tokio::join!(
-            ledger.drop_rows(&vase.id, SaleTable::Orders, &row),
-            ledger.step_cart(&refund)
+            env.drop_rows(&vase.id, SaleTable::Orders, &row),
+            env.step_cart(&refund)
         );
         assert!(refunded.unwrap().is_some(), "{n}");
         let dropped = dropped.unwrap().unwrap();
         assert_eq!(dropped.deleted + dropped.changed, 1, "{dropped:?}");
-        let left = ledger.order(order_id(&lamp, n)).await.unwrap().unwrap();
+        let left = env.order(order_id(&lamp, n)).await.unwrap().unwrap();
         assert_eq!(left.state, OrderState::Refunded);
     }
     // The units of the orders that are gone were sold, and no order tells so any more.
     env.sql("UPDATE segments SET available = available + confirmed, confirmed = 0")
-        .await
-        .unwrap();
+        .await;
 }
 
 /// The report of a refund that has failed is delivered again after one of the cart's items was
 /// dropped: its money was returned long ago.
 #[tested(on_both_databases(crate::env::run))]
 async fn a_cart_keeps_its_refunds_until_the_last_of_its_orders_is_dropped(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let vase = held(env, &*ledger, 1).await;
-    let lamp = env.create_unlimited(&*ledger, "lamp", 100, 1).await;
-    happen(&*ledger, &segment(&lamp, 0), [take([order(&lamp, 0, 1)])])
-        .await
-        .unwrap();
-    let paid = paid_cart(&*ledger, &[&vase, &lamp], "pi_1").await;
-    ledger.note_return(&returned("pi_1", 10)).await.unwrap();
+    let vase = held(env, 1).await;
+    let lamp = env.create_unlimited("lamp", 100, 1).await;
+    happen(env, &segment(&lamp, 0), [take([order(&lamp, 0, 1)])]).await;
+    let paid = paid_cart(env, &[&vase, &lamp], "pi_1").await;
+    env.note_return(&returned("pi_1", 10)).await.unwrap();
     let refunded = CartStep::to(&paid, CartState::Refunded);
-    ledger.step_cart(&refunded).await.unwrap().unwrap();
+    env.step_cart(&refunded).await.unwrap().unwrap();
     let fails = refund("re_1", "pi_1", RefundState::Failed, 10, [10, 20]);
-    ledger.note_refund(&fails).await.unwrap();
-    assert_eq!(due(&*ledger).await, [failed("pi_1", "re_1", 10)]);
-    let row = ledger.list_payments_due(None, 1).await.unwrap().rows[0].id;
-    assert!(ledger.note_refund_done(row, "eve").await.unwrap());
+    env.note_refund(&fails).await.unwrap();
+    assert_eq!(due(env).await, [failed("pi_1", "re_1", 10)]);
+    let row = env.list_payments_due(None, 1).await.unwrap().rows[0].id;
+    assert!(env.note_refund_done(row, "eve").await.unwrap());
 
     let one = DroppedRows {
         deleted: 1,
         changed: 0,
     };
-    assert_eq!(drop_orders(env, &*ledger, &vase).await, one);
-    let again = ledger.note_refund(&fails).await.unwrap();
+    assert_eq!(drop_orders(env, &vase).await, one);
+    let again = env.note_refund(&fails).await.unwrap();
     assert!(
         matches!(again, NotedRefund::Of { is_due: false, .. }),
         "{again:?}"
     );
-    assert_eq!(due(&*ledger).await, []);
-    assert_eq!(drop_orders(env, &*ledger, &lamp).await, one);
-    assert_eq!(ledger.cart(paid.id).await.unwrap(), None);
-    let late = ledger.note_refund(&fails).await.unwrap();
+    assert_eq!(due(env).await, []);
+    assert_eq!(drop_orders(env, &lamp).await, one);
+    assert_eq!(env.cart(paid.id).await.unwrap(), None);
+    let late = env.note_refund(&fails).await.unwrap();
     assert!(
         matches!(late, NotedRefund::Of { is_due: false, .. }),
         "{late:?}"
     );
-    assert_eq!(due(&*ledger).await, []);
+    assert_eq!(due(env).await, []);
 }
 
 /// The provider tells of it long after it has reported that the money was returned.
 #[tested(on_both_databases(crate::env::run))]
 async fn a_refund_that_fails_after_its_order_was_dropped_is_due(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = held(env, &*ledger, 2).await;
-    let lamp = env.create_unlimited(&*ledger, "lamp", 100, 1).await;
-    happen(&*ledger, &segment(&lamp, 0), [take([order(&lamp, 0, 1)])])
-        .await
-        .unwrap();
+    let item = held(env, 2).await;
+    let lamp = env.create_unlimited("lamp", 100, 1).await;
+    happen(env, &segment(&lamp, 0), [take([order(&lamp, 0, 1)])]).await;
     // An admin, and the provider.
-    let paid = pay(&*ledger, &item, 0, "pi_0").await.unwrap();
+    let paid = pay(env, &item, 0, "pi_0").await.unwrap();
     let eve = "eve".into();
-    ledger.return_order(&paid, &eve).await.unwrap().unwrap();
-    pay(&*ledger, &item, 1, "pi_1").await.unwrap();
-    ledger.note_return(&returned("pi_1", 10)).await.unwrap();
-    step(&*ledger, order_id(&item, 1), OrderState::Refunded).await;
-    let cart = paid_cart(&*ledger, &[&lamp], "pi_2").await;
-    ledger.note_return(&returned("pi_2", 10)).await.unwrap();
+    env.return_order(&paid, &eve).await.unwrap().unwrap();
+    pay(env, &item, 1, "pi_1").await.unwrap();
+    env.note_return(&returned("pi_1", 10)).await.unwrap();
+    step(env, order_id(&item, 1), OrderState::Refunded).await;
+    let cart = paid_cart(env, &[&lamp], "pi_2").await;
+    env.note_return(&returned("pi_2", 10)).await.unwrap();
     let refunded = CartStep::to(&cart, CartState::Refunded);
-    ledger.step_cart(&refunded).await.unwrap().unwrap();
+    env.step_cart(&refunded).await.unwrap().unwrap();
     let payments = ["pi_0", "pi_1", "pi_2"];
     let report = async |of: &str, id: &str, state, second| {
         let report = refund(&format!("{id}_{of}"), of, state, 5, [second, second]);
-        ledger.note_refund(&report).await.unwrap()
+        env.note_refund(&report).await.unwrap()
     };
     for of in payments {
         report(of, "re", RefundState::Succeeded, 10).await;
     }
     for (item, orders) in [(&item, 2), (&lamp, 1)] {
-        assert_eq!(drop_orders(env, &*ledger, item).await.deleted, orders);
+        assert_eq!(drop_orders(env, item).await.deleted, orders);
     }
-    assert_eq!(ledger.cart(cart.id).await.unwrap(), None);
+    assert_eq!(env.cart(cart.id).await.unwrap(), None);
 
     let expected: Vec<_> = payments
         .iter()
@@ -933,7 +879,7 @@ async fn a_refund_that_fails_after_its_order_was_dropped_is_due(env: &TestEnv) {
     for _ in 0..2 {
         for of in payments {
             let fails = refund(&format!("re_{of}"), of, RefundState::Failed, 5, [10, 50]);
-            let noted = ledger.note_refund(&fails).await.unwrap();
+            let noted = env.note_refund(&fails).await.unwrap();
             let NotedRefund::Of { payer, is_due } = noted else {
                 panic!("{of}: {noted:?}");
             };
@@ -941,114 +887,101 @@ async fn a_refund_that_fails_after_its_order_was_dropped_is_due(env: &TestEnv) {
             assert_eq!(payer.is_cart, of == "pi_2", "{payer:?}");
             assert_eq!(payer.cart, Some(cart.id).filter(|_| payer.is_cart));
         }
-        assert_eq!(due(&*ledger).await, expected);
+        assert_eq!(due(env).await, expected);
     }
-    let mut by_item = ledger.failed_refunds_by_item().await.unwrap();
+    let mut by_item = env.failed_refunds_by_item().await.unwrap();
     by_item.sort_unstable();
     assert_eq!(by_item, [(lamp.id.clone(), 1), (item.id.clone(), 2)]);
     // An admin notes the first, and a later refund returns the second, the return of all the third.
-    let row = ledger.list_payments_due(None, 1).await.unwrap().rows[0].id;
-    assert!(ledger.note_refund_done(row, "eve").await.unwrap());
+    let row = env.list_payments_due(None, 1).await.unwrap().rows[0].id;
+    assert!(env.note_refund_done(row, "eve").await.unwrap());
     report("pi_1", "again", RefundState::Succeeded, 60).await;
-    assert_eq!(due(&*ledger).await, expected[2..]);
-    ledger.note_return(&returned("pi_2", 60)).await.unwrap();
-    assert_eq!(due(&*ledger).await, []);
+    assert_eq!(due(env).await, expected[2..]);
+    env.note_return(&returned("pi_2", 60)).await.unwrap();
+    assert_eq!(due(env).await, []);
 }
 
 /// A part was to be given back, and the order was kept.
 #[tested(on_both_databases(crate::env::run))]
 async fn a_failed_refund_of_an_order_that_was_dropped_as_paid_is_not_due(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = held(env, &*ledger, 1).await;
-    pay(&*ledger, &item, 0, "pi_1").await.unwrap();
+    let item = held(env, 1).await;
+    pay(env, &item, 0, "pi_1").await.unwrap();
     let fails = refund("re_1", "pi_1", RefundState::Failed, 5, [10, 20]);
-    ledger.note_refund(&fails).await.unwrap();
-    assert_eq!(drop_orders(env, &*ledger, &item).await.deleted, 1);
+    env.note_refund(&fails).await.unwrap();
+    assert_eq!(drop_orders(env, &item).await.deleted, 1);
     let later = refund("re_2", "pi_1", RefundState::Failed, 5, [30, 40]);
-    ledger.note_refund(&later).await.unwrap();
-    assert_eq!(due(&*ledger).await, []);
-    let journal = ledger.journal(&item.id, 9).await.unwrap();
+    env.note_refund(&later).await.unwrap();
+    assert_eq!(due(env).await, []);
+    let journal = env.journal(&item.id, 9).await.unwrap();
     let failed = journal.iter();
     let failed = failed.filter(|row| row.entry.action == "refund_failed");
     for row in failed {
-        assert!(!ledger.note_refund_done(row.id, "eve").await.unwrap());
+        assert!(!env.note_refund_done(row.id, "eve").await.unwrap());
     }
     env.sql("UPDATE segments SET confirmed = 0, available = available + 1 WHERE item = 'vase'")
-        .await
-        .unwrap();
+        .await;
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_cart_is_refunded_although_one_of_its_orders_was_dropped(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let vase = held(env, &*ledger, 1).await;
-    let lamp = env.create_unlimited(&*ledger, "lamp", 100, 1).await;
-    happen(&*ledger, &segment(&lamp, 0), [take([order(&lamp, 0, 1)])])
-        .await
-        .unwrap();
-    let paid = paid_cart(&*ledger, &[&vase, &lamp], "pi_1").await;
-    let dropped = drop_orders(env, &*ledger, &vase).await;
+    let vase = held(env, 1).await;
+    let lamp = env.create_unlimited("lamp", 100, 1).await;
+    happen(env, &segment(&lamp, 0), [take([order(&lamp, 0, 1)])]).await;
+    let paid = paid_cart(env, &[&vase, &lamp], "pi_1").await;
+    let dropped = drop_orders(env, &vase).await;
     assert_eq!((dropped.deleted, dropped.changed), (1, 0));
     let refunded = CartStep {
         returns_money: true,
         ..CartStep::to(&paid, CartState::Refunded)
     };
-    let refunded = ledger.step_cart(&refunded).await.unwrap().unwrap().cart;
+    let refunded = env.step_cart(&refunded).await.unwrap().unwrap().cart;
     assert_eq!(refunded.state, CartState::Refunded);
-    let line = ledger.order(order_id(&lamp, 0)).await.unwrap().unwrap();
+    let line = env.order(order_id(&lamp, 0)).await.unwrap().unwrap();
     assert_eq!(line.state, OrderState::Refunded);
-    assert!(ledger.is_returned(&payment("pi_1")).await.unwrap());
+    assert!(env.is_returned(&payment("pi_1")).await.unwrap());
     // The unit was sold, and no order tells so any more.
     env.sql("UPDATE segments SET confirmed = 0, available = available + 1 WHERE item = 'vase'")
-        .await
-        .unwrap();
+        .await;
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_cart_that_lacks_an_order_without_a_drop_is_left_alone(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let vase = held(env, &*ledger, 1).await;
-    let lamp = env.create_unlimited(&*ledger, "lamp", 100, 1).await;
-    happen(&*ledger, &segment(&lamp, 0), [take([order(&lamp, 0, 1)])])
-        .await
-        .unwrap();
-    let paid = paid_cart(&*ledger, &[&vase, &lamp], "pi_1").await;
-    env.sql("DELETE FROM orders WHERE item = 'vase'")
-        .await
-        .unwrap();
+    let vase = held(env, 1).await;
+    let lamp = env.create_unlimited("lamp", 100, 1).await;
+    happen(env, &segment(&lamp, 0), [take([order(&lamp, 0, 1)])]).await;
+    let paid = paid_cart(env, &[&vase, &lamp], "pi_1").await;
+    env.sql("DELETE FROM orders WHERE item = 'vase'").await;
     let refunded = CartStep::to(&paid, CartState::Refunded);
-    let refused = ledger.step_cart(&refunded).await;
+    let refused = env.step_cart(&refunded).await;
     assert!(
         matches!(refused, Err(LedgerError::BrokenCart(id)) if id == paid.id),
         "{refused:?}"
     );
-    let line = ledger.order(order_id(&lamp, 0)).await.unwrap().unwrap();
+    let line = env.order(order_id(&lamp, 0)).await.unwrap().unwrap();
     assert_eq!(line.state, OrderState::Confirmed);
     env.sql("UPDATE segments SET confirmed = 0, available = available + 1 WHERE item = 'vase'")
-        .await
-        .unwrap();
+        .await;
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_row_of_an_order_is_noted_once_and_not_after_another_end(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = held(env, &*ledger, 3).await;
+    let item = held(env, 3).await;
     let eve = "eve".into();
     // It is paid, and no row of the list.
-    let paid = pay(&*ledger, &item, 0, "pi_1").await.unwrap();
-    assert_eq!(ledger.note_order_done(&paid, &eve).await.unwrap(), None);
-    assert!(!ledger.is_returned(&payment("pi_1")).await.unwrap());
+    let paid = pay(env, &item, 0, "pi_1").await.unwrap();
+    assert_eq!(env.note_order_done(&paid, &eve).await.unwrap(), None);
+    assert!(!env.is_returned(&payment("pi_1")).await.unwrap());
     let mut listed = Vec::new();
     for (n, of) in [(1, "pi_2"), (2, "pi_3")] {
-        listed.push(refund_due(&*ledger, &item, n, of).await);
+        listed.push(refund_due(env, &item, n, of).await);
     }
     let [done, other] = [&listed[0], &listed[1]];
-    let noted = ledger.note_order_done(done, &eve).await.unwrap().unwrap();
+    let noted = env.note_order_done(done, &eve).await.unwrap().unwrap();
     assert_eq!(noted.state, OrderState::Refunded);
-    assert!(ledger.is_returned(&payment("pi_2")).await.unwrap());
-    assert_eq!(ledger.note_order_done(&noted, &eve).await.unwrap(), None);
-    assert!(ledger.is_order_done(&noted).await.unwrap());
-    let journal = ledger.journal(&item.id, 99).await.unwrap();
+    assert!(env.is_returned(&payment("pi_2")).await.unwrap());
+    assert_eq!(env.note_order_done(&noted, &eve).await.unwrap(), None);
+    assert!(env.is_order_done(&noted).await.unwrap());
+    let journal = env.journal(&item.id, 99).await.unwrap();
     let named: Vec<_> = journal
         .iter()
         .filter(|entry| entry.entry.action == "refund")
@@ -1056,8 +989,8 @@ async fn a_row_of_an_order_is_noted_once_and_not_after_another_end(env: &TestEnv
         .collect();
     assert_eq!(named, [("eve", json!(done.id))]);
     // The other one was returned without its row.
-    ledger.return_order(other, &eve).await.unwrap().unwrap();
-    let other = ledger.order(other.id).await.unwrap().unwrap();
+    env.return_order(other, &eve).await.unwrap().unwrap();
+    let other = env.order(other.id).await.unwrap().unwrap();
     assert_eq!(other.state, OrderState::Refunded);
-    assert!(!ledger.is_order_done(&other).await.unwrap());
+    assert!(!env.is_order_done(&other).await.unwrap());
 }

@@ -8,18 +8,18 @@ use domain::{
 };
 use jiff::Timestamp;
 use ledger::{
-    ItemChange, Ledger, LedgerError, NewJournalEntry, Repair, Repaired, TransferPlan, TransferState,
+    ItemChange, LedgerError, NewJournalEntry, Repair, Repaired, TransferPlan, TransferState,
 };
 use serde_json::json;
 use testkit::{Backend, on_both_databases, tested};
 
 use crate::env::{
-    self, TestEnv, again, counters, happen, id, opened, order, order_id, order_of, release, row,
-    segment, state, step, take,
+    self, AnyLedger, TestEnv, again, becomes, counters, happen, id, opened, order, order_id,
+    order_of, release, row, segment, state, take,
 };
 
 async fn claimed(
-    ledger: &dyn Ledger,
+    ledger: &impl AnyLedger,
     item: &Item,
     keys: &[SegmentKey],
     token: u64,
@@ -51,23 +51,17 @@ fn log(changes: impl IntoIterator<Item = Change>) -> Vec<Entry> {
 /// The ledger has orders 0 (confirmed), 1 (held) and 2 (expired, its units returning), of 2 units
 /// each. The outbox belongs to a server that never saw order 1, and on which orders 3, 4 and 5 were
 /// taken since.
-async fn diverged(env: &TestEnv, ledger: &dyn Ledger) -> (Item, SegmentKey, Vec<Entry>) {
+async fn diverged(env: &TestEnv) -> (Item, SegmentKey, Vec<Entry>) {
     // Without a limit, which would reject some of these orders.
     let item = Item {
         limit_per_buyer: None,
         ..env::item("vase", 10, 1)
     };
-    env.try_create(ledger, &item).await;
+    env.try_create(&item).await;
     let key = segment(&item, 0);
-    happen(ledger, &key, [take((0..3).map(|n| order(&item, n, 2)))])
-        .await
-        .unwrap();
-    step(ledger, order_id(&item, 0), OrderState::Confirmed)
-        .await
-        .unwrap();
-    step(ledger, order_id(&item, 2), OrderState::Expired)
-        .await
-        .unwrap();
+    happen(env, &key, [take((0..3).map(|n| order(&item, n, 2)))]).await;
+    becomes(env, order_id(&item, 0), OrderState::Confirmed).await;
+    becomes(env, order_id(&item, 2), OrderState::Expired).await;
     let outbox = log([
         opened(&item, 0).change,
         take([order(&item, 0, 2), order(&item, 2, 2)]),
@@ -82,14 +76,13 @@ async fn diverged(env: &TestEnv, ledger: &dyn Ledger) -> (Item, SegmentKey, Vec<
 /// A failover also loses counts, after which Redis lets a buyer exceed the limit.
 #[tested(on_both_databases(crate::env::run))]
 async fn repair_rejects_orders_beyond_the_limit(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create(&*ledger, "vase", 10, 1).await;
+    let item = env.create("vase", 10, 1).await;
     let key = segment(&item, 0);
     let first = order(&item, 0, 2);
     let second = order_of(&item, &first.buyer, 1, 1);
     let beyond = second.id;
-    happen(&*ledger, &key, [take([first])]).await.unwrap();
-    let mut repair = claimed(&*ledger, &item, std::slice::from_ref(&key), 5).await;
+    happen(env, &key, [take([first])]).await;
+    let mut repair = claimed(env, &item, std::slice::from_ref(&key), 5).await;
     let outbox = log([
         opened(&item, 0).change,
         take([second, order(&item, 2, 2)]),
@@ -107,10 +100,9 @@ async fn repair_rejects_orders_beyond_the_limit(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn repair_applies_what_still_applies_of_a_diverged_outbox(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let (item, key, outbox) = diverged(env, &*ledger).await;
-    let before = row(&*ledger, &key).await;
-    let mut repair = claimed(&*ledger, &item, std::slice::from_ref(&key), 5).await;
+    let (item, key, outbox) = diverged(env).await;
+    let before = row(env, &key).await;
+    let mut repair = claimed(env, &item, std::slice::from_ref(&key), 5).await;
     assert_eq!(
         (repair.item(), repair.rows()),
         (&item, std::slice::from_ref(&before))
@@ -147,7 +139,7 @@ async fn repair_applies_what_still_applies_of_a_diverged_outbox(env: &TestEnv) {
         .await
         .unwrap();
 
-    let after = row(&*ledger, &key).await;
+    let after = row(env, &key).await;
     let expected = ledger::SegmentRow {
         checkpoint: Some(id(90, 0)),
         anchor: Some(-7),
@@ -159,34 +151,30 @@ async fn repair_applies_what_still_applies_of_a_diverged_outbox(env: &TestEnv) {
     let states = [0, 1, 2, 3, 4, 5].map(|n| order_id(&item, n));
     let mut found = Vec::new();
     for id in states {
-        found.push(state(&*ledger, id).await.unwrap());
+        found.push(state(env, id).await.unwrap());
     }
     use OrderState::{Confirmed, Expired, Held, Rejected};
     assert_eq!(found, [Confirmed, Held, Expired, Held, Rejected, Held]);
-    let item = ledger.item(&item.id).await.unwrap().unwrap();
+    let item = env.item(&item.id).await.unwrap().unwrap();
     assert_eq!((item.epoch, item.version), (2, 2));
     assert_eq!(
-        ledger.journal(&item.id, 1).await.unwrap().remove(0).entry,
+        env.journal(&item.id, 1).await.unwrap().remove(0).entry,
         note
     );
     // The recorder continues from the new checkpoint.
     assert_eq!(
-        happen(&*ledger, &key, [take([order(&item, 6, 1)])])
-            .await
-            .unwrap()
-            .after,
+        happen(env, &key, [take([order(&item, 6, 1)])]).await.after,
         Some(id(90, 0))
     );
-    assert_eq!(counters(&*ledger, &key).await, [0, 8, 2, 0]);
+    assert_eq!(counters(env, &key).await, [0, 8, 2, 0]);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn repair_of_an_empty_outbox_leaves_the_row_unchanged(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let (item, key, _) = diverged(env, &*ledger).await;
-    let before = row(&*ledger, &key).await;
+    let (item, key, _) = diverged(env).await;
+    let before = row(env, &key).await;
     for (token, staged) in [(1, false), (2, true)] {
-        let mut repair = claimed(&*ledger, &item, std::slice::from_ref(&key), token).await;
+        let mut repair = claimed(env, &item, std::slice::from_ref(&key), token).await;
         if staged {
             let (row, recorded) = repair.stage(&key, &[]).await.unwrap();
             assert_eq!(
@@ -200,7 +188,7 @@ async fn repair_of_an_empty_outbox_leaves_the_row_unchanged(env: &TestEnv) {
             .await
             .unwrap();
     }
-    let after = row(&*ledger, &key).await;
+    let after = row(env, &key).await;
     assert_eq!(
         (after.checkpoint, after.fence, after.version),
         (Some(id(92, 0)), 2, before.version + 2)
@@ -214,30 +202,27 @@ async fn repair_of_an_empty_outbox_leaves_the_row_unchanged(env: &TestEnv) {
         ),
         (4, 2, 2, 2)
     );
-    assert_eq!(ledger.item(&item.id).await.unwrap().unwrap().version, 3);
+    assert_eq!(env.item(&item.id).await.unwrap().unwrap().version, 3);
 
     // The same holds for a row that was never recorded.
-    let fresh = env.create(&*ledger, "jug", 5, 1).await;
+    let fresh = env.create("jug", 5, 1).await;
     let key = segment(&fresh, 0);
-    let mut repair = claimed(&*ledger, &fresh, std::slice::from_ref(&key), 1).await;
+    let mut repair = claimed(env, &fresh, std::slice::from_ref(&key), 1).await;
     repair
         .stage(&key, &log([Change::Halted { token: 1 }]))
         .await
         .unwrap();
     repair.commit(&[repaired(&key, 90)], 2, &[]).await.unwrap();
-    happen(&*ledger, &key, [take([order(&fresh, 0, 5)])])
-        .await
-        .unwrap();
+    happen(env, &key, [take([order(&fresh, 0, 5)])]).await;
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn staging_an_outbox_in_parts_gives_the_same_row(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let (item, key, outbox) = diverged(env, &*ledger).await;
-    let mut repair = claimed(&*ledger, &item, std::slice::from_ref(&key), 5).await;
+    let (item, key, outbox) = diverged(env).await;
+    let mut repair = claimed(env, &item, std::slice::from_ref(&key), 5).await;
     let whole = repair.stage(&key, &outbox).await.unwrap().0;
     repair.release().await;
-    let mut repair = ledger
+    let mut repair = env
         .claim_for_repair(std::slice::from_ref(&key), 5)
         .await
         .unwrap();
@@ -259,14 +244,10 @@ async fn staging_an_outbox_in_parts_gives_the_same_row(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn staging_without_a_commit_changes_nothing(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let (item, key, outbox) = diverged(env, &*ledger).await;
-    let before = (
-        row(&*ledger, &key).await,
-        ledger.item(&item.id).await.unwrap(),
-    );
+    let (item, key, outbox) = diverged(env).await;
+    let before = (row(env, &key).await, env.item(&item.id).await.unwrap());
     for released in [false, true] {
-        let mut repair = claimed(&*ledger, &item, std::slice::from_ref(&key), 5).await;
+        let mut repair = claimed(env, &item, std::slice::from_ref(&key), 5).await;
         repair.stage(&key, &outbox).await.unwrap();
         repair.memories_of(&[order_id(&item, 3)]).await.unwrap();
         if released {
@@ -275,16 +256,12 @@ async fn staging_without_a_commit_changes_nothing(env: &TestEnv) {
             drop(repair);
         }
         assert_eq!(
-            (
-                row(&*ledger, &key).await,
-                ledger.item(&item.id).await.unwrap()
-            ),
+            (row(env, &key).await, env.item(&item.id).await.unwrap()),
             before
         );
-        assert_eq!(state(&*ledger, order_id(&item, 3)).await, None);
+        assert_eq!(state(env, order_id(&item, 3)).await, None);
         assert_eq!(
-            ledger
-                .pending_returns(None, Timestamp::now() + Duration::from_secs(1), 9)
+            env.pending_returns(None, Timestamp::now() + Duration::from_secs(1), 9)
                 .await
                 .unwrap()
                 .len(),
@@ -293,19 +270,18 @@ async fn staging_without_a_commit_changes_nothing(env: &TestEnv) {
         env.audit_now(&item.id).await;
     }
     // The next repair can do it.
-    let mut repair = claimed(&*ledger, &item, std::slice::from_ref(&key), 6).await;
+    let mut repair = claimed(env, &item, std::slice::from_ref(&key), 6).await;
     repair.stage(&key, &outbox).await.unwrap();
     repair.commit(&[repaired(&key, 90)], 2, &[]).await.unwrap();
-    assert_eq!(counters(&*ledger, &key).await, [1, 7, 2, 0]);
+    assert_eq!(counters(env, &key).await, [1, 7, 2, 0]);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn an_outdated_token_cannot_repair(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let (item, key, outbox) = diverged(env, &*ledger).await;
-    ledger.claim_item(&item.id, 5).await.unwrap();
+    let (item, key, outbox) = diverged(env).await;
+    env.claim_item(&item.id, 5).await.unwrap();
     for token in [4, 6] {
-        let Err(refused) = ledger
+        let Err(refused) = env
             .claim_for_repair(std::slice::from_ref(&key), token)
             .await
         else {
@@ -316,16 +292,16 @@ async fn an_outdated_token_cannot_repair(env: &TestEnv) {
             "{refused:?}"
         );
     }
-    let before = row(&*ledger, &key).await;
+    let before = row(env, &key).await;
     if env.backend == Backend::Postgres {
         // A newer token claims the item during the repair. (Not possible on SQLite: the repair has
         // locked the whole file.)
-        let mut repair = ledger
+        let mut repair = env
             .claim_for_repair(std::slice::from_ref(&key), 5)
             .await
             .unwrap();
         repair.stage(&key, &outbox).await.unwrap();
-        ledger.claim_item(&item.id, 6).await.unwrap();
+        env.claim_item(&item.id, 6).await.unwrap();
         let refused = repair.commit(&[repaired(&key, 90)], 2, &[]).await;
         assert!(
             matches!(refused, Err(LedgerError::Fenced { token: 5, fence: 6 })),
@@ -333,13 +309,10 @@ async fn an_outdated_token_cannot_repair(env: &TestEnv) {
         );
     }
     assert_eq!(
-        (
-            row(&*ledger, &key).await,
-            state(&*ledger, order_id(&item, 3)).await
-        ),
+        (row(env, &key).await, state(env, order_id(&item, 3)).await),
         (before, None)
     );
-    assert_eq!(ledger.item(&item.id).await.unwrap(), Some(item));
+    assert_eq!(env.item(&item.id).await.unwrap(), Some(item));
 }
 
 #[tested(on_both_databases(crate::env::run))]
@@ -348,16 +321,14 @@ async fn a_repair_fails_if_the_item_was_changed_meanwhile(env: &TestEnv) {
         // SQLite allows no concurrent writer.
         return;
     }
-    let ledger = env.ledger().await;
-    let (item, key, outbox) = diverged(env, &*ledger).await;
-    let mut repair = claimed(&*ledger, &item, std::slice::from_ref(&key), 5).await;
+    let (item, key, outbox) = diverged(env).await;
+    let mut repair = claimed(env, &item, std::slice::from_ref(&key), 5).await;
     repair.stage(&key, &outbox).await.unwrap();
     let paused = ItemChange {
         state: Some(ItemState::Paused),
         ..ItemChange::default()
     };
-    ledger
-        .change_item(&item.id, &paused, None, "admin")
+    env.change_item(&item.id, &paused, None, "admin")
         .await
         .unwrap();
     let refused = repair.commit(&[repaired(&key, 90)], 2, &[]).await;
@@ -365,7 +336,7 @@ async fn a_repair_fails_if_the_item_was_changed_meanwhile(env: &TestEnv) {
         matches!(refused, Err(LedgerError::Superseded(_))),
         "{refused:?}"
     );
-    let mut repair = ledger
+    let mut repair = env
         .claim_for_repair(std::slice::from_ref(&key), 5)
         .await
         .unwrap();
@@ -375,7 +346,7 @@ async fn a_repair_fails_if_the_item_was_changed_meanwhile(env: &TestEnv) {
     );
     repair.stage(&key, &outbox).await.unwrap();
     repair.commit(&[repaired(&key, 90)], 3, &[]).await.unwrap();
-    let item = ledger.item(&item.id).await.unwrap().unwrap();
+    let item = env.item(&item.id).await.unwrap().unwrap();
     assert_eq!(
         (item.state, item.epoch, item.version),
         (ItemState::Paused, 3, 3)
@@ -384,15 +355,14 @@ async fn a_repair_fails_if_the_item_was_changed_meanwhile(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn every_staged_segment_must_be_repaired(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let (item, key, outbox) = diverged(env, &*ledger).await;
-    let mut repair = claimed(&*ledger, &item, std::slice::from_ref(&key), 5).await;
+    let (item, key, outbox) = diverged(env).await;
+    let mut repair = claimed(env, &item, std::slice::from_ref(&key), 5).await;
     repair.stage(&key, &outbox).await.unwrap();
     assert!(
         matches!(repair.commit(&[], 2, &[]).await, Err(LedgerError::Diverged(unset)) if unset == key)
     );
-    assert_eq!(state(&*ledger, order_id(&item, 3)).await, None);
-    let mut repair = ledger
+    assert_eq!(state(env, order_id(&item, 3)).await, None);
+    let mut repair = env
         .claim_for_repair(std::slice::from_ref(&key), 5)
         .await
         .unwrap();
@@ -407,10 +377,10 @@ async fn every_staged_segment_must_be_repaired(env: &TestEnv) {
 #[tested(on_both_databases(crate::env::run))]
 async fn a_repair_waits_for_claims_and_recorders_skip_its_segments(env: &TestEnv) {
     let (ledger, other) = (env.ledger().await, env.ledger().await);
-    let item = env.create(&*ledger, "vase", 20, 2).await;
+    let item = env.create("vase", 20, 2).await;
     let keys = [0, 1].map(|number| segment(&item, number));
     for key in &keys {
-        happen(&*ledger, key, []).await.unwrap();
+        happen(&ledger, key, []).await;
     }
     ledger.claim_item(&item.id, 1).await.unwrap();
     let claim = other.claim(&keys[1..], 9).await.unwrap().unwrap();
@@ -435,11 +405,10 @@ async fn a_repair_waits_for_claims_and_recorders_skip_its_segments(env: &TestEnv
 
 #[tested(on_both_databases(crate::env::run))]
 async fn memories_list_every_attempt_that_a_segment_must_store(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create(&*ledger, "vase", 20, 2).await;
+    let item = env.create("vase", 20, 2).await;
     let keys = [0, 1].map(|number| segment(&item, number));
     happen(
-        &*ledger,
+        env,
         &keys[0],
         [take(
             (0..5)
@@ -447,38 +416,31 @@ async fn memories_list_every_attempt_that_a_segment_must_store(env: &TestEnv) {
                 .chain([order(&item, 5, 9)]),
         )],
     )
-    .await
-    .unwrap();
-    happen(&*ledger, &keys[1], []).await.unwrap();
-    step(&*ledger, order_id(&item, 1), OrderState::Confirmed)
-        .await
-        .unwrap();
+    .await;
+    happen(env, &keys[1], []).await;
+    becomes(env, order_id(&item, 1), OrderState::Confirmed).await;
     for n in [2, 3, 4] {
-        step(&*ledger, order_id(&item, n), OrderState::Expired)
-            .await
-            .unwrap();
+        becomes(env, order_id(&item, n), OrderState::Expired).await;
     }
     happen(
-        &*ledger,
+        env,
         &keys[0],
         [release([order(&item, 3, 2), order(&item, 4, 2)])],
     )
-    .await
-    .unwrap();
+    .await;
     // Order 2 was reacquired elsewhere before its first units were back, order 3 afterwards.
     happen(
-        &*ledger,
+        env,
         &keys[1],
         [take([
             again(order(&item, 2, 2), 1),
             again(order(&item, 3, 2), 1),
         ])],
     )
-    .await
-    .unwrap();
+    .await;
 
-    ledger.claim_item(&item.id, 1).await.unwrap();
-    let mut repair = ledger.claim_for_repair(&keys, 1).await.unwrap();
+    env.claim_item(&item.id, 1).await.unwrap();
+    let mut repair = env.claim_for_repair(&keys, 1).await.unwrap();
     repair
         .stage(
             &keys[1],
@@ -537,13 +499,12 @@ async fn memories_list_every_attempt_that_a_segment_must_store(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn repair_applies_the_transfers_that_still_apply(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create(&*ledger, "vase", 20, 2).await;
+    let item = env.create("vase", 20, 2).await;
     let keys = [0, 1].map(|number| segment(&item, number));
     for key in &keys {
-        happen(&*ledger, key, []).await.unwrap();
+        happen(env, key, []).await;
     }
-    ledger.claim_item(&item.id, 1).await.unwrap();
+    env.claim_item(&item.id, 1).await.unwrap();
     let ids = [(); 3].map(|()| TransferId::random());
     let plans = ids.map(|id| TransferPlan {
         id,
@@ -551,7 +512,7 @@ async fn repair_applies_the_transfers_that_still_apply(env: &TestEnv) {
         to: 1,
         units: 8,
     });
-    ledger.plan_transfers(&item.id, 1, &plans).await.unwrap();
+    env.plan_transfers(&item.id, 1, &plans).await.unwrap();
     let out = |at: usize, units| {
         Change::TransferredOut(Transferred {
             id: ids[at],
@@ -559,9 +520,9 @@ async fn repair_applies_the_transfers_that_still_apply(env: &TestEnv) {
             token: 1,
         })
     };
-    happen(&*ledger, &keys[0], [out(0, 3)]).await.unwrap();
+    happen(env, &keys[0], [out(0, 3)]).await;
 
-    let mut repair = ledger.claim_for_repair(&keys, 1).await.unwrap();
+    let mut repair = env.claim_for_repair(&keys, 1).await.unwrap();
     // The units of transfer 0 have already left. Of transfer 1, 6 units left, which the row has. Of
     // transfer 2, 4 units left, of which the row has one.
     let (giver, recorded) = repair
@@ -588,7 +549,7 @@ async fn repair_applies_the_transfers_that_still_apply(env: &TestEnv) {
         .commit(&keys.each_ref().map(|key| repaired(key, 90)), 2, &[])
         .await
         .unwrap();
-    let open = ledger.open_transfers(None).await.unwrap();
+    let open = env.open_transfers(None).await.unwrap();
     assert_eq!(
         open.iter()
             .map(|open| (open.id, open.moved, open.state))
@@ -596,7 +557,7 @@ async fn repair_applies_the_transfers_that_still_apply(env: &TestEnv) {
         [(ids[2], 1, TransferState::Out)]
     );
     happen(
-        &*ledger,
+        env,
         &keys[1],
         [Change::TransferredIn(Transferred {
             id: ids[2],
@@ -604,6 +565,5 @@ async fn repair_applies_the_transfers_that_still_apply(env: &TestEnv) {
             token: 1,
         })],
     )
-    .await
-    .unwrap();
+    .await;
 }

@@ -9,8 +9,8 @@ use testkit::{Backend, on_both_databases, tested};
 use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::env::{
-    TestEnv, counters, happen, id, item, opened, order, order_id, record, row, segment, step, take,
-    taken,
+    TestEnv, becomes, counters, happen, id, item, opened, order, order_id, record, row, segment,
+    take, taken,
 };
 
 mod empty {
@@ -92,13 +92,10 @@ async fn rows_of_the_first_release_survive(env: TestEnv) {
         ..item("vase", 10, 2)
     };
     for sql in SALE {
-        env.sql(&in_words_of(env.backend, sql, &vase))
-            .await
-            .unwrap();
+        env.sql(&in_words_of(env.backend, sql, &vase)).await;
     }
     env.sql(&format!("UPDATE items SET tag = {}", vase.id.tag().0))
-        .await
-        .unwrap();
+        .await;
     ledger.migrate().await.unwrap();
 
     assert_eq!(
@@ -113,12 +110,12 @@ async fn rows_of_the_first_release_survive(env: TestEnv) {
             max_hold_seconds,
             ..vase.clone()
         };
-        let created = env.try_create(&*ledger, &repeat).await;
+        let created = env.try_create_by(&ledger, &repeat).await;
         assert_eq!(created, Created::Same(vase.clone()), "{max_hold_seconds}");
     }
     assert_eq!(
-        env.try_create(
-            &*ledger,
+        env.try_create_by(
+            &ledger,
             &Item {
                 stock: 11,
                 ..vase.clone()
@@ -130,12 +127,12 @@ async fn rows_of_the_first_release_survive(env: TestEnv) {
     let [first, second] = [0, 1].map(|number| segment(&vase, number));
     assert_eq!(
         (
-            counters(&*ledger, &first).await,
-            counters(&*ledger, &second).await
+            counters(&ledger, &first).await,
+            counters(&ledger, &second).await
         ),
         ([3, 2, 0, 0], [5, 0, 0, 0])
     );
-    let kept = row(&*ledger, &first).await;
+    let kept = row(&ledger, &first).await;
     assert_eq!(
         (kept.checkpoint, kept.anchor, kept.version),
         (Some(id(7, 1)), Some(-9), 4)
@@ -157,26 +154,21 @@ async fn rows_of_the_first_release_survive(env: TestEnv) {
 
     assert_eq!(
         env.sql("UPDATE items_without_spillover SET item = item")
-            .await
-            .unwrap(),
+            .await,
         0,
         "the first release did not record which orders were off-home"
     );
 
     // The sale continues with values that the new constraints allow and the old ones refused.
-    step(&*ledger, order_id(&vase, 1), OrderState::Expired)
-        .await
-        .unwrap();
-    happen(&*ledger, &first, [take([order(&vase, 3, 3)])])
-        .await
-        .unwrap();
+    becomes(&ledger, order_id(&vase, 1), OrderState::Expired).await;
+    happen(&ledger, &first, [take([order(&vase, 3, 3)])]).await;
     assert!(
-        env.sql("UPDATE segments SET held = held + 1")
+        env.try_sql("UPDATE segments SET held = held + 1")
             .await
             .is_err()
     );
     assert!(
-        env.sql("DELETE FROM items")
+        env.try_sql("DELETE FROM items")
             .await
             .unwrap_err()
             .to_string()
@@ -202,47 +194,39 @@ async fn concurrent_migrations_are_safe(env: TestEnv) {
     processes.join_all().await;
     let ledger = env.ledger().await;
     ledger.migrate().await.unwrap();
-    env.create(&*ledger, "vase", 1, 1).await;
+    env.create("vase", 1, 1).await;
     env.audit().await;
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn an_invalid_row_is_refused_by_a_named_constraint(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create(&*ledger, "vase", 10, 1).await;
+    let item = env.create("vase", 10, 1).await;
     record(
-        &*ledger,
+        env,
         &segment(&item, 0),
         vec![opened(&item, 0), taken(id(2, 0), vec![order(&item, 0, 4)])],
     )
-    .await
-    .unwrap();
+    .await;
     let webhook = NewWebhook {
         id: uuid::Uuid::new_v4(),
         url: "https://shop.example".into(),
         kinds: Vec::new(),
         secret: "whsec_".into(),
     };
-    ledger.add_webhook(&webhook, 100).await.unwrap();
+    env.add_webhook(&webhook, 100).await.unwrap();
     let lease = std::time::Duration::from_secs(60);
-    let leased = ledger
-        .lease_sink("redis", uuid::Uuid::new_v4(), lease)
-        .await;
+    let leased = env.lease_sink("redis", uuid::Uuid::new_v4(), lease).await;
     assert!(leased.unwrap().is_some());
-    ledger.claim_item(&item.id, 1).await.unwrap();
+    env.claim_item(&item.id, 1).await.unwrap();
     let plan = TransferPlan {
         id: TransferId::random(),
         from: 0,
         to: 1,
         units: 5,
     };
-    ledger.plan_transfers(&item.id, 1, &[plan]).await.unwrap();
-    happen(&*ledger, &segment(&item, 0), [take([order(&item, 1, 1)])])
-        .await
-        .unwrap();
-    step(&*ledger, order_id(&item, 1), OrderState::Expired)
-        .await
-        .unwrap();
+    env.plan_transfers(&item.id, 1, &[plan]).await.unwrap();
+    happen(env, &segment(&item, 0), [take([order(&item, 1, 1)])]).await;
+    becomes(env, order_id(&item, 1), OrderState::Expired).await;
     let refund = RefundReport {
         id: "re_1".into(),
         payment: PaymentId::new("pi_1").unwrap(),
@@ -253,7 +237,7 @@ async fn an_invalid_row_is_refused_by_a_named_constraint(env: &TestEnv) {
         created_at: None,
         at: None,
     };
-    ledger.note_refund(&refund).await.unwrap();
+    env.note_refund(&refund).await.unwrap();
     let table = [
         (
             "UPDATE refunds SET state = 'gone', failed_at = NULL",
@@ -371,7 +355,7 @@ async fn an_invalid_row_is_refused_by_a_named_constraint(env: &TestEnv) {
         ),
     ];
     for (sql, constraint) in table {
-        let error = env.sql(sql).await.expect_err(sql);
+        let error = env.try_sql(sql).await.expect_err(sql);
         assert!(error.to_string().contains(constraint), "{sql}: {error}");
     }
     let (byte, second) = match env.backend {
@@ -389,7 +373,7 @@ async fn an_invalid_row_is_refused_by_a_named_constraint(env: &TestEnv) {
         (&*part, "events_orders_are_ids"),
         (second, "events_removed_one_row"),
     ] {
-        let error = env.sql(sql).await.expect_err(sql);
+        let error = env.try_sql(sql).await.expect_err(sql);
         assert!(error.to_string().contains(constraint), "{sql}: {error}");
     }
     for column in ["held", "confirmed", "\"returning\""] {
@@ -397,7 +381,7 @@ async fn an_invalid_row_is_refused_by_a_named_constraint(env: &TestEnv) {
             let sql = format!(
                 "UPDATE segments SET available = available {back} 1, {column} = {column} {sign} 1"
             );
-            assert_eq!(env.sql(&sql).await.unwrap(), 1, "{sql}");
+            assert_eq!(env.sql(&sql).await, 1, "{sql}");
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use domain::{Change, Item, OrderState};
 use jiff::Timestamp;
-use ledger::{ByOrders, ComparedSums, GoodAudit, ItemTotals, Ledger, Sums};
+use ledger::{ByOrders, ComparedSums, GoodAudit, ItemTotals, Sums};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use testkit::{Backend, eventually, on_both_databases, tested};
 use tokio::task::JoinSet;
 
 use crate::env::{
-    TestEnv, again, assert_identity, counters, happen, order, order_id, release, segment, step,
-    take,
+    AnyLedger, TestEnv, again, assert_identity, becomes, counters, happen, order, order_id,
+    release, segment, take,
 };
 
 /// Orders of one unit. An eighth of them may have changed.
@@ -19,28 +19,26 @@ const ORDERS: usize = 400;
 const MOVERS: usize = 4;
 
 /// An item of two segments, which hold half of the orders each.
-async fn sold(env: &TestEnv, ledger: &dyn Ledger) -> Item {
-    let item = env.create_unlimited(ledger, "vase", 2000, 2).await;
+async fn sold(env: &TestEnv) -> Item {
+    let item = env.create_unlimited("vase", 2000, 2).await;
     for (number, orders) in [(0, 0..ORDERS / 2), (1, ORDERS / 2..ORDERS)] {
         let orders = orders.map(|n| order(&item, n, 1));
-        happen(ledger, &segment(&item, number), [take(orders)])
-            .await
-            .unwrap();
+        happen(env, &segment(&item, number), [take(orders)]).await;
     }
     item
 }
 
-async fn walked(ledger: &dyn Ledger, item: &Item) -> Sums {
+async fn walked(ledger: &impl AnyLedger, item: &Item) -> Sums {
     let totals = ledger.totals(&item.id).await.unwrap().unwrap();
     totals.sums.unwrap()
 }
 
-async fn changed(ledger: &dyn Ledger, item: &Item, since: &Sums) -> Option<ItemTotals> {
+async fn changed(ledger: &impl AnyLedger, item: &Item, since: &Sums) -> Option<ItemTotals> {
     ledger.walk_changes(&item.id, since).await.unwrap()
 }
 
 /// The sums after what has changed, which are those of a walk.
-async fn compared(ledger: &dyn Ledger, item: &Item, since: &Sums) -> Sums {
+async fn compared(ledger: &impl AnyLedger, item: &Item, since: &Sums) -> Sums {
     let followed = changed(ledger, item, since).await.unwrap();
     assert_identity(&followed);
     let walked = ledger.totals(&item.id).await.unwrap().unwrap();
@@ -57,11 +55,10 @@ async fn compared(ledger: &dyn Ledger, item: &Item, since: &Sums) -> Sums {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn what_has_changed_adds_up_to_what_a_walk_finds(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = sold(env, &*ledger).await;
+    let item = sold(env).await;
     let keys = [0, 1].map(|number| segment(&item, number));
-    let first = walked(&*ledger, &item).await;
-    let mut sums = compared(&*ledger, &item, &first).await;
+    let first = walked(env, &item).await;
+    let mut sums = compared(env, &item, &first).await;
     for (n, to) in [
         (0, OrderState::Confirmed),
         (1, OrderState::Cancelled),
@@ -70,29 +67,29 @@ async fn what_has_changed_adds_up_to_what_a_walk_finds(env: &TestEnv) {
         (3, OrderState::Refunded),
         (ORDERS - 1, OrderState::Confirmed),
     ] {
-        step(&*ledger, order_id(&item, n), to).await.unwrap();
-        sums = compared(&*ledger, &item, &sums).await;
+        becomes(env, order_id(&item, n), to).await;
+        sums = compared(env, &item, &sums).await;
     }
     // New orders, one that the row cannot cover, and units that have come back.
     let orders = [(1000, 1), (1001, 5000)].map(|(n, units)| order(&item, n, units));
     let changes: [Change; 2] = [take(orders), release([order(&item, 1, 1)])];
-    let recorded = happen(&*ledger, &keys[0], changes).await.unwrap();
+    let recorded = happen(env, &keys[0], changes).await;
     assert_eq!((recorded.rejected.len(), recorded.returned), (1, 1));
-    compared(&*ledger, &item, &sums).await;
-    compared(&*ledger, &item, &first).await;
+    compared(env, &item, &sums).await;
+    compared(env, &item, &first).await;
     // Several steps of one order at once.
     for to in [OrderState::Confirmed, OrderState::Refunded] {
-        step(&*ledger, order_id(&item, 1000), to).await.unwrap();
+        becomes(env, order_id(&item, 1000), to).await;
     }
-    compared(&*ledger, &item, &sums).await;
-    compared(&*ledger, &item, &first).await;
+    compared(env, &item, &sums).await;
+    compared(env, &item, &first).await;
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn orders_are_followed_while_they_move(env: &TestEnv) {
     let ledger = env.ledger().await;
-    let item = sold(env, &*ledger).await;
-    let mut since = walked(&*ledger, &item).await;
+    let item = sold(env).await;
+    let mut since = walked(&ledger, &item).await;
     let mut movers = JoinSet::new();
     for mover in 0..MOVERS {
         let (ledger, item) = (env.ledger().await, item.clone());
@@ -104,19 +101,19 @@ async fn orders_are_followed_while_they_move(env: &TestEnv) {
                     _ => &[OrderState::Expired],
                 };
                 for to in path {
-                    step(&*ledger, order_id(&item, n), *to).await.unwrap();
+                    becomes(&ledger, order_id(&item, n), *to).await;
                 }
             }
         });
     }
     let mut followed = 0;
     while !movers.is_empty() {
-        since = if let Some(totals) = changed(&*ledger, &item, &since).await {
+        since = if let Some(totals) = changed(&ledger, &item, &since).await {
             followed += 1;
             assert_identity(&totals);
             totals.sums.unwrap()
         } else {
-            walked(&*ledger, &item).await
+            walked(&ledger, &item).await
         };
         while let Some(moved) = movers.try_join_next() {
             moved.unwrap();
@@ -131,8 +128,7 @@ async fn a_transaction_that_was_open_in_the_snapshot_is_followed(env: &TestEnv) 
     if env.backend == Backend::Sqlite {
         return;
     }
-    let ledger = env.ledger().await;
-    let item = sold(env, &*ledger).await;
+    let item = sold(env).await;
     let mut connection = PgConnection::connect(env.url()).await.unwrap();
     let mut late = connection.begin().await.unwrap();
     // What the ledger does for a payment.
@@ -157,92 +153,85 @@ async fn a_transaction_that_was_open_in_the_snapshot_is_followed(env: &TestEnv) 
     }
     // This one begins later, and commits before it.
     let other = order_id(&item, ORDERS - 1);
-    step(&*ledger, other, OrderState::Confirmed).await.unwrap();
-    let since = walked(&*ledger, &item).await;
-    compared(&*ledger, &item, &since).await;
+    becomes(env, other, OrderState::Confirmed).await;
+    let since = walked(env, &item).await;
+    compared(env, &item, &since).await;
     late.commit().await.unwrap();
-    step(&*ledger, other, OrderState::Refunded).await.unwrap();
-    step(&*ledger, id, OrderState::Refunded).await.unwrap();
-    compared(&*ledger, &item, &since).await;
+    becomes(env, other, OrderState::Refunded).await;
+    becomes(env, id, OrderState::Refunded).await;
+    compared(env, &item, &since).await;
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn an_order_that_was_reacquired_is_walked(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = sold(env, &*ledger).await;
-    let before = walked(&*ledger, &item).await;
+    let item = sold(env).await;
+    let before = walked(env, &item).await;
     let id = order_id(&item, 0);
-    step(&*ledger, id, OrderState::Expired).await.unwrap();
-    let expired = compared(&*ledger, &item, &before).await;
+    becomes(env, id, OrderState::Expired).await;
+    let expired = compared(env, &item, &before).await;
     let other = segment(&item, 1);
     let reacquired = [take([again(order(&item, 0, 1), 1)])];
-    happen(&*ledger, &other, reacquired).await.unwrap();
-    assert_eq!(counters(&*ledger, &other).await[1], 201);
-    compared(&*ledger, &item, &expired).await;
-    let had_units = changed(&*ledger, &item, &before).await;
+    happen(env, &other, reacquired).await;
+    assert_eq!(counters(env, &other).await[1], 201);
+    compared(env, &item, &expired).await;
+    let had_units = changed(env, &item, &before).await;
     assert!(had_units.is_none(), "in which segment?");
-    let held = compared(&*ledger, &item, &expired).await;
-    step(&*ledger, id, OrderState::Confirmed).await.unwrap();
-    assert!(changed(&*ledger, &item, &held).await.is_none());
+    let held = compared(env, &item, &expired).await;
+    becomes(env, id, OrderState::Confirmed).await;
+    assert!(changed(env, &item, &held).await.is_none());
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_refund_beside_one_that_is_due_is_walked(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = sold(env, &*ledger).await;
-    let before = walked(&*ledger, &item).await;
+    let item = sold(env).await;
+    let before = walked(env, &item).await;
     let [due, paid] = [0, 1].map(|n| order_id(&item, n));
     for to in [OrderState::Expired, OrderState::RefundDue] {
-        step(&*ledger, due, to).await.unwrap();
+        becomes(env, due, to).await;
     }
-    step(&*ledger, paid, OrderState::Confirmed).await.unwrap();
-    let since = compared(&*ledger, &item, &before).await;
+    becomes(env, paid, OrderState::Confirmed).await;
+    let since = compared(env, &item, &before).await;
     for order in [due, paid] {
-        step(&*ledger, order, OrderState::Refunded).await.unwrap();
-        assert!(changed(&*ledger, &item, &since).await.is_none());
+        becomes(env, order, OrderState::Refunded).await;
+        assert!(changed(env, &item, &since).await.is_none());
     }
-    compared(&*ledger, &item, &before).await;
-    let since = walked(&*ledger, &item).await;
-    compared(&*ledger, &item, &since).await;
+    compared(env, &item, &before).await;
+    let since = walked(env, &item).await;
+    compared(env, &item, &since).await;
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn more_changes_than_are_worth_it_are_walked(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = sold(env, &*ledger).await;
-    let since = walked(&*ledger, &item).await;
+    let item = sold(env).await;
+    let since = walked(env, &item).await;
     let key = segment(&item, 0);
     let orders = |range: std::ops::Range<usize>| take(range.map(|n| order(&item, n, 1)));
-    happen(&*ledger, &key, [orders(1000..1050)]).await.unwrap();
-    compared(&*ledger, &item, &since).await;
-    happen(&*ledger, &key, [orders(1050..1051)]).await.unwrap();
-    assert!(changed(&*ledger, &item, &since).await.is_none());
+    happen(env, &key, [orders(1000..1050)]).await;
+    compared(env, &item, &since).await;
+    happen(env, &key, [orders(1050..1051)]).await;
+    assert!(changed(env, &item, &since).await.is_none());
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn events_that_were_removed_are_walked(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = sold(env, &*ledger).await;
-    let since = walked(&*ledger, &item).await;
+    let item = sold(env).await;
+    let since = walked(env, &item).await;
     let id = order_id(&item, 0);
-    step(&*ledger, id, OrderState::Confirmed).await.unwrap();
-    compared(&*ledger, &item, &since).await;
+    becomes(env, id, OrderState::Confirmed).await;
+    compared(env, &item, &since).await;
     let later = Timestamp::now() + std::time::Duration::from_secs(60);
     eventually("the removal of the last event", async || {
-        ledger.remove_events(later, 100).await.unwrap();
-        changed(&*ledger, &item, &since).await.is_none()
+        env.remove_events(later, 100).await.unwrap();
+        changed(env, &item, &since).await.is_none()
     })
     .await;
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_row_that_an_order_has_not_changed_is_seen(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = sold(env, &*ledger).await;
-    let since = walked(&*ledger, &item).await;
-    step(&*ledger, order_id(&item, 0), OrderState::Confirmed)
-        .await
-        .unwrap();
+    let item = sold(env).await;
+    let since = walked(env, &item).await;
+    becomes(env, order_id(&item, 0), OrderState::Confirmed).await;
     let row = |by: i64| {
         format!(
             "UPDATE segments SET held = held + {by}, confirmed = confirmed - {by} \
@@ -250,8 +239,8 @@ async fn a_row_that_an_order_has_not_changed_is_seen(env: &TestEnv) {
             item.id
         )
     };
-    env.sql(&row(1)).await.unwrap();
-    let found = changed(&*ledger, &item, &since).await.unwrap();
+    env.sql(&row(1)).await;
+    let found = changed(env, &item, &since).await.unwrap();
     let expected = ByOrders {
         held: 199,
         confirmed: 1,
@@ -262,16 +251,15 @@ async fn a_row_that_an_order_has_not_changed_is_seen(env: &TestEnv) {
         (found.segments[0].held, found.segments[0].confirmed),
         (200, 0)
     );
-    env.sql(&row(-1)).await.unwrap();
-    compared(&*ledger, &item, &since).await;
+    env.sql(&row(-1)).await;
+    compared(env, &item, &since).await;
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn the_last_sums_are_kept(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = sold(env, &*ledger).await;
-    assert_eq!(ledger.last_sums(&item.id).await.unwrap(), None);
-    let sums = walked(&*ledger, &item).await;
+    let item = sold(env).await;
+    assert_eq!(env.last_sums(&item.id).await.unwrap(), None);
+    let sums = walked(env, &item).await;
     assert_eq!(sums.orders(), ORDERS as u64);
     let compared = |second: i64| ComparedSums {
         audit: GoodAudit {
@@ -281,15 +269,15 @@ async fn the_last_sums_are_kept(env: &TestEnv) {
         sums: sums.clone(),
     };
     for second in [7, 6] {
-        let noted = ledger.note_sums(&item.id, &compared(second)).await;
+        let noted = env.note_sums(&item.id, &compared(second)).await;
         noted.unwrap();
-        let last = ledger.last_audits(&item.id).await.unwrap();
+        let last = env.last_audits(&item.id).await.unwrap();
         assert_eq!(last.compared, Some(compared(7).audit), "the newer one");
         assert_eq!(last.good, None);
     }
-    let last = ledger.last_sums(&item.id).await.unwrap();
+    let last = env.last_sums(&item.id).await.unwrap();
     assert_eq!(last, Some(sums.clone()));
     // What another release has stored is not read.
-    env.sql("UPDATE order_sums SET sums = '{}'").await.unwrap();
-    assert_eq!(ledger.last_sums(&item.id).await.unwrap(), None);
+    env.sql("UPDATE order_sums SET sums = '{}'").await;
+    assert_eq!(env.last_sums(&item.id).await.unwrap(), None);
 }

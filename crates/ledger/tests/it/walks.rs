@@ -13,7 +13,7 @@ use ledger::{AuditResult, FailedAudit, GoodAudit, Ledger, Pace, WalkProgress};
 use testkit::{on_both_databases, tested};
 
 use crate::env::{
-    TestEnv, assert_identity, id, opened, order, order_id, record, segment, step, taken,
+    TestEnv, assert_identity, becomes, id, opened, order, order_id, record, segment, taken,
 };
 
 /// Records and confirms orders between the pieces.
@@ -35,14 +35,10 @@ impl Pace for Moving {
                 .map(|n| order(&self.item, n, 1))
                 .collect();
             let entry = taken(id(10 + piece as u64, 0), orders);
-            record(&*self.ledger, &segment(&self.item, 0), vec![entry])
-                .await
-                .unwrap();
+            record(&self.ledger, &segment(&self.item, 0), vec![entry]).await;
             for n in 20 * piece..20 * piece + 10 {
                 let order = order_id(&self.item, n);
-                step(&*self.ledger, order, OrderState::Confirmed)
-                    .await
-                    .unwrap();
+                becomes(&self.ledger, order, OrderState::Confirmed).await;
             }
         }
     }
@@ -52,16 +48,14 @@ impl Pace for Moving {
     }
 }
 
-async fn sold(env: &TestEnv, ledger: &dyn Ledger) -> Item {
-    let item = env.create_unlimited(ledger, "vase", 2000, 2).await;
+async fn sold(env: &TestEnv) -> Item {
+    let item = env.create_unlimited("vase", 2000, 2).await;
     for number in 0..2 {
         let orders = (0..200)
             .map(|n| order(&item, 200 * usize::from(number) + n, 1))
             .collect();
         let entries = vec![opened(&item, number), taken(id(2, 0), orders)];
-        record(ledger, &segment(&item, number), entries)
-            .await
-            .unwrap();
+        record(env, &segment(&item, number), entries).await;
     }
     item
 }
@@ -69,7 +63,7 @@ async fn sold(env: &TestEnv, ledger: &dyn Ledger) -> Item {
 #[tested(on_both_databases(crate::env::run))]
 async fn a_walk_in_pieces_reads_one_snapshot_while_orders_move(env: &TestEnv) {
     let ledger = env.ledger().await;
-    let item = sold(env, &*ledger).await;
+    let item = sold(env).await;
     let pace = Moving {
         ledger: Arc::clone(&ledger),
         item: item.clone(),
@@ -101,28 +95,24 @@ async fn a_walk_in_pieces_reads_one_snapshot_while_orders_move(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_walk_without_an_item_reads_nothing(env: &TestEnv) {
-    let ledger = env.ledger().await;
     let missing = "missing".parse().unwrap();
-    assert!(ledger.totals(&missing).await.unwrap().is_none());
-    assert!(ledger.item_rows(&missing).await.unwrap().is_none());
-    assert_eq!(ledger.last_audits(&missing).await.unwrap().fault(), None);
+    assert!(env.totals(&missing).await.unwrap().is_none());
+    assert!(env.item_rows(&missing).await.unwrap().is_none());
+    assert_eq!(env.last_audits(&missing).await.unwrap().fault(), None);
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn the_rows_of_an_item_tell_what_the_orders_do(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create_unlimited(&*ledger, "vase", 10, 1).await;
+    let item = env.create_unlimited("vase", 10, 1).await;
     let orders = (0..13).map(|n| order(&item, n, 1)).collect();
     let entries = vec![opened(&item, 0), taken(id(2, 0), orders)];
-    let recorded = record(&*ledger, &segment(&item, 0), entries).await.unwrap();
+    let recorded = record(env, &segment(&item, 0), entries).await;
     assert_eq!(recorded.rejected.len(), 3, "the ledger cannot cover them");
-    let other = env.create_unlimited(&*ledger, "bowl", 10, 1).await;
-    record(&*ledger, &segment(&other, 0), vec![opened(&other, 0)])
-        .await
-        .unwrap();
+    let other = env.create_unlimited("bowl", 10, 1).await;
+    record(env, &segment(&other, 0), vec![opened(&other, 0)]).await;
     for (id, rejected) in [(&item.id, 3), (&other.id, 0)] {
-        let rows = ledger.item_rows(id).await.unwrap().unwrap();
-        let totals = ledger.totals(id).await.unwrap().unwrap();
+        let rows = env.item_rows(id).await.unwrap().unwrap();
+        let totals = env.totals(id).await.unwrap().unwrap();
         assert_eq!(
             (rows.rejected_orders, rows.refund_due_orders),
             (rejected, 0)
@@ -147,8 +137,7 @@ async fn the_rows_of_an_item_tell_what_the_orders_do(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn the_last_good_audit_and_the_last_fault_are_kept(env: &TestEnv) {
-    let ledger = env.ledger().await;
-    let item = env.create_unlimited(&*ledger, "vase", 10, 1).await;
+    let item = env.create_unlimited("vase", 10, 1).await;
     let at = |second: i64| Timestamp::from_second(1_700_000_000 + second).unwrap();
     let good = |second: i64| GoodAudit {
         at: at(second),
@@ -159,8 +148,8 @@ async fn the_last_good_audit_and_the_last_fault_are_kept(env: &TestEnv) {
         miscounted: 3,
         oversold: second.cast_unsigned(),
     };
-    let note = async |result| ledger.note_audit(&item.id, result).await.unwrap();
-    let last = async || ledger.last_audits(&item.id).await.unwrap();
+    let note = async |result| env.note_audit(&item.id, result).await.unwrap();
+    let last = async || env.last_audits(&item.id).await.unwrap();
     assert_eq!(last().await, ledger::LastAudits::default());
     note(AuditResult::Failed(failed(5))).await;
     assert_eq!(
@@ -174,7 +163,7 @@ async fn the_last_good_audit_and_the_last_fault_are_kept(env: &TestEnv) {
             (last().await.good, last().await.fault()),
             (Some(good(7)), None)
         );
-        assert_eq!(ledger.good_audit(&item.id).await.unwrap(), Some(good(7)));
+        assert_eq!(env.good_audit(&item.id).await.unwrap(), Some(good(7)));
     }
     for second in [9, 8] {
         note(AuditResult::Failed(failed(second))).await;

@@ -221,9 +221,9 @@ async fn a_ledger_is_not_opened_on_a_server_that_cannot_write() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whether_the_ledger_can_write_is_known_while_its_pool_is_full() {
-    let env = TestEnv::new(Backend::Postgres).await;
+    let env = TestEnv::unopened(Backend::Postgres).await;
     let ledger = env.ledger_of_one_connection().await;
-    let vase = env.create(&*ledger, "vase", 10, 1).await;
+    let vase = env.create_by(&ledger, &item("vase", 10, 1)).await;
     let claim = ledger.claim(&[segment(&vase, 0)], 1).await.unwrap();
     assert!(claim.is_some(), "the claim has the only connection");
     ledger.check_writable().await.unwrap();

@@ -5,7 +5,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use domain::{BuyerId, Change, Entry, OrderId, TakenOrder, TransferId};
-use stock::InspectionEntries;
 
 use crate::sale::{Dump, Sale, eventually};
 
@@ -41,11 +40,7 @@ pub async fn audit(sale: &Sale) {
 }
 
 async fn read(sale: &Sale, segment: u16) -> Book {
-    let inspection = sale
-        .stock
-        .inspect(&sale.segment(segment), InspectionEntries::All)
-        .await
-        .unwrap();
+    let inspection = sale.inspected(segment).await;
     let mut entries = sale
         .trimmed
         .lock()

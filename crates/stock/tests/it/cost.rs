@@ -114,7 +114,7 @@ async fn a_batch_that_takes_costs_ten_commands_whatever_its_size() {
         let sale = open(&site, Terms::new(10_000, 1).limit(1)).await;
         let item = sale.at_first();
         assert!(
-            is_held(&sale.order(&buyer(0), "k", 1).await.unwrap()),
+            sale.sells(&buyer(0), "k", 1).await,
             "from now on the instance knows the item"
         );
         let mut first = 1;
@@ -133,14 +133,7 @@ async fn a_batch_that_takes_costs_ten_commands_whatever_its_size() {
             first += batch;
         }
         // The recorder has recorded everything and sleeps: a message wakes it.
-        let last = sale
-            .stock
-            .read_outbox(&sale.segment(0), None, 100)
-            .await
-            .unwrap()
-            .last()
-            .unwrap()
-            .id;
+        let last = sale.entries(0).await.last().unwrap().id;
         sale.trim(0, last).await;
         let (_, cost) = cost_of(
             &site,
@@ -213,7 +206,7 @@ async fn a_batch_that_finds_the_only_segment_empty_costs_seven_commands_whatever
         alone(async |site| {
             let sale = open(&site, Terms::new(200, 1).limit(1)).await;
             assert!(
-                is_held(&sale.order(&buyer(0), "k", 1).await.unwrap()),
+                sale.sells(&buyer(0), "k", 1).await,
                 "now the instance has seen 199 units left"
             );
             buy_up(&site, &sale, 0).await;
@@ -247,7 +240,7 @@ async fn a_batch_whose_home_is_empty_costs_three_scripts_whatever_its_size() {
         alone(async |site| {
             let sale = open(&site, Terms::new(400, 2).limit(1)).await;
             assert!(
-                is_held(&sale.order(&sale.buyer_at(1, 0), "k", 1).await.unwrap()),
+                sale.sells(&sale.buyer_at(1, 0), "k", 1).await,
                 "now the instance knows the item"
             );
             buy_up(&site, &sale, 0).await;
@@ -287,11 +280,11 @@ async fn a_shed_order_costs_no_command() {
     alone(async |site| {
         let sale = open(&site, Terms::new(3, 3).limit(1)).await;
         for n in 0..3 {
-            assert!(is_held(&sale.order(&buyer(n), "k", 1).await.unwrap()));
+            assert!(sale.sells(&buyer(n), "k", 1).await);
         }
         // One look at each segment, and at who holds something there: that takes the sold-out
         // cache.
-        assert_eq!(sale.order(&buyer(9), "k", 1).await.unwrap(), Outcome::Shed);
+        assert_eq!(sale.order(&buyer(9), "k", 1).await, Outcome::Shed);
         let (outcomes, cost) = cost_of(
             &site,
             &sale.at_first(),
@@ -409,7 +402,7 @@ fn a_shed_order_allocates_no_more_than_it_may() {
     counting(1, |counted| {
         let Counted { runtime, sale } = counted;
         assert!(is_held(
-            &runtime.block_on(sale.order(&buyer(0), "k", 1)).unwrap()
+            &runtime.block_on(sale.try_order(&buyer(0), "k", 1)).unwrap()
         ));
         let is_shed = |outcome: &Outcome| *outcome == Outcome::Shed;
         counted.check(

@@ -26,9 +26,9 @@ async fn a_server_that_lost_its_scripts_gets_them_back_within_the_request(
     let sale = sale::open(&site, Terms::new(2, 2).limit(2)).await;
     let [ann, bob] = [0, 1].map(|n| sale.buyer_at(1, n));
     flush_scripts(&sale).await;
-    assert!(is_held(&sale.order(&ann, "home", 1).await.unwrap()));
+    assert!(sale.sells(&ann, "home", 1).await);
     flush_scripts(&sale).await;
-    assert!(is_held(&sale.order(&bob, "next", 1).await.unwrap()));
+    assert!(sale.sells(&bob, "next", 1).await);
     flush_scripts(&sale).await;
     sale.at_first()
         .inspect(InspectionEntries::All)
@@ -38,7 +38,7 @@ async fn a_server_that_lost_its_scripts_gets_them_back_within_the_request(
     sale.at_first().settle_spillovers().await.unwrap();
     flush_scripts(&sale).await;
     sale.stock.ready().await.unwrap();
-    assert!(is_held(&sale.order(&ann, "home", 1).await.unwrap()));
+    assert!(sale.sells(&ann, "home", 1).await);
 }
 
 #[tested(on_own_server)]
@@ -145,7 +145,7 @@ async fn an_order_whose_time_runs_out_is_unknown_and_a_repeat_resolves_it(
 ) {
     let sale = sale::open_with(&site, Terms::new(10, 2), impatient(&site).await).await;
     // So that the first of the orders does not have to look.
-    assert!(is_held(&sale.order(&buyer(99), "k", 1).await.unwrap()));
+    assert!(sale.sells(&buyer(99), "k", 1).await);
     server.pause().await.unwrap();
     let reservations: Vec<_> = (0..5)
         .map(|n| Reservation {
@@ -182,7 +182,7 @@ async fn a_server_without_memory_takes_nothing_until_it_has_some(
 ) {
     let sale = sale::open(&site, Terms::new(4, 2).limit(2)).await;
     let [ann, bob] = [0, 1].map(|n| sale.buyer_at(0, n));
-    assert!(is_held(&sale.order(&ann, "k", 1).await.unwrap()));
+    assert!(sale.sells(&ann, "k", 1).await);
     let before = sale.dumps().await;
     let maxmemory = async |bytes: u64| -> () {
         sale.redis(redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(bytes))

@@ -17,7 +17,7 @@ const CONNECTIONS_MAX: usize = 4;
 #[tested(on_both)]
 async fn snapshots_and_outboxes_are_read_on_every_kind_of_server(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(8, 2)).await;
-    let order = sale.order(&sale.buyer_at(0, 0), "k", 1).await.unwrap();
+    let order = sale.order(&sale.buyer_at(0, 0), "k", 1).await;
     assert!(is_held(&order));
     let segment = sale.segment(0);
     let all = InspectionEntries::All;

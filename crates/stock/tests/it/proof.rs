@@ -40,8 +40,8 @@ async fn a_unit_that_came_back_behind_an_order_is_found_in_another_round(site: A
             assert_eq!(declined.await, "d");
         }
         sale.put_back(back_at, 1).await;
-        assert!(is_held(&sale.order(&ann, "k", 1).await.unwrap()));
-        let again = sale.order(&ann, "k", 1).await.unwrap();
+        assert!(sale.sells(&ann, "k", 1).await);
+        let again = sale.order(&ann, "k", 1).await;
         assert!(matches!(again, Outcome::Held { replayed: true, .. }));
         assert_eq!(sale.available().await, 0);
         assert_eq!(sale.dump(1).await.buyers[ann.as_str()], 1);
@@ -75,7 +75,7 @@ async fn a_unit_that_comes_back_in_each_round_is_found_wherever_it_is(site: Arc<
     sale.put_back(0, 1).await;
     let late = sale.reserve_again(0, &ann, "k", 1, deadline).await;
     assert!(late.starts_with("a D"), "{late}");
-    assert!(is_held(&sale.order(&ann, "k", 1).await.unwrap()));
+    assert!(sale.sells(&ann, "k", 1).await);
     assert_eq!(sale.available().await, 0);
 }
 
@@ -139,10 +139,10 @@ async fn a_transfer_that_is_not_settled_delays_the_refusal(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(1, 2)).await;
     let moved = take_out(&sale, 0).await;
     put_in(&sale, 1, moved).await;
-    assert!(is_held(&sale.order(&buyer(0), "k", 1).await.unwrap()));
+    assert!(sale.sells(&buyer(0), "k", 1).await);
     let waiting = tokio::spawn({
         let sale = Arc::clone(&sale);
-        async move { sale.order(&buyer(1), "k", 1).await }
+        async move { sale.try_order(&buyer(1), "k", 1).await }
     });
     tokio::time::sleep(Duration::from_millis(150)).await;
     assert!(
@@ -226,16 +226,16 @@ async fn an_order_that_is_given_up_goes_on_at_once_when_it_is_placed_again(site:
         let sale = sale::open_with(&site, Terms::new(2, 2).limit(1), instance).await;
         let ann = sale.buyer_at(1, 0);
         give_up_in_a_pause(&sale, &ann).await;
-        let paused = sale.order(&ann, "k", 1).await.unwrap();
+        let paused = sale.order(&ann, "k", 1).await;
         assert!(matches!(paused, Outcome::NotOpen { .. }), "{paused:?}");
         let (_, units) = take_out(&sale, 1 - back_at).await;
         assert!(units > 0);
         sale.set_state(ItemState::Open, 3).await.unwrap();
-        assert!(is_held(&sale.order(&ann, "k", 1).await.unwrap()));
-        let again = sale.order(&ann, "k", 1).await.unwrap();
+        assert!(sale.sells(&ann, "k", 1).await);
+        let again = sale.order(&ann, "k", 1).await;
         assert!(matches!(again, Outcome::Held { replayed: true, .. }));
         assert_eq!(sale.dump(1).await.buyers[ann.as_str()], 1);
-        let second = sale.order(&ann, "k2", 1).await.unwrap();
+        let second = sale.order(&ann, "k2", 1).await;
         assert!(matches!(second, Outcome::BuyerLimitReached), "{second:?}");
     }
 }
@@ -247,7 +247,7 @@ async fn give_up_in_a_pause(sale: &Sale, ann: &domain::BuyerId) {
     sale.begin_spillover(ann, "k", 1, deadline).await;
     assert_eq!(sale.continue_spillover(0, ann, "k", 1, deadline).await, "d");
     sale.set_state(ItemState::Paused, 2).await.unwrap();
-    let outcome = sale.order(ann, "k", 1).await.unwrap();
+    let outcome = sale.order(ann, "k", 1).await;
     assert!(matches!(outcome, Outcome::NotOpen { .. }), "{outcome:?}");
     let given_up = sale.dump(1).await;
     let id = sale.order_id(ann, "k");
@@ -282,7 +282,7 @@ async fn an_order_whose_round_home_has_lost_is_sold_out(site: Arc<Site>) {
         .arg(&sale.order_id(&ann, "k").as_bytes()[..])
         .arg(format!("D1:{deadline}"));
     let _: i64 = sale.redis(&lose).await;
-    let outcome = sale.order(&ann, "k", 1).await;
+    let outcome = sale.try_order(&ann, "k", 1).await;
     assert!(outcome.unwrap().is_sold_out());
 }
 
@@ -296,7 +296,7 @@ async fn an_item_that_is_paused_during_a_spillover_is_not_called_sold_out(site: 
     put_in(&sale, 0, moved).await;
     sale.set_state(ItemState::Paused, 2).await.unwrap();
     for _ in 0..2 {
-        let outcome = sale.order(&ann, "k", 1).await.unwrap();
+        let outcome = sale.order(&ann, "k", 1).await;
         assert!(
             matches!(&outcome, Outcome::NotOpen { state, .. } if state == "paused"),
             "{outcome:?}"

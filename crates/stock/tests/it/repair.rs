@@ -9,7 +9,7 @@ use stock::{
 
 use crate::{
     crowd::{all_answered, instances},
-    sale::{self, Sale, Terms, buyer, is_held},
+    sale::{self, Sale, Terms, buyer},
     site::{Site, on_both, tested},
 };
 
@@ -25,12 +25,7 @@ async fn memories(sale: &Sale) -> Vec<Memory> {
             .get(&segment)
             .cloned()
             .unwrap_or_default();
-        entries.extend(
-            sale.stock
-                .read_outbox(&sale.segment(segment), None, 100_000)
-                .await
-                .unwrap(),
-        );
+        entries.extend(sale.entries(segment).await);
         for entry in entries {
             if let Change::Taken {
                 expires_at, orders, ..
@@ -73,11 +68,7 @@ async fn memories(sale: &Sale) -> Vec<Memory> {
 /// As a reconciler does it.
 async fn repair(sale: &Sale, segment: u16, token: u64, available: u64, epoch: u64) -> Adjusted {
     let memories = memories(sale).await;
-    let halted = sale
-        .stock
-        .halt(&sale.segment(segment), token, stock::OldMemory::Keep)
-        .await
-        .unwrap();
+    let halted = sale.halted(segment, token).await;
     let restoration = sale
         .stock
         .restore(&sale.item, &halted, &memories, &[])
@@ -232,7 +223,7 @@ async fn an_emptied_segment_is_restored_with_every_decision_and_count(site: Arc<
 async fn counts_are_restored_with_those_of_unfinished_spillovers(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 2).limit(9)).await;
     let (ann, bob) = (sale.buyer_at(1, 0), sale.buyer_at(1, 1));
-    assert!(is_held(&sale.order(&ann, "here", 2).await.unwrap()));
+    assert!(sale.sells(&ann, "here", 2).await);
     let deadline = sale.now_ms().await + 60_000;
     // One spillover that took elsewhere and was not finished, and one that is under way.
     sale.begin_spillover(&ann, "there", 1, deadline).await;
@@ -270,11 +261,8 @@ async fn counts_are_restored_with_those_of_unfinished_spillovers(site: Arc<Site>
         );
     }
     // The spillovers go on as if nothing had been.
-    assert_eq!(
-        sale.order(&ann, "under-way", 3).await.unwrap(),
-        Outcome::SoldOut
-    );
-    assert!(is_held(&sale.order(&bob, "under-way", 1).await.unwrap()));
+    assert_eq!(sale.order(&ann, "under-way", 3).await, Outcome::SoldOut);
+    assert!(sale.sells(&bob, "under-way", 1).await);
 }
 
 #[tested(on_both)]
@@ -346,7 +334,7 @@ async fn a_repairer_that_lost_the_item_lock_is_fenced(site: Arc<Site>) {
         .adjust(&sale.item, &newer, none, 4, 2)
         .await
         .unwrap();
-    assert!(is_held(&sale.order(&buyer(0), "k", 4).await.unwrap()));
+    assert!(sale.sells(&buyer(0), "k", 4).await);
 }
 
 #[tested(on_both)]

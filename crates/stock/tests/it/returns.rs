@@ -101,7 +101,7 @@ async fn a_unit_that_came_back_is_sold_at_once_at_every_instance(site: Arc<Site>
     let sale = sale::open_with(&site, Terms::new(3, 3), stubborn(&site).await).await;
     let other = stubborn(&site).await.item(&sale.item);
     for n in 0..3 {
-        assert!(is_held(&sale.order(&buyer(n), "k", 1).await.unwrap()));
+        assert!(sale.sells(&buyer(n), "k", 1).await);
     }
     for item in [&sale.at_first(), &other] {
         refused_by_sold_out_cache(&sale, item, &buyer(50)).await;
@@ -109,7 +109,7 @@ async fn a_unit_that_came_back_is_sold_at_once_at_every_instance(site: Arc<Site>
     let holdings = sale.holdings().await;
     sale.at_first().release(&holdings[..2]).await.unwrap();
     assert!(
-        is_held(&sale.order(&buyer(10), "k", 1).await.unwrap()),
+        sale.sells(&buyer(10), "k", 1).await,
         "the process that released it knows immediately"
     );
     soon_held(&sale, &other, &buyer(11)).await;
@@ -127,11 +127,7 @@ async fn a_unit_that_came_back_is_sold_at_once_at_every_instance(site: Arc<Site>
     for item in [&sale.at_first(), &other] {
         refused_by_sold_out_cache(&sale, item, &buyer(50)).await;
     }
-    let halted = sale
-        .stock
-        .halt(&sale.segment(2), 2, stock::OldMemory::Keep)
-        .await
-        .unwrap();
+    let halted = sale.halted(2, 2).await;
     sale.stock
         .adjust(&sale.item, &halted, Restoration::default(), 2, 2)
         .await
@@ -146,12 +142,9 @@ async fn a_buyer_who_released_units_may_buy_again(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(6, 3).limit(3)).await;
     let ann = sale.buyer_at(0, 0);
     for key in ["1", "2", "3"] {
-        assert!(is_held(&sale.order(&ann, key, 1).await.unwrap()));
+        assert!(sale.sells(&ann, key, 1).await);
     }
-    assert_eq!(
-        sale.order(&ann, "4", 1).await.unwrap(),
-        Outcome::BuyerLimitReached
-    );
+    assert_eq!(sale.order(&ann, "4", 1).await, Outcome::BuyerLimitReached);
     for back in sale.holdings().await {
         assert_eq!(
             sale.at_first()
@@ -162,18 +155,15 @@ async fn a_buyer_who_released_units_may_buy_again(site: Arc<Site>) {
         );
         let again = format!("instead-of-{}", back.order.id);
         assert_eq!(
-            sale.order(&ann, &again, 2).await.unwrap(),
+            sale.order(&ann, &again, 2).await,
             Outcome::BuyerLimitReached
         );
         assert!(
-            is_held(&sale.order(&ann, &again, 1).await.unwrap()),
+            sale.sells(&ann, &again, 1).await,
             "from segment {}",
             back.segment
         );
-        assert_eq!(
-            sale.order(&ann, "5", 1).await.unwrap(),
-            Outcome::BuyerLimitReached
-        );
+        assert_eq!(sale.order(&ann, "5", 1).await, Outcome::BuyerLimitReached);
     }
     sale.at_first()
         .release(&sale.holdings().await)
@@ -190,7 +180,7 @@ async fn a_released_order_is_released_permanently(site: Arc<Site>) {
     let sale = sale::open_with(&site, Terms::new(2, 2).limit(1), stubborn(&site).await).await;
     let (ann, bob) = (sale.buyer_at(0, 0), sale.buyer_at(0, 1));
     for buyer in [&ann, &bob] {
-        assert!(is_held(&sale.order(buyer, "k", 1).await.unwrap()));
+        assert!(sale.sells(buyer, "k", 1).await);
     }
     let released = async |when: &str| {
         for instance in [
@@ -228,7 +218,7 @@ async fn a_released_order_is_released_permanently(site: Arc<Site>) {
     released("with units there").await;
     assert_eq!(sale.available().await, 2);
     for n in 0..2 {
-        assert!(is_held(&sale.order(&buyer(100 + n), "k", 1).await.unwrap()));
+        assert!(sale.sells(&buyer(100 + n), "k", 1).await);
     }
     released("with none there").await;
     refused_by_sold_out_cache(&sale, &sale.at_first(), &buyer(50)).await;
@@ -316,7 +306,7 @@ async fn find(sale: &Sale, order: OrderId) -> u16 {
 async fn units_that_were_not_taken_are_not_released(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 2)).await;
     let (ann, bob) = (sale.buyer_at(0, 0), sale.buyer_at(1, 0));
-    assert!(is_held(&sale.order(&ann, "k", 1).await.unwrap()));
+    assert!(sale.sells(&ann, "k", 1).await);
     let before = sale.dumps().await;
     let wrong = [
         sale.to_return(&bob, "never", 1, 0),
@@ -531,7 +521,7 @@ async fn a_server_without_memory_still_releases_and_is_repaired(
     let sale = sale::open(&site, Terms::new(4, 2).limit(2)).await;
     let [ann, bob] = [0, 1].map(|n| sale.buyer_at(0, n));
     for (buyer, key) in [(&ann, "1"), (&bob, "1"), (&ann, "elsewhere")] {
-        assert!(is_held(&sale.order(buyer, key, 1).await.unwrap()));
+        assert!(sale.sells(buyer, key, 1).await);
     }
     let elsewhere = sale.order_id(&ann, "elsewhere");
     eventually("home hearing of it", async || {
@@ -576,11 +566,7 @@ async fn a_server_without_memory_still_releases_and_is_repaired(
         2
     );
     sale.lose(0).await;
-    let halted = sale
-        .stock
-        .halt(&sale.segment(0), 2, stock::OldMemory::Keep)
-        .await
-        .unwrap();
+    let halted = sale.halted(0, 2).await;
     let released = |buyer: &BuyerId, key: &str, segment: u16| domain::Memory {
         order: sale.order_id(buyer, key),
         attempt: 0,
@@ -614,7 +600,7 @@ async fn a_server_without_memory_still_releases_and_is_repaired(
         1
     );
     for (buyer, key) in [(&ann, "1"), (&bob, "1"), (&ann, "elsewhere")] {
-        assert_eq!(sale.order(buyer, key, 1).await.unwrap(), Outcome::Released);
+        assert_eq!(sale.order(buyer, key, 1).await, Outcome::Released);
     }
-    assert!(is_held(&sale.order(&ann, "again", 2).await.unwrap()));
+    assert!(sale.sells(&ann, "again", 2).await);
 }

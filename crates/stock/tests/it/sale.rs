@@ -13,8 +13,11 @@ use domain::{
     Quantity, SegmentKey, TakenOrder, Window,
 };
 use futures::{Stream, StreamExt};
-use redis::{Cmd, FromRedisValue, Msg};
-use stock::{Acknowledge, ItemStock, Outcome, Release, Reservation, StateSet, Stock, StockError};
+use redis::{Cmd, FromRedisValue, Msg, ToRedisArgs};
+use stock::{
+    Acknowledge, Halted, Inspection, InspectionEntries, ItemStock, OldMemory, Outcome, Release,
+    Reservation, StateSet, Stock, StockError,
+};
 
 pub use testbed::eventually;
 use testbed::{in_time, timeout};
@@ -127,6 +130,19 @@ pub async fn open_with(site: &Arc<Site>, terms: Terms, stock: Arc<Stock>) -> Arc
     sale
 }
 
+impl Names {
+    /// In the order of KEYS of the scripts that take them all.
+    pub fn all(&self) -> [&String; 5] {
+        [
+            &self.stock,
+            &self.decisions,
+            &self.buyers,
+            &self.outbox,
+            &self.spillovers,
+        ]
+    }
+}
+
 impl Sale {
     /// The item as the first instance has it.
     pub fn at_first(&self) -> Arc<ItemStock> {
@@ -180,7 +196,17 @@ impl Sale {
     }
 
     /// Orders at the first instance.
-    pub async fn order(
+    pub async fn order(&self, buyer: &BuyerId, key: &str, units: u32) -> Outcome {
+        self.try_order(buyer, key, units).await.unwrap()
+    }
+
+    /// Whether the buyer holds the units that are ordered at the first instance.
+    pub async fn sells(&self, buyer: &BuyerId, key: &str, units: u32) -> bool {
+        is_held(&self.order(buyer, key, units).await)
+    }
+
+    /// As `order`, where the stock may be out of reach.
+    pub async fn try_order(
         &self,
         buyer: &BuyerId,
         key: &str,
@@ -228,15 +254,48 @@ impl Sale {
         cmd.query_async(&mut self.site.redis.clone()).await
     }
 
+    /// Sets a field of a hash, behind the back of the scripts.
+    pub async fn set_field(&self, key: &str, field: impl ToRedisArgs, value: impl ToRedisArgs) {
+        let mut set = redis::cmd("HSET");
+        let _: i64 = self.redis(set.arg(key).arg(field).arg(value)).await;
+    }
+
+    /// Deletes fields of a hash, behind the back of the scripts.
+    pub async fn delete_fields<F: ToRedisArgs>(&self, key: &str, fields: &[F]) {
+        let _: i64 = self.redis(redis::cmd("HDEL").arg(key).arg(fields)).await;
+    }
+
+    pub async fn has_key(&self, key: &str) -> bool {
+        self.redis(redis::cmd("EXISTS").arg(key)).await
+    }
+
+    /// All that is in the outbox of a segment.
+    pub async fn entries(&self, segment: u16) -> Vec<Entry> {
+        let key = self.segment(segment);
+        let entries = self.stock.read_outbox(&key, None, 100_000).await;
+        entries.unwrap()
+    }
+
+    /// What an operator sees of a segment, with its entries.
+    pub async fn inspected(&self, segment: u16) -> Inspection {
+        let key = self.segment(segment);
+        let inspected = self.stock.inspect(&key, InspectionEntries::All).await;
+        inspected.unwrap()
+    }
+
+    /// A segment that is halted with this token, and keeps what it remembers.
+    pub async fn halted(&self, segment: u16, token: u64) -> Halted {
+        let key = self.segment(segment);
+        let halted = self.stock.halt(&key, token, OldMemory::Keep).await;
+        halted.unwrap()
+    }
+
     /// Units come back to a segment, from nowhere that the outbox knows.
     pub async fn put_back(&self, segment: u16, units: i64) {
         *self.given_back.lock().unwrap().entry(segment).or_default() += units;
         let stock = self.names(segment).stock;
-        let mut gain = redis::cmd("HSET");
-        gain.arg(&stock)
-            .arg("gained")
-            .arg(format!("1-{}", rand::random::<u32>()));
-        let _: i64 = self.redis(&gain).await;
+        let entry = format!("1-{}", rand::random::<u32>());
+        self.set_field(&stock, "gained", entry).await;
         let mut add = redis::cmd("HINCRBY");
         let _: i64 = self.redis(add.arg(stock).arg("available").arg(units)).await;
     }
@@ -288,11 +347,7 @@ impl Sale {
 
     /// Every key of the segment is gone. The audit goes on to know what was in its outbox.
     pub async fn lose(&self, segment: u16) {
-        let entries = self
-            .stock
-            .read_outbox(&self.segment(segment), None, 100_000)
-            .await
-            .unwrap();
+        let entries = self.entries(segment).await;
         self.trimmed
             .lock()
             .unwrap()
@@ -300,16 +355,8 @@ impl Sale {
             .or_default()
             .extend(entries);
         self.lost.lock().unwrap().insert(segment);
-        let Names {
-            stock,
-            decisions,
-            buyers,
-            outbox,
-            spillovers,
-        } = self.names(segment);
-        let () = self
-            .redis(redis::cmd("DEL").arg(&[stock, decisions, buyers, outbox, spillovers]))
-            .await;
+        let names = self.names(segment);
+        let () = self.redis(redis::cmd("DEL").arg(names.all())).await;
         self.next_ms().await;
     }
 
@@ -323,11 +370,7 @@ impl Sale {
     /// Drops the entries before the checkpoint, as the recorder does. The audit goes on to know
     /// them.
     pub async fn trim(&self, segment: u16, checkpoint: EntryId) {
-        let entries = self
-            .stock
-            .read_outbox(&self.segment(segment), None, 100_000)
-            .await
-            .unwrap();
+        let entries = self.entries(segment).await;
         let gone: Vec<_> = entries
             .into_iter()
             .filter(|entry| entry.id < checkpoint)
@@ -369,12 +412,7 @@ impl Sale {
                 .get(&segment)
                 .cloned()
                 .unwrap_or_default();
-            entries.extend(
-                self.stock
-                    .read_outbox(&self.segment(segment), None, 100_000)
-                    .await
-                    .unwrap(),
-            );
+            entries.extend(self.entries(segment).await);
             for entry in entries {
                 match entry.change {
                     Change::Taken { orders, .. } => {

@@ -10,7 +10,7 @@ mod reopen;
 mod repair;
 mod transfer;
 
-use std::sync::Arc;
+use std::{borrow::Borrow, sync::Arc};
 
 use domain::{BuyerId, ItemState, OrderId};
 use redis::{Cmd, Value};
@@ -59,6 +59,15 @@ impl Sale {
         source: &str,
         keys: &[&String],
         arguments: impl FnOnce(&mut Cmd),
+    ) -> Value {
+        self.try_eval(source, keys, arguments).await.unwrap()
+    }
+
+    async fn try_eval(
+        &self,
+        source: &str,
+        keys: &[&String],
+        arguments: impl FnOnce(&mut Cmd),
     ) -> redis::RedisResult<Value> {
         let mut cmd = redis::cmd("EVAL");
         cmd.arg(source).arg(keys.len()).arg(keys);
@@ -70,17 +79,20 @@ impl Sale {
         &self,
         segment: u16,
         deadline_ms: i64,
-        rows: &[Row],
+        rows: &[impl Borrow<Row>],
+    ) -> Value {
+        let reply = self.try_reserve_home(segment, deadline_ms, rows).await;
+        reply.unwrap()
+    }
+
+    async fn try_reserve_home(
+        &self,
+        segment: u16,
+        deadline_ms: i64,
+        rows: &[impl Borrow<Row>],
     ) -> redis::RedisResult<Value> {
-        let names = self.names(segment);
-        let keys = [
-            &names.stock,
-            &names.decisions,
-            &names.buyers,
-            &names.outbox,
-            &names.spillovers,
-        ];
-        self.eval(RESERVE_HOME, &keys, |cmd| {
+        let rows = &copied(rows);
+        self.try_eval(RESERVE_HOME, &self.names(segment).all(), |cmd| {
             cmd.arg(rows.len())
                 .arg(deadline_ms)
                 .arg(MARGIN_MS)
@@ -95,20 +107,39 @@ impl Sale {
         &self,
         segment: u16,
         deadline_ms: i64,
-        rows: &[Row],
+        rows: &[impl Borrow<Row>],
+    ) -> Value {
+        let reply = self.try_reserve_next(segment, deadline_ms, rows).await;
+        reply.unwrap()
+    }
+
+    async fn try_reserve_next(
+        &self,
+        segment: u16,
+        deadline_ms: i64,
+        rows: &[impl Borrow<Row>],
     ) -> redis::RedisResult<Value> {
-        let names = self.names(segment);
-        self.eval(
-            RESERVE_NEXT,
-            &[&names.stock, &names.decisions, &names.outbox],
-            |cmd| {
-                cmd.arg(rows.len())
-                    .arg(deadline_ms)
-                    .arg(self.segment(segment).to_string());
-                orders(cmd, rows);
-            },
-        )
+        let (names, rows) = (self.names(segment), &copied(rows));
+        let keys = [&names.stock, &names.decisions, &names.outbox];
+        self.try_eval(RESERVE_NEXT, &keys, |cmd| {
+            cmd.arg(rows.len())
+                .arg(deadline_ms)
+                .arg(self.segment(segment).to_string());
+            orders(cmd, rows);
+        })
         .await
+    }
+
+    /// What home decides on an order that is alone in its batch.
+    async fn at_home(&self, segment: u16, deadline_ms: i64, row: &Row) -> String {
+        let reply = self.reserve_home(segment, deadline_ms, &[row]).await;
+        decided(&reply, 1).1.remove(0)
+    }
+
+    /// What a further segment decides on it.
+    async fn at_next(&self, segment: u16, deadline_ms: i64, row: &Row) -> String {
+        let reply = self.reserve_next(segment, deadline_ms, &[row]).await;
+        decided(&reply, 1).1.remove(0)
     }
 
     /// `ends`: outcome and place.
@@ -116,10 +147,10 @@ impl Sale {
         &self,
         segment: u16,
         deadline_ms: i64,
-        rows: &[Row],
+        rows: &[impl Borrow<Row>],
         ends: &[(&str, &str)],
     ) -> Value {
-        let names = self.names(segment);
+        let (names, rows) = (self.names(segment), &copied(rows));
         self.eval(
             FINISH_SPILLOVER,
             &[
@@ -138,7 +169,6 @@ impl Sale {
             },
         )
         .await
-        .unwrap()
     }
 
     async fn due_spillovers(&self, segment: u16, at_most: usize) -> Vec<(Vec<u8>, i64, String)> {
@@ -149,8 +179,7 @@ impl Sale {
                 &[&names.decisions, &names.spillovers],
                 |cmd| column(cmd, [at_most, 0]),
             )
-            .await
-            .unwrap();
+            .await;
         let (_now_ms, list): (i64, Vec<Value>) = redis::from_redis_value(reply).unwrap();
         let text = |value: &Value| redis::from_redis_value::<String>(value.clone()).unwrap();
         let spillover = |spillover: &[Value]| {
@@ -173,12 +202,8 @@ impl Sale {
             );
             column(cmd, spillovers.iter().map(|(_, until_ms)| *until_ms));
         };
-        redis::from_redis_value(
-            self.eval(FORGET_DECLINED, &[&names.decisions], fill)
-                .await
-                .unwrap(),
-        )
-        .unwrap()
+        redis::from_redis_value(self.eval(FORGET_DECLINED, &[&names.decisions], fill).await)
+            .unwrap()
     }
 
     async fn forget_spillover(&self, segment: u16, spillovers: &[(&Row, i64)]) -> i64 {
@@ -198,8 +223,7 @@ impl Sale {
                 &[&names.decisions, &names.spillovers],
                 fill,
             )
-            .await
-            .unwrap();
+            .await;
         let (_now_ms, forgotten): (i64, i64) = redis::from_redis_value(reply).unwrap();
         forgotten
     }
@@ -209,8 +233,7 @@ impl Sale {
         let home = u16::try_from(buyer.stable_hash() % u64::from(self.item.segments)).unwrap();
         let reply = self
             .reserve_home(home, deadline_ms, &[self.row(buyer, key, units)])
-            .await
-            .unwrap();
+            .await;
         assert_eq!(decided(&reply, 1).1, ["d"], "home was to be empty");
     }
 
@@ -224,7 +247,7 @@ impl Sale {
     ) {
         for crowd in buyers.chunks(500) {
             let rows: Vec<_> = crowd.iter().map(|buyer| self.row(buyer, key, 1)).collect();
-            let reply = self.reserve_home(home, deadline_ms, &rows).await.unwrap();
+            let reply = self.reserve_home(home, deadline_ms, &rows).await;
             assert!(
                 decided(&reply, rows.len())
                     .1
@@ -238,7 +261,7 @@ impl Sale {
     /// Orders of a crowd that take one unit each at their home, in one entry.
     pub async fn take_at(&self, home: u16, buyers: &[BuyerId], key: &str, deadline_ms: i64) {
         let rows: Vec<_> = buyers.iter().map(|buyer| self.row(buyer, key, 1)).collect();
-        let reply = self.reserve_home(home, deadline_ms, &rows).await.unwrap();
+        let reply = self.reserve_home(home, deadline_ms, &rows).await;
         let decisions = decided(&reply, rows.len()).1;
         assert!(decisions.iter().all(|decision| decision == "taken"));
     }
@@ -254,8 +277,7 @@ impl Sale {
     ) -> String {
         let reply = self
             .reserve_next(segment, deadline_ms, &[self.row(buyer, key, units)])
-            .await
-            .unwrap();
+            .await;
         decided(&reply, 1).1.remove(0)
     }
 
@@ -286,8 +308,7 @@ impl Sale {
                 orders(cmd, &rows);
                 cmd.arg(round).arg(u8::from(home));
             })
-            .await
-            .unwrap();
+            .await;
         decided(&reply, 1).1.remove(0)
     }
 
@@ -302,10 +323,13 @@ impl Sale {
         let home = u16::try_from(buyer.stable_hash() % u64::from(self.item.segments)).unwrap();
         let reply = self
             .reserve_home(home, deadline_ms, &[self.row(buyer, key, units)])
-            .await
-            .unwrap();
+            .await;
         status(&reply)
     }
+}
+
+fn copied(rows: &[impl Borrow<Row>]) -> Vec<Row> {
+    rows.iter().map(|row| Row::clone(row.borrow())).collect()
 }
 
 fn column<T: redis::ToRedisArgs>(cmd: &mut Cmd, values: impl IntoIterator<Item = T>) {
@@ -384,7 +408,7 @@ async fn reserve_home_replies_in_every_case(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(6, 2).limit(2)).await;
     let [ann, bob, cid, dan] = [0, 1, 2, 3].map(|n| sale.buyer_at(0, n));
     let deadline = sale.now_ms().await + 60_000;
-    let reservation = async |rows: &[Row]| sale.reserve_home(0, deadline, rows).await.unwrap();
+    let reservation = async |rows: &[Row]| sale.reserve_home(0, deadline, rows).await;
 
     let first = reservation(&[sale.row(&ann, "1", 1)]).await;
     assert_eq!(decided(&first, 1), (2, vec!["taken".into()]));
@@ -489,8 +513,7 @@ async fn reserve_home_replies_in_every_case(site: Arc<Site>) {
     );
     let next = sale
         .reserve_next(1, deadline, &[sale.row(&dan, "3", 1)])
-        .await
-        .unwrap();
+        .await;
     let place = format!("{}:1", expires(&next));
     sale.finish_spillover(0, deadline, &[sale.row(&dan, "3", 1)], &[("E", &place)])
         .await;
@@ -505,11 +528,7 @@ async fn reserve_home_without_another_segment_replies_sold_out(site: Arc<Site>) 
     let sale = sale::open(&site, Terms::new(1, 1).limit(1)).await;
     let (ann, bob) = (sale.buyer_at(0, 0), sale.buyer_at(0, 1));
     let deadline = sale.now_ms().await + 60_000;
-    let reservation = async |row: Row| {
-        decided(&sale.reserve_home(0, deadline, &[row]).await.unwrap(), 1)
-            .1
-            .remove(0)
-    };
+    let reservation = async |row: Row| sale.at_home(0, deadline, &row).await;
     assert_eq!(reservation(sale.row(&ann, "1", 1)).await, "taken");
     assert_eq!(
         reservation(sale.row(&ann, "2", 1)).await,
@@ -538,28 +557,23 @@ async fn reserve_home_refuses_before_it_writes(site: Arc<Site>) {
     let row = sale.row(&ann, "1", 1);
     let now = sale.now_ms().await;
     assert_eq!(
-        status(
-            &sale
-                .reserve_home(0, now - 100, std::slice::from_ref(&row))
-                .await
-                .unwrap()
-        ),
+        status(&sale.reserve_home(0, now - 100, &[&row]).await),
         "late"
     );
     let twice = sale
-        .reserve_home(0, now + 60_000, &[row.clone(), row.clone()])
+        .try_reserve_home(0, now + 60_000, &[&row, &row])
         .await
         .unwrap_err();
     assert!(twice.to_string().contains("twice"), "{twice}");
     assert_eq!(
-        status(&sale.reserve_home(2, now + 60_000, &[row]).await.unwrap()),
+        status(&sale.reserve_home(2, now + 60_000, &[row]).await),
         "missing"
     );
     assert_eq!(sale.dumps().await, before);
-    let exists: u64 = sale
-        .redis(redis::cmd("EXISTS").arg(sale.names(2).decisions))
-        .await;
-    assert_eq!(exists, 0, "a segment that is missing is not made by asking");
+    assert!(
+        !sale.has_key(&sale.names(2).decisions).await,
+        "a segment that is missing is not made by asking"
+    );
 }
 
 #[tested(on_both)]
@@ -572,9 +586,7 @@ async fn reserve_home_keeps_the_latest_deadline(site: Arc<Site>) {
         (deadline + 500, deadline + 500),
         (deadline + 200, deadline + 500),
     ] {
-        sale.reserve_home(0, asked, std::slice::from_ref(&row))
-            .await
-            .unwrap();
+        sale.reserve_home(0, asked, &[&row]).await;
         let dump = sale.dump(0).await;
         assert_eq!(dump.decision(row.id).unwrap(), format!("D1:{remembered}"));
         assert_eq!(dump.spillovers[&pack(&row)], remembered.to_string());
@@ -586,10 +598,7 @@ async fn reserve_home_keeps_the_latest_deadline(site: Arc<Site>) {
     }
     let before = sale.dump(0).await;
     let other = Row { units: 2, ..row };
-    let reply = sale
-        .reserve_home(0, deadline + 9000, std::slice::from_ref(&other))
-        .await
-        .unwrap();
+    let reply = sale.reserve_home(0, deadline + 9000, &[&other]).await;
     assert_eq!(decided(&reply, 1).1, [format!("a D1:{}", deadline + 500)]);
     assert_eq!(
         sale.dump(0).await,
@@ -603,7 +612,7 @@ async fn reserve_home_outside_the_window_refuses_but_repeats(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2, 1)).await;
     let (ann, bob) = (sale.buyer_at(0, 0), sale.buyer_at(0, 1));
     let now = sale.now_ms().await;
-    let reservation = async |row: Row| sale.reserve_home(0, now + 60_000, &[row]).await.unwrap();
+    let reservation = async |row: Row| sale.reserve_home(0, now + 60_000, &[row]).await;
     let stored = taken(&reservation(sale.row(&ann, "1", 1)).await);
     for (state, opens_ms, closes_ms) in [
         ("paused", 0, 0),
@@ -649,14 +658,11 @@ async fn reserve_next_replies_in_every_case(site: Arc<Site>) {
         sale.row(&cid, "2", 1),
     ];
     assert_eq!(
-        decided(&sale.reserve_home(0, deadline, &rows).await.unwrap(), 5).1,
+        decided(&sale.reserve_home(0, deadline, &rows).await, 5).1,
         ["taken", "d", "d", "d", "d"]
     );
     let [_, ann1, bob1, cid1, cid2] = rows;
-    let first = sale
-        .reserve_next(1, deadline, std::slice::from_ref(&ann1))
-        .await
-        .unwrap();
+    let first = sale.reserve_next(1, deadline, &[&ann1]).await;
     let (t1, p1, p2) = (
         format!("a {}", taken(&first)),
         format!("a D1:{deadline}"),
@@ -680,10 +686,8 @@ async fn reserve_next_replies_in_every_case(site: Arc<Site>) {
         ("declined is repeated", vec![cid2.clone()], 0, vec![&p1]),
     ];
     for (what, rows, left, expected) in table {
-        let (available, decisions) = decided(
-            &sale.reserve_next(1, deadline, rows).await.unwrap(),
-            rows.len(),
-        );
+        let (available, decisions) =
+            decided(&sale.reserve_next(1, deadline, rows).await, rows.len());
         assert_eq!(
             (available, decisions.iter().map(String::as_str).collect()),
             (*left, expected.clone()),
@@ -693,20 +697,13 @@ async fn reserve_next_replies_in_every_case(site: Arc<Site>) {
     sale.put_back(1, 2).await;
     let later = sale
         .reserve_next(1, deadline + 5, &[bob1.clone(), cid2])
-        .await
-        .unwrap();
+        .await;
     assert_eq!(
         decided(&later, 2),
         (2, vec![p2, p1]),
         "declined stays declined with units there, under the deadline that it had"
     );
-    let _: i64 = sale
-        .redis(
-            redis::cmd("HSET")
-                .arg(sale.names(1).stock)
-                .arg("state")
-                .arg("paused"),
-        )
+    sale.set_field(&sale.names(1).stock, "state", "paused")
         .await;
 }
 
@@ -717,41 +714,25 @@ async fn reserve_next_refuses_before_it_writes(site: Arc<Site>) {
     let (now, row) = (sale.now_ms().await, sale.row(&ann, "1", 1));
     let before = sale.dumps().await;
     assert_eq!(
-        status(
-            &sale
-                .reserve_next(1, now - 100, std::slice::from_ref(&row))
-                .await
-                .unwrap()
-        ),
+        status(&sale.reserve_next(1, now - 100, &[&row]).await),
         "late"
     );
     assert!(
-        sale.reserve_next(1, now + 60_000, &[row.clone(), row.clone()])
+        sale.try_reserve_next(1, now + 60_000, &[&row, &row])
             .await
             .unwrap_err()
             .to_string()
             .contains("twice")
     );
     assert_eq!(
-        status(
-            &sale
-                .reserve_next(2, now + 60_000, std::slice::from_ref(&row))
-                .await
-                .unwrap()
-        ),
+        status(&sale.reserve_next(2, now + 60_000, &[&row]).await),
         "missing"
     );
     assert_eq!(sale.dumps().await, before);
 
-    let _: i64 = sale
-        .redis(
-            redis::cmd("HSET")
-                .arg(sale.names(1).stock)
-                .arg("state")
-                .arg("paused"),
-        )
+    sale.set_field(&sale.names(1).stock, "state", "paused")
         .await;
-    let reply = sale.reserve_next(1, now + 60_000, &[row]).await.unwrap();
+    let reply = sale.reserve_next(1, now + 60_000, &[row]).await;
     assert_eq!(
         decided(&reply, 1),
         (1, vec!["d".into()]),
@@ -770,20 +751,10 @@ async fn finish_spillover_settles_once(site: Arc<Site>) {
         sale.row(&ann, "missed", 1),
     );
     assert_eq!(
-        decided(
-            &sale
-                .reserve_home(1, deadline, &[gone.clone(), kept.clone()])
-                .await
-                .unwrap(),
-            2
-        )
-        .1,
+        decided(&sale.reserve_home(1, deadline, &[&gone, &kept]).await, 2).1,
         ["d", "d"]
     );
-    let next = sale
-        .reserve_next(0, deadline, &[gone.clone(), kept.clone()])
-        .await
-        .unwrap();
+    let next = sale.reserve_next(0, deadline, &[&gone, &kept]).await;
     assert_eq!(decided(&next, 2).1, ["d", "taken"]);
     let place = format!("{}:0", expires(&next));
 
@@ -792,7 +763,7 @@ async fn finish_spillover_settles_once(site: Arc<Site>) {
     assert_eq!(
         status(
             &sale
-                .finish_spillover(1, now - 100, std::slice::from_ref(&gone), &[("S", "")])
+                .finish_spillover(1, now - 100, &[&gone], &[("S", "")])
                 .await
         ),
         "late"
@@ -830,13 +801,8 @@ async fn finish_spillover_settles_once(site: Arc<Site>) {
         );
     }
     // The other attempt ended otherwise, or so it says: the first one stands.
-    sale.finish_spillover(
-        1,
-        deadline,
-        &[gone.clone(), kept.clone()],
-        &[("E", &place), ("S", "")],
-    )
-    .await;
+    sale.finish_spillover(1, deadline, &[&gone, &kept], &[("E", &place), ("S", "")])
+        .await;
     assert_eq!(
         sale.dump(1).await.decision(kept.id).unwrap(),
         format!("E1:{place}")
@@ -852,9 +818,7 @@ async fn finish_spillover_changes_only_declined_decisions(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2, 2)).await;
     let row = sale.row(&sale.buyer_at(0, 0), "1", 1);
     let deadline = sale.now_ms().await + 60_000;
-    sale.reserve_home(0, deadline, std::slice::from_ref(&row))
-        .await
-        .unwrap();
+    sale.reserve_home(0, deadline, &[&row]).await;
     let before = sale.dump(0).await;
     let reply = sale
         .finish_spillover(0, deadline, &[row], &[("S", "")])
@@ -872,9 +836,7 @@ async fn due_spillovers_lists_what_is_due(site: Arc<Site>) {
         .iter()
         .zip([now + 2_000, now + 1_500, now + 60_000, now + 1_000])
     {
-        sale.reserve_home(0, due, std::slice::from_ref(row))
-            .await
-            .unwrap();
+        sale.reserve_home(0, due, &[row]).await;
     }
     sale::eventually("three spillovers falling due", async || {
         sale.due_spillovers(0, 10).await.len() == 3
@@ -891,12 +853,7 @@ async fn due_spillovers_lists_what_is_due(site: Arc<Site>) {
         "the oldest first"
     );
     assert_eq!(sale.due_spillovers(0, 2).await.len(), 2);
-    let _: i64 = sale
-        .redis(
-            redis::cmd("HDEL")
-                .arg(sale.names(0).decisions)
-                .arg(&rows[3].id.as_bytes()[..]),
-        )
+    sale.delete_fields(&sale.names(0).decisions, &[&rows[3].id.as_bytes()[..]])
         .await;
     assert_eq!(
         sale.due_spillovers(0, 1).await,
@@ -904,12 +861,7 @@ async fn due_spillovers_lists_what_is_due(site: Arc<Site>) {
         "without a decision"
     );
     // The audit counts her spillover by its answer.
-    let _: i64 = sale
-        .redis(
-            redis::cmd("HDEL")
-                .arg(sale.names(0).buyers)
-                .arg(rows[3].buyer.as_str()),
-        )
+    sale.delete_fields(&sale.names(0).buyers, &[rows[3].buyer.as_str()])
         .await;
 }
 
@@ -918,8 +870,8 @@ async fn forget_declined_drops_only_records_up_to_the_known_deadline(site: Arc<S
     let sale = sale::open(&site, Terms::new(1, 2)).await;
     let deadline = sale.now_ms().await + 60_000;
     let rows = [0, 1, 2].map(|n| sale.row(&sale.buyer_at(1, n), "k", 1));
-    sale.reserve_home(1, deadline, &rows).await.unwrap();
-    let reply = sale.reserve_next(0, deadline, &rows).await.unwrap();
+    sale.reserve_home(1, deadline, &rows).await;
+    let reply = sale.reserve_next(0, deadline, &rows).await;
     assert_eq!(decided(&reply, 3).1, ["taken", "d", "d"]);
     let [taken, one, two] = &rows;
     let unknown = sale.row(&sale.buyer_at(1, 3), "k", 1);
@@ -958,21 +910,11 @@ async fn forget_spillover_forgets_only_what_was_listed_and_is_due(site: Arc<Site
     let sale = sale::open(&site, Terms::new(1, 2)).await;
     let deadline = sale.now_ms().await + 1500;
     let [gone, kept, open] = [0, 1, 2].map(|n| sale.row(&sale.buyer_at(1, n), "k", 1));
-    sale.reserve_home(1, deadline, &[gone.clone(), kept.clone(), open.clone()])
-        .await
-        .unwrap();
-    let next = sale
-        .reserve_next(0, deadline, std::slice::from_ref(&kept))
-        .await
-        .unwrap();
+    sale.reserve_home(1, deadline, &[&gone, &kept, &open]).await;
+    let next = sale.reserve_next(0, deadline, &[&kept]).await;
     let place = format!("{}:0", expires(&next));
-    sale.finish_spillover(
-        1,
-        deadline,
-        &[gone.clone(), kept.clone()],
-        &[("S", ""), ("E", &place)],
-    )
-    .await;
+    sale.finish_spillover(1, deadline, &[&gone, &kept], &[("S", ""), ("E", &place)])
+        .await;
     let due = deadline + MARGIN_MS;
     let before = sale.dump(1).await;
     assert_eq!(
@@ -1014,13 +956,6 @@ async fn forget_spillover_forgets_only_what_was_listed_and_is_due(site: Arc<Site
 async fn open_segment_twice_changes_nothing(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(0, 1)).await;
     let names = sale.names(7);
-    let keys = [
-        &names.stock,
-        &names.decisions,
-        &names.buyers,
-        &names.outbox,
-        &names.spillovers,
-    ];
     let open = async |units: u32, epoch: u32| {
         let arguments = [
             &units.to_string(),
@@ -1035,9 +970,8 @@ async fn open_segment_twice_changes_nothing(site: Arc<Site>) {
             "",
         ];
         let reply = sale
-            .eval(OPEN_SEGMENT, &keys, |cmd| column(cmd, arguments))
-            .await
-            .unwrap();
+            .eval(OPEN_SEGMENT, &names.all(), |cmd| column(cmd, arguments))
+            .await;
         fields(&reply).iter().map(text).collect::<Vec<_>>()
     };
     let opened = open(10, 4).await;
@@ -1089,8 +1023,7 @@ async fn set_state_lets_the_higher_epoch_stand(site: Arc<Site>) {
             .eval(SET_STATE, &[&names.stock, &names.outbox], |cmd| {
                 column(cmd, arguments)
             })
-            .await
-            .unwrap();
+            .await;
         format!("{} {}", status(&reply), text(&fields(&reply)[1]))
     };
     for (state, epoch, expected, stands) in [
@@ -1135,22 +1068,13 @@ async fn inspect_shows_everything(site: Arc<Site>) {
             deadline,
             &[sale.row(&ann, "1", 2), sale.row(&bob, "1", 1)],
         )
-        .await
-        .unwrap();
+        .await;
     let last = text(&fields(&taken)[3]);
     let opened = sale.dump(0).await.stock["gained"].clone();
     let inspect = async |segment: u16, from: &str, at_most: &str| {
         let names = sale.names(segment);
-        let keys = [
-            &names.stock,
-            &names.decisions,
-            &names.buyers,
-            &names.outbox,
-            &names.spillovers,
-        ];
-        sale.eval(INSPECT, &keys, |cmd| column(cmd, [from, at_most]))
+        sale.eval(INSPECT, &names.all(), |cmd| column(cmd, [from, at_most]))
             .await
-            .unwrap()
     };
     assert_eq!(status(&inspect(2, "-", "9").await), "missing");
     for (from, at_most, entries) in [
@@ -1213,10 +1137,7 @@ async fn a_segment_that_lost_a_key_replies_missing(site: Arc<Site>) {
         let ann = sale.buyer_at(0, 0);
         let deadline = sale.now_ms().await + 60_000;
         let [first, second] = ["1", "2"].map(|key| [sale.row(&ann, key, 1)]);
-        assert_eq!(
-            status(&sale.reserve_home(0, deadline, &first).await.unwrap()),
-            "ok"
-        );
+        assert_eq!(status(&sale.reserve_home(0, deadline, &first).await), "ok");
         let names = sale.names(0);
         let lost = match kind {
             "decisions" => &names.decisions,
@@ -1226,8 +1147,8 @@ async fn a_segment_that_lost_a_key_replies_missing(site: Arc<Site>) {
         let kept: Vec<u8> = sale.redis(redis::cmd("DUMP").arg(lost)).await;
         assert_eq!(sale.redis::<i64>(redis::cmd("DEL").arg(lost)).await, 1);
         let asked = [
-            sale.reserve_home(0, deadline, &second).await,
-            sale.reserve_next(0, deadline, &first).await,
+            sale.try_reserve_home(0, deadline, &second).await,
+            sale.try_reserve_next(0, deadline, &first).await,
         ];
         let refused = asked.map(|asked| status(&asked.unwrap()) == "missing");
         assert_eq!(refused, [home_refuses, next_refuses], "{kind}");
@@ -1239,21 +1160,11 @@ async fn a_segment_that_lost_a_key_replies_missing(site: Arc<Site>) {
             "{kind}"
         );
         if kind != "spillovers" {
-            let _: i64 = sale
-                .redis(redis::cmd("HSET").arg(lost).arg("another").arg("1"))
-                .await;
+            sale.set_field(lost, "another", "1").await;
         }
-        let keys = [
-            &names.stock,
-            &names.decisions,
-            &names.buyers,
-            &names.outbox,
-            &names.spillovers,
-        ];
         let inspected = sale
-            .eval(INSPECT, &keys, |cmd| column(cmd, ["", "1"]))
-            .await
-            .unwrap();
+            .eval(INSPECT, &names.all(), |cmd| column(cmd, ["", "1"]))
+            .await;
         assert_eq!(status(&inspected), "ok", "{kind}");
         assert_eq!(text(shown(&inspected, "whole")), "0", "{kind}");
         let () = sale
@@ -1293,12 +1204,10 @@ async fn the_first_entry_of_a_drained_outbox_sends_a_wake_up(site: Arc<Site>) {
     let (ann, bob) = (sale.buyer_at(1, 0), sale.buyer_at(0, 0));
     for key in ["1", "2", "3"] {
         sale.reserve_home(1, deadline, &[sale.row(&ann, key, 1)])
-            .await
-            .unwrap();
+            .await;
     }
     sale.reserve_home(0, deadline, &[sale.row(&bob, "1", 1)])
-        .await
-        .unwrap();
+        .await;
     assert_eq!(
         heard(2).await,
         [0, 1],

@@ -157,15 +157,15 @@ async fn a_spillover_that_ends_sold_out_releases_the_buyers_count(site: Arc<Site
     let sale = sale::open(&site, Terms::new(3, 3).limit(4)).await;
     let ann = sale.buyer_at(1, 0);
     assert_eq!(
-        sale.order(&ann, "too-many", 4).await.unwrap(),
+        sale.order(&ann, "too-many", 4).await,
         Outcome::SoldOut,
         "there are three"
     );
     assert_eq!(sale.dump(1).await.buyers.get(ann.as_str()), None);
-    assert!(is_held(&sale.order(&ann, "one", 1).await.unwrap()));
-    assert!(is_held(&sale.order(&ann, "two", 1).await.unwrap()));
+    assert!(sale.sells(&ann, "one", 1).await);
+    assert!(sale.sells(&ann, "two", 1).await);
     assert_eq!(
-        sale.order(&ann, "three", 3).await.unwrap(),
+        sale.order(&ann, "three", 3).await,
         Outcome::BuyerLimitReached
     );
     assert_eq!(sale.dump(1).await.buyers[ann.as_str()], 2);
@@ -178,23 +178,12 @@ async fn a_key_that_is_used_again_for_another_quantity_is_refused(site: Arc<Site
     let reused = |units| Outcome::KeyReused {
         quantity: Quantity::new(units).unwrap(),
     };
-    assert!(is_held(&sale.order(&ann, "k", 2).await.unwrap()));
-    assert_eq!(
-        sale.order(&ann, "k", 1).await.unwrap(),
-        reused(2),
-        "taken at home"
-    );
-    assert!(is_held(&sale.order(&bob, "k", 1).await.unwrap()));
-    assert_eq!(
-        sale.order(&bob, "k", 2).await.unwrap(),
-        reused(1),
-        "taken elsewhere"
-    );
-    assert_eq!(
-        sale.order(&bob, "sold-out", 2).await.unwrap(),
-        Outcome::SoldOut
-    );
-    assert_eq!(sale.order(&bob, "sold-out", 1).await.unwrap(), reused(2));
+    assert!(sale.sells(&ann, "k", 2).await);
+    assert_eq!(sale.order(&ann, "k", 1).await, reused(2), "taken at home");
+    assert!(sale.sells(&bob, "k", 1).await);
+    assert_eq!(sale.order(&bob, "k", 2).await, reused(1), "taken elsewhere");
+    assert_eq!(sale.order(&bob, "sold-out", 2).await, Outcome::SoldOut);
+    assert_eq!(sale.order(&bob, "sold-out", 1).await, reused(2));
 }
 
 #[tested(on_both)]
@@ -238,13 +227,13 @@ async fn a_retry_after_a_unit_came_back_never_takes_a_second_one(site: Arc<Site>
     let sale = sale::open(&site, Terms::new(1, 3)).await;
     let (ann, bob) = (sale.buyer_at(1, 0), sale.buyer_at(2, 0));
     assert!(
-        is_held(&sale.order(&ann, "k", 1).await.unwrap()),
+        sale.sells(&ann, "k", 1).await,
         "at segment 0, the last of her ring"
     );
     // He enters; a refusal by the sold-out cache would leave no record, and bind no segment.
     sale.begin_spillover(&bob, "k", 1, sale.now_ms().await + 60_000)
         .await;
-    assert_eq!(sale.order(&bob, "k", 1).await.unwrap(), Outcome::SoldOut);
+    assert_eq!(sale.order(&bob, "k", 1).await, Outcome::SoldOut);
     // Every segment that has declined either of them has a unit again.
     for segment in 0..3 {
         sale.put_back(segment, 1).await;
@@ -295,7 +284,7 @@ async fn an_item_sells_only_while_it_is_open(site: Arc<Site>) {
             },
         )
         .await;
-        let outcome = sale.order(&sale.buyer_at(0, 0), "k", 1).await.unwrap();
+        let outcome = sale.order(&sale.buyer_at(0, 0), "k", 1).await;
         let ms = |time: Option<Timestamp>| time.map(Timestamp::as_millisecond);
         match &outcome {
             Outcome::NotOpen {
@@ -326,7 +315,7 @@ async fn what_an_order_holds_is_found_wherever_it_is(site: Arc<Site>) {
             .unwrap()
     };
     assert_eq!(find(&bob).await, None);
-    let Outcome::Held { expires_at, .. } = sale.order(&bob, "k", 1).await.unwrap() else {
+    let Outcome::Held { expires_at, .. } = sale.order(&bob, "k", 1).await else {
         panic!()
     };
     let order = domain::TakenOrder {
@@ -343,6 +332,6 @@ async fn what_an_order_holds_is_found_wherever_it_is(site: Arc<Site>) {
             expires_at
         })
     );
-    assert!(sale.order(&ann, "k", 1).await.unwrap().is_sold_out());
+    assert!(sale.order(&ann, "k", 1).await.is_sold_out());
     assert_eq!(find(&ann).await, None);
 }

@@ -8,7 +8,7 @@ use stock::{InspectionEntries, ItemStock, Outcome};
 use testbed::eventually;
 
 use crate::{
-    sale::{self, Sale, Terms, buyer, is_held},
+    sale::{self, Sale, Terms, buyer},
     site::{Site, on_both, tested},
 };
 
@@ -17,7 +17,7 @@ const UNITS: usize = 3;
 async fn sold_out_sale(site: &Arc<Site>) -> Arc<Sale> {
     let sale = sale::open(site, Terms::new(UNITS as u64, 3).limit(1)).await;
     for n in 0..UNITS {
-        assert!(is_held(&sale.order(&buyer(n), "k", 1).await.unwrap()));
+        assert!(sale.sells(&buyer(n), "k", 1).await);
     }
     sale
 }

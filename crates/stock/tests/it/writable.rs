@@ -6,7 +6,7 @@ use stock::{Acknowledge, RedisSettings, Reservation, StockError, WriteCheck, che
 use testbed::{Redis, RedisCluster, timeout};
 
 use crate::{
-    sale::{self, Sale, Terms, eventually, is_held},
+    sale::{self, Sale, Terms, eventually},
     site::{self, Site, on_own_server, raw, tested},
 };
 
@@ -99,7 +99,7 @@ async fn a_server_that_refuses_orders_is_named_with_its_reason_until_it_takes_th
             self::checks(&sale).await[0].result.is_ok()
         })
         .await;
-        assert!(is_held(&sale.order(&buyer, "k", 1).await.unwrap()));
+        assert!(sale.sells(&buyer, "k", 1).await);
     }
 }
 

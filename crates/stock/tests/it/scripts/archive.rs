@@ -39,7 +39,6 @@ impl Sale {
             },
         )
         .await
-        .unwrap()
     }
 
     /// How many of the segment's keys exist, the one that replicas confirm included.
@@ -66,7 +65,7 @@ impl Sale {
             spillovers,
         } = self.names(0);
         let keys = [&stock, &decisions, &buyers, &outbox, &spillovers];
-        let reply = self.eval(script, &keys, |cmd| {
+        let reply = self.try_eval(script, &keys, |cmd| {
             cmd.arg(argument);
         });
         status(&reply.await.unwrap())
@@ -94,9 +93,9 @@ async fn archive_segment_leaves_a_tombstone_once(site: Arc<Site>) {
     let halted = sale.status_of(HALT, "9223372036854775806").await;
     assert_eq!(halted, "fenced", "no repair has a higher token");
     let late = sale.now_ms().await + 10_000;
-    let reserved = sale.reserve_home(0, late, std::slice::from_ref(&row)).await;
+    let reserved = sale.try_reserve_home(0, late, &[&row]).await;
     assert_eq!(status(&reserved.unwrap()), "missing");
-    let reserved = sale.reserve_next(0, late, std::slice::from_ref(&row)).await;
+    let reserved = sale.try_reserve_next(0, late, &[&row]).await;
     assert_eq!(status(&reserved.unwrap()), "missing");
     assert_eq!(sale.stock.open(&sale.item).await.unwrap(), 0);
     sale.set_state(ItemState::Open, 1_000_000).await.unwrap();
@@ -108,11 +107,7 @@ async fn archive_segment_leaves_a_tombstone_once(site: Arc<Site>) {
 async fn archive_segment_refuses_before_it_writes(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(4, 1)).await;
     sale.set_state(ItemState::Closed, 12).await.unwrap();
-    let _ = sale
-        .stock
-        .halt(&sale.segment(0), 10, stock::OldMemory::Keep)
-        .await
-        .unwrap();
+    let _ = sale.halted(0, 10).await;
     let before = sale.dumps().await;
     let fenced = sale.archive(0, 9, 13).await;
     assert_eq!(

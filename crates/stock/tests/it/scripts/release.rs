@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use domain::{Change, Quantity, TakenOrder};
 use redis::Value;
-use stock::{InspectionEntries, Settled};
+use stock::Settled;
 
 use super::{MARGIN_MS, Row, column, decided, expires, fields, ids, pack, status, text};
 use crate::{
@@ -20,7 +20,7 @@ impl Sale {
     async fn release(&self, segment: u16, rows: &[(&Row, bool)]) -> redis::RedisResult<Value> {
         let names = self.names(segment);
         let orders: Vec<Row> = rows.iter().map(|(row, _)| (*row).clone()).collect();
-        self.eval(
+        self.try_eval(
             RELEASE,
             &[&names.stock, &names.decisions, &names.buyers, &names.outbox],
             |cmd| {
@@ -67,7 +67,6 @@ impl Sale {
             },
         )
         .await
-        .unwrap()
     }
 
     async fn counts_given_back(&self, segment: u16, rows: &[&Row]) -> u64 {
@@ -81,8 +80,7 @@ impl Sale {
         let rows: Vec<Row> = rows.iter().map(|row| (*row).clone()).collect();
         let reply = self
             .reserve_home(home, self.now_ms().await + 60_000, &rows)
-            .await
-            .unwrap();
+            .await;
         assert!(
             decided(&reply, rows.len())
                 .1
@@ -96,28 +94,15 @@ impl Sale {
     /// to hear of it.
     pub(super) async fn take_elsewhere(&self, home: u16, segment: u16, row: &Row) -> (i64, String) {
         let deadline = self.now_ms().await + 60_000;
-        let reply = self
-            .reserve_home(home, deadline, std::slice::from_ref(row))
-            .await
-            .unwrap();
+        let reply = self.reserve_home(home, deadline, &[row]).await;
         assert_eq!(decided(&reply, 1).1, ["d"], "home was to be empty");
-        let reply = self
-            .reserve_next(segment, deadline, std::slice::from_ref(row))
-            .await
-            .unwrap();
+        let reply = self.reserve_next(segment, deadline, &[row]).await;
         assert_eq!(decided(&reply, 1).1, ["taken"]);
         (deadline, format!("{}:{segment}", expires(&reply)))
     }
 
     pub(super) async fn last_change(&self, segment: u16) -> Change {
-        self.stock
-            .inspect(&self.segment(segment), InspectionEntries::All)
-            .await
-            .unwrap()
-            .entries
-            .pop()
-            .unwrap()
-            .change
+        self.inspected(segment).await.entries.pop().unwrap().change
     }
 }
 
@@ -145,20 +130,10 @@ async fn release_replies_in_every_case(site: Arc<Site>) {
     );
     sale.take(0, &[&one, &two]).await;
     let (deadline, place) = sale.take_elsewhere(1, 0, &away).await;
-    sale.finish_spillover(1, deadline, std::slice::from_ref(&away), &[("E", &place)])
+    sale.finish_spillover(1, deadline, &[&away], &[("E", &place)])
         .await;
     let (declined, never) = (sale.row(&cid, "declined", 1), sale.row(&ann, "never", 1));
-    assert_eq!(
-        decided(
-            &sale
-                .reserve_home(1, deadline, std::slice::from_ref(&declined))
-                .await
-                .unwrap(),
-            1
-        )
-        .1,
-        ["d"]
-    );
+    assert_eq!(sale.at_home(1, deadline, &declined).await, "d");
     assert_eq!(sale.dump(0).await.available(), 0);
 
     let before = sale.dumps().await;
@@ -225,19 +200,13 @@ async fn release_replies_in_every_case(site: Arc<Site>) {
     );
     assert_eq!(sale.dumps().await, before);
 
-    let known = sale
-        .reserve_home(0, deadline, std::slice::from_ref(&one))
-        .await
-        .unwrap();
+    let known = sale.reserve_home(0, deadline, &[&one]).await;
     assert_eq!(
         decided(&known, 1),
         (3, vec![format!("a {}", dump.decision(one.id).unwrap())]),
         "released is its permanent decision"
     );
-    let known = sale
-        .reserve_next(0, deadline, std::slice::from_ref(&away))
-        .await
-        .unwrap();
+    let known = sale.reserve_next(0, deadline, &[&away]).await;
     assert_eq!(
         decided(&known, 1),
         (3, vec![format!("a {}", dump.decision(away.id).unwrap())])
@@ -288,11 +257,8 @@ async fn release_refuses_before_it_writes(site: Arc<Site>) {
         "missing"
     );
     assert_eq!(sale.dumps().await, before);
-    let exists: u64 = sale
-        .redis(redis::cmd("EXISTS").arg(sale.names(2).decisions))
-        .await;
-    assert_eq!(
-        exists, 0,
+    assert!(
+        !sale.has_key(&sale.names(2).decisions).await,
         "a segment that is missing is not made by giving back"
     );
 }
@@ -309,29 +275,14 @@ async fn release_count_replies_in_every_case(site: Arc<Site>) {
             .map(|(key, units)| sale.row(&ann, key, units));
     for row in [&notified, &notified_too] {
         let (deadline, place) = sale.take_elsewhere(1, 0, row).await;
-        sale.finish_spillover(1, deadline, std::slice::from_ref(row), &[("E", &place)])
+        sale.finish_spillover(1, deadline, &[row], &[("E", &place)])
             .await;
     }
     let (deadline, _) = sale.take_elsewhere(1, 0, &unnotified).await;
     let unsatisfiable = sale.row(&bob, "in-vain", 1);
-    assert_eq!(
-        decided(
-            &sale
-                .reserve_home(1, deadline, std::slice::from_ref(&unsatisfiable))
-                .await
-                .unwrap(),
-            1
-        )
-        .1,
-        ["d"]
-    );
-    sale.finish_spillover(
-        1,
-        deadline,
-        std::slice::from_ref(&unsatisfiable),
-        &[("S", "")],
-    )
-    .await;
+    assert_eq!(sale.at_home(1, deadline, &unsatisfiable).await, "d");
+    sale.finish_spillover(1, deadline, &[&unsatisfiable], &[("S", "")])
+        .await;
     let never = sale.row(&ann, "never", 1);
     assert_eq!(sale.dump(1).await.buyers[ann.as_str()], 6);
 
@@ -386,12 +337,7 @@ async fn release_count_replies_in_every_case(site: Arc<Site>) {
     }
     // Home is notified too late how the spillover ended.
     let late = sale
-        .finish_spillover(
-            1,
-            deadline,
-            std::slice::from_ref(&unnotified),
-            &[("E", "1:0")],
-        )
+        .finish_spillover(1, deadline, &[&unnotified], &[("E", "1:0")])
         .await;
     assert_eq!(
         (text(&fields(&late)[2]).as_str(), sale.dump(1).await),
@@ -425,10 +371,7 @@ async fn release_count_refuses_before_it_writes(site: Arc<Site>) {
     let before = sale.dumps().await;
     assert_eq!(status(&sale.release_count(2, &[&row]).await), "missing");
     assert_eq!(sale.dumps().await, before);
-    let exists: u64 = sale
-        .redis(redis::cmd("EXISTS").arg(sale.names(2).buyers))
-        .await;
-    assert_eq!(exists, 0);
+    assert!(!sale.has_key(&sale.names(2).buyers).await);
 }
 
 #[tested(on_both)]
@@ -439,14 +382,7 @@ async fn a_count_never_falls_below_zero(site: Arc<Site>) {
     sale.take(1, &[&here]).await;
     sale.take_elsewhere(1, 0, &elsewhere).await;
     // A count was lost.
-    let _: i64 = sale
-        .redis(
-            redis::cmd("HSET")
-                .arg(sale.names(1).buyers)
-                .arg(ann.as_str())
-                .arg(1),
-        )
-        .await;
+    sale.set_field(&sale.names(1).buyers, ann.as_str(), 1).await;
     assert_eq!(sale.counts_given_back(1, &[&elsewhere]).await, 1);
     assert_eq!(sale.dump(1).await.buyers.get(ann.as_str()), None);
     assert_eq!(sale.released(1, &[(&here, true)]).await, (2, 1));
@@ -461,29 +397,9 @@ async fn an_abandoned_spillover_ends_with_the_release_and_is_forgotten(site: Arc
     let ann = sale.buyer_at(1, 0);
     let row = sale.row(&ann, "k", 1);
     let deadline = sale.now_ms().await + 1500;
-    assert_eq!(
-        decided(
-            &sale
-                .reserve_home(1, deadline, std::slice::from_ref(&row))
-                .await
-                .unwrap(),
-            1
-        )
-        .1,
-        ["d"]
-    );
+    assert_eq!(sale.at_home(1, deadline, &row).await, "d");
     for (segment, decision) in [(2, "d"), (0, "taken")] {
-        assert_eq!(
-            decided(
-                &sale
-                    .reserve_next(segment, deadline, std::slice::from_ref(&row))
-                    .await
-                    .unwrap(),
-                1
-            )
-            .1,
-            [decision]
-        );
+        assert_eq!(sale.at_next(segment, deadline, &row).await, decision);
     }
     // The caller has died. The ledger has the order, and its buyer cancels it.
     let back = sale.to_return(&ann, "k", 1, 0);
@@ -528,10 +444,7 @@ async fn an_abandoned_spillover_ends_with_the_release_and_is_forgotten(site: Arc
         );
     }
     assert_eq!(sale.at_first().release(&[back]).await.unwrap(), 0);
-    assert_eq!(
-        sale.order(&ann, "k", 1).await.unwrap(),
-        stock::Outcome::Released
-    );
+    assert_eq!(sale.order(&ann, "k", 1).await, stock::Outcome::Released);
 }
 
 #[tested(on_both)]

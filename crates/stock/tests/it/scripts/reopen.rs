@@ -30,14 +30,13 @@ impl Sale {
                 .arg(pack(row));
         })
         .await
-        .unwrap()
     }
 
     /// Declined at home, and given up in this round.
     async fn give_up(&self, buyer: &BuyerId, key: &str, round: &str, deadline_ms: i64) -> Row {
         let row = self.row(buyer, key, 1);
         let rows = std::slice::from_ref(&row);
-        let declined = self.reserve_home(0, deadline_ms, rows).await.unwrap();
+        let declined = self.reserve_home(0, deadline_ms, rows).await;
         assert_eq!(decided(&declined, 1).1, ["d"]);
         self.finish_spillover(0, deadline_ms, rows, &[("N", round)])
             .await;
@@ -54,8 +53,7 @@ async fn finish_spillover_ends_a_round_that_home_has_lost(site: Arc<Site>) {
     // All have declined round 1, and a failover has lost what home declined in it.
     let finish = async |place: &str| {
         let ends = [("S", place)];
-        sale.finish_spillover(0, deadline, std::slice::from_ref(&row), &ends)
-            .await
+        sale.finish_spillover(0, deadline, &[&row], &ends).await
     };
     assert_eq!(text(&fields(&finish("1").await)[2]), "1");
     let dump = sale.dump(0).await;
@@ -90,13 +88,8 @@ async fn reopen_spillover_begins_the_next_round(site: Arc<Site>) {
             );
         }
         // It may be given up again, and the worker has listed the first one.
-        sale.finish_spillover(
-            0,
-            deadline,
-            std::slice::from_ref(&row),
-            &[("N", &next.to_string())],
-        )
-        .await;
+        sale.finish_spillover(0, deadline, &[&row], &[("N", &next.to_string())])
+            .await;
         let reply = sale.reopen(0, deadline + 5, &row).await;
         let declined = format!("D1:{}:{}", deadline + 5, next + 1);
         assert_eq!(text(&fields(&reply)[2]), declined);
@@ -114,9 +107,7 @@ async fn reopen_spillover_changes_nothing_else(site: Arc<Site>) {
     let deadline = sale.now_ms().await + 60_000;
     let [ann, bob, cat] = [0, 1, 2].map(|n| sale.buyer_at(0, n));
     let taken = sale.row(&ann, "taken", 1);
-    sale.reserve_home(0, deadline, std::slice::from_ref(&taken))
-        .await
-        .unwrap();
+    sale.reserve_home(0, deadline, &[&taken]).await;
     sale.begin_spillover(&bob, "declined", 1, deadline).await;
     let declined = sale.row(&bob, "declined", 1);
     let given_up = sale.give_up(&cat, "one", "", deadline).await;
@@ -141,6 +132,6 @@ async fn reopen_spillover_changes_nothing_else(site: Arc<Site>) {
     let late = sale.reopen(0, sale.now_ms().await - 100, &given_up).await;
     assert_eq!(status(&late), "late");
     assert_eq!(sale.dump(0).await, before);
-    let reply = sale.reserve_next(1, deadline, &[given_up]).await.unwrap();
+    let reply = sale.reserve_next(1, deadline, &[given_up]).await;
     assert_eq!(decided(&reply, 1).1.len(), 1);
 }

@@ -23,22 +23,10 @@ impl Sale {
     }
 
     async fn halt_and(&self, segment: u16, token: u64, memory: &str) -> Value {
-        let Names {
-            stock,
-            decisions,
-            buyers,
-            outbox,
-            spillovers,
-        } = self.names(segment);
-        self.eval(
-            HALT_SEGMENT,
-            &[&stock, &decisions, &buyers, &outbox, &spillovers],
-            |cmd| {
-                cmd.arg(token).arg(memory);
-            },
-        )
+        self.eval(HALT_SEGMENT, &self.names(segment).all(), |cmd| {
+            cmd.arg(token).arg(memory);
+        })
         .await
-        .unwrap()
     }
 
     /// Names or ids, what they get, and packed orders if they are at home here.
@@ -79,8 +67,7 @@ impl Sale {
                     }
                 },
             )
-            .await
-            .unwrap();
+            .await;
         format!("{} {}", status(&reply), text(&fields(&reply)[1]))
     }
 
@@ -107,7 +94,6 @@ impl Sale {
         ];
         self.eval(ADJUST, &[&stock, &outbox], |cmd| column(cmd, arguments))
             .await
-            .unwrap()
     }
 
     /// The last entry of the segment, and which batch comes next.
@@ -252,11 +238,7 @@ async fn a_segment_that_is_gone_is_recreated_empty_and_halted(site: Arc<Site>) {
         ),
         (0, 0, 0, 1)
     );
-    let inspection = sale
-        .stock
-        .inspect(&sale.segment(7), InspectionEntries::All)
-        .await
-        .unwrap();
+    let inspection = sale.inspected(7).await;
     assert_eq!(
         (
             inspection.available,
@@ -318,11 +300,7 @@ async fn a_lost_key_is_recreated(site: Arc<Site>) {
             spillovers,
             ..
         } = sale.names(0);
-        let entries = sale
-            .stock
-            .read_outbox(&sale.segment(0), None, 10)
-            .await
-            .unwrap();
+        let entries = sale.entries(0).await;
         let () = sale
             .redis(redis::cmd("DEL").arg([&decisions, &buyers, &spillovers, &outbox][part]))
             .await;
@@ -331,11 +309,7 @@ async fn a_lost_key_is_recreated(site: Arc<Site>) {
             sale.next_ms().await;
         }
         assert_eq!(shown(&sale.halt(0, 1).await)[..2], ["halted", "3"]);
-        let inspection = sale
-            .stock
-            .inspect(&sale.segment(0), InspectionEntries::All)
-            .await
-            .unwrap();
+        let inspection = sale.inspected(0).await;
         // What it remembers is one: with a part of it the rest is forgotten. The outbox is another
         // matter.
         let kept = u64::from(part == 3);
@@ -381,11 +355,11 @@ async fn refusals(sale: &Sale, row: &Row, token: u64) -> Vec<(&'static str, Stri
     vec![
         (
             "reserve_home",
-            status(&sale.reserve_home(0, deadline, rows).await.unwrap()),
+            status(&sale.reserve_home(0, deadline, rows).await),
         ),
         (
             "reserve_next",
-            status(&sale.reserve_next(0, deadline, rows).await.unwrap()),
+            status(&sale.reserve_next(0, deadline, rows).await),
         ),
         (
             "finish_spillover",
@@ -446,9 +420,8 @@ async fn a_halted_segment_refuses_what_would_change_it_and_nothing_else(site: Ar
         assert_eq!(sale.dumps().await, before, "{script}");
     }
     let late = sale
-        .reserve_home(0, sale.now_ms().await - 100, std::slice::from_ref(&row))
-        .await
-        .unwrap();
+        .reserve_home(0, sale.now_ms().await - 100, &[&row])
+        .await;
     assert_eq!(status(&late), "late", "that is not worth a repeat");
 
     // Looking is allowed, and so is what changes neither stock nor decisions that a caller relies
@@ -460,11 +433,7 @@ async fn a_halted_segment_refuses_what_would_change_it_and_nothing_else(site: Ar
         sale.stock.open_segment(&sale.item, 0).await.unwrap(),
         stock::Opened::Existing
     );
-    let inspection = sale
-        .stock
-        .inspect(&sale.segment(0), InspectionEntries::All)
-        .await
-        .unwrap();
+    let inspection = sale.inspected(0).await;
     assert_eq!((inspection.available, inspection.repairing), (1, Some(5)));
     assert_eq!(sale.dumps().await, before);
     // A change of the item reaches it, and the repairer takes a new snapshot.
@@ -476,9 +445,7 @@ async fn a_halted_segment_refuses_what_would_change_it_and_nothing_else(site: Ar
     assert_eq!(status(&sale.adjust(0, 5, &last, 1, 3).await), "moved");
     // The other segment sells on; this one does again when it is adjusted.
     sale.set_state(ItemState::Open, 4).await.unwrap();
-    assert!(is_held(
-        &sale.order(&sale.buyer_at(1, 5), "k", 1).await.unwrap()
-    ));
+    assert!(sale.sells(&sale.buyer_at(1, 5), "k", 1).await);
     sale.end_repairing(0).await;
     assert_eq!(
         refusals(&sale, &row, 6)
@@ -533,14 +500,11 @@ async fn orders_are_restored_by_the_last_repairer_to_halt(site: Arc<Site>) {
     let Names {
         decisions, buyers, ..
     } = sale.names(0);
-    let () = sale
-        .redis(
-            redis::cmd("HDEL")
-                .arg(&decisions)
-                .arg(&held.id.as_bytes()[..])
-                .arg(&gone.id.as_bytes()[..]),
-        )
-        .await;
+    sale.delete_fields(
+        &decisions,
+        &[&held.id.as_bytes()[..], &gone.id.as_bytes()[..]],
+    )
+    .await;
     let () = sale
         .redis(
             redis::cmd("HSET")
@@ -580,8 +544,7 @@ async fn orders_are_restored_by_the_last_repairer_to_halt(site: Arc<Site>) {
     );
     let again = sale
         .reserve_home(0, sale.now_ms().await + 60_000, &[held])
-        .await
-        .unwrap();
+        .await;
     assert_eq!(decided(&again, 1).1, ["a T2:77"]);
 }
 
@@ -591,9 +554,7 @@ async fn a_spillover_that_is_restored_is_remembered_as_long_as_one_that_ended(si
     let (ann, bob) = (sale.buyer_at(1, 0), sale.buyer_at(1, 1));
     let (row, in_flight) = (sale.row(&ann, "k", 1), sale.row(&bob, "k", 1));
     let (deadline, place) = sale.take_elsewhere(1, 0, &row).await;
-    sale.reserve_home(1, deadline, std::slice::from_ref(&in_flight))
-        .await
-        .unwrap();
+    sale.reserve_home(1, deadline, &[&in_flight]).await;
     sale.halt(1, 1).await;
     let elsewhere = format!("E1:{place}");
     for _ in 0..2 {
@@ -746,13 +707,7 @@ async fn transfers_are_restored_as_the_ledger_has_them(site: Arc<Site>) {
     );
     assert_eq!(sale.dump(0).await.available(), 2);
     // There are no entries of these, which the audit would miss.
-    let _: i64 = sale
-        .redis(
-            redis::cmd("HDEL")
-                .arg(&decisions)
-                .arg(&out.as_bytes()[..])
-                .arg(&into.as_bytes()[..]),
-        )
+    sale.delete_fields(&decisions, &[&out.as_bytes()[..], &into.as_bytes()[..]])
         .await;
 }
 
@@ -811,11 +766,7 @@ async fn adjust_is_a_compare_and_set_on_the_last_entry(site: Arc<Site>) {
 async fn adjust_sets_everything_and_the_segment_sells_again(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(0, 3)).await;
     let (ann, row) = (sale.buyer_at(0, 0), sale.row(&sale.buyer_at(0, 1), "k", 1));
-    let halted = sale
-        .stock
-        .halt(&sale.segment(0), 5, stock::OldMemory::Keep)
-        .await
-        .unwrap();
+    let halted = sale.halted(0, 5).await;
     let (mut returned, mut outbox) = (
         sale.listen("stockade:returned", 0).await,
         sale.listen("stockade:outbox", 0).await,
@@ -835,11 +786,7 @@ async fn adjust_sets_everything_and_the_segment_sells_again(site: Arc<Site>) {
         .adjust(&item, &halted, Restoration::default(), 3, 8)
         .await
         .unwrap();
-    let entries = sale
-        .stock
-        .read_outbox(&sale.segment(0), None, 10)
-        .await
-        .unwrap();
+    let entries = sale.entries(0).await;
     let anchor = entries.last().unwrap();
     assert_eq!(
         (anchor.id, anchor.fingerprint),
@@ -886,13 +833,12 @@ async fn adjust_sets_everything_and_the_segment_sells_again(site: Arc<Site>) {
             "state=open"
         ]
     );
-    assert!(is_held(&sale.order(&ann, "k", 2).await.unwrap()));
+    assert!(sale.sells(&ann, "k", 2).await);
     assert_eq!(
         decided(
             &sale
                 .reserve_home(0, sale.now_ms().await + 60_000, &[row])
-                .await
-                .unwrap(),
+                .await,
             1
         ),
         (0, vec!["taken".into()])
@@ -903,11 +849,7 @@ async fn adjust_sets_everything_and_the_segment_sells_again(site: Arc<Site>) {
 async fn an_order_waits_for_the_end_of_a_repair(site: Arc<Site>) {
     let sale = sale::open(&site, Terms::new(2, 2)).await;
     let ann: BuyerId = sale.buyer_at(0, 0);
-    let halted = sale
-        .stock
-        .halt(&sale.segment(0), 1, stock::OldMemory::Keep)
-        .await
-        .unwrap();
+    let halted = sale.halted(0, 1).await;
     let order = tokio::spawn({
         let (item, reservation) = (sale.at_first(), sale.reservation(&ann, "k", 1));
         async move { item.order(reservation).await }

@@ -6,7 +6,8 @@ use lock::{Guard, Lock, LockError, Redlock};
 use testbed::{Redis, in_time, timeout};
 
 use crate::support::{
-    HOUR, admit, becomes, builder, holding, is_nowhere, ms, name, occupy, refused, start, token,
+    HOUR, admit, becomes, builder, holding, is_free, is_nowhere, ms, name, occupy, refused, start,
+    token,
 };
 
 /// Servers and a lock whose lease is so long that nothing that is left behind ends by itself within
@@ -42,13 +43,7 @@ async fn polled<F: Future>(future: F, times: usize) -> Option<F::Output> {
 /// Whatever was still on its way has arrived: the library has asked each node for something after
 /// it.
 async fn nothing_is_left(five: &[Redis], redlock: &Redlock, names: &[String]) {
-    redlock
-        .acquire("last")
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    is_free(redlock.acquire("last")).await;
     is_nowhere(five, "last").await;
     for name in names {
         assert_eq!(holding(five, name).await, 0, "{name}");
@@ -181,13 +176,7 @@ async fn a_matter_that_is_decided_does_not_wait_for_the_rest() {
         .build()
         .await
         .unwrap();
-    redlock
-        .acquire("tie")
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    is_free(redlock.acquire("tie")).await;
     is_nowhere(&four, "tie").await;
     for server in &four[..2] {
         occupy(server, "tie", HOUR).await;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use lock::{Answer, Exclusion, Lock, LockError, Standing};
+use lock::{Answer, Exclusion, Lock, Standing};
 use testbed::{Clock, Redis};
 
-use crate::support::{acquire_everywhere, count, redlock, refused};
+use crate::support::{acquire_everywhere, count, is_lost, redlock, refused};
 
 const MINUTE_MS: i64 = 60_000;
 
@@ -36,8 +36,7 @@ async fn nodes_whose_clock_jumps_do_not_vote_and_nobody_gets_a_lock_that_is_held
     let error = refused(other.try_acquire("clock").await);
     let jumped = |answer: &Answer| matches!(answer, Answer::NotVoting(Exclusion::ClockJumped { by_ms, .. }) if (59_000..61_000).contains(by_ms));
     assert!(count(&error, jumped) >= 1, "{error}");
-    let error = guard.extend().await.unwrap_err();
-    assert!(matches!(error, LockError::Lost { .. }), "{error}");
+    is_lost(guard.extend()).await;
     assert!(matches!(
         holder.status().await[1].standing,
         Standing::Excluded(Exclusion::ClockJumped { .. })

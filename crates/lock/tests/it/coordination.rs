@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::{
     contract::TestEnv,
-    support::{becomes, ms, name},
+    support::{becomes, is_free, ms, name},
 };
 
 #[cfg(feature = "consul")]
@@ -235,7 +235,7 @@ async fn a_request_without_an_answer_leaves_nothing_behind<S: Queue>() {
     let (env, name) = (S::own().await, name("no answer"));
     let (one, other) = (env.client().await, env.client().await);
     for lock in [&one, &other] {
-        lock.acquire(&name).await.unwrap().release().await.unwrap();
+        is_free(lock.acquire(&name)).await;
     }
     env.pause().await;
     let trying = tokio::spawn({

@@ -7,8 +7,8 @@ use testbed::{AppendFsync, Deadline, Redis, in_time, timeout};
 use tokio::time::sleep;
 
 use crate::support::{
-    HOUR, acquire_everywhere, admit, becomes, builder, count, five, is_nowhere, ms, name, patient,
-    redlock, refused, run, start, token,
+    HOUR, acquire_everywhere, admit, becomes, builder, count, five, is_free, is_nowhere, ms, name,
+    patient, redlock, refused, run, start, token,
 };
 
 async fn voting(redlock: &Redlock) -> usize {
@@ -254,13 +254,7 @@ async fn a_server_that_evicts_does_not_vote() {
         matches!(&statuses[2].standing, Standing::Excluded(Exclusion::Evicts { policy }) if policy == "volatile-lru"),
         "{statuses:?}"
     );
-    redlock
-        .acquire("evict")
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    is_free(redlock.acquire("evict")).await;
     run(
         &three[0],
         &["CONFIG", "SET", "maxmemory-policy", "allkeys-random"],

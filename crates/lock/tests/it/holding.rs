@@ -6,7 +6,7 @@ use testbed::{in_time, timeout};
 use tokio::{sync::oneshot, time::sleep};
 
 use crate::support::{
-    HOUR, acquire_everywhere, admit, becomes, builder, deadline, five, get, is_everywhere,
+    HOUR, acquire_everywhere, admit, becomes, builder, deadline, five, get, is_everywhere, is_lost,
     is_nowhere, ms, name, occupy, patient, redlock, run, start,
 };
 
@@ -42,10 +42,8 @@ async fn after_its_end_a_lease_is_neither_extended_nor_released() {
         .await
         .unwrap();
     guard.lost().await;
-    let error = guard.extend().await.unwrap_err();
-    assert!(matches!(error, LockError::Lost { .. }), "{error}");
-    let error = guard.release().await.unwrap_err();
-    assert!(matches!(error, LockError::Lost { .. }), "{error}");
+    is_lost(guard.extend()).await;
+    is_lost(guard.release()).await;
 }
 
 #[tokio::test]
@@ -56,8 +54,7 @@ async fn who_releases_after_somebody_else_took_it_is_told_and_does_no_harm() {
     for server in &five[..3] {
         occupy(server, &name, HOUR).await;
     }
-    let error = guard.release().await.unwrap_err();
-    assert!(matches!(error, LockError::Lost { .. }), "{error}");
+    is_lost(guard.release()).await;
     for server in &five[..3] {
         assert_eq!(get(server, &name).await.unwrap(), "another owner");
     }
@@ -93,8 +90,7 @@ async fn extending_does_not_give_it_back_after_somebody_else_had_it() {
     let other = redlock(five).await.acquire(&name).await.unwrap();
     assert!(other.token() > guard.token());
     other.release().await.unwrap();
-    let error = guard.extend().await.unwrap_err();
-    assert!(matches!(error, LockError::Lost { .. }), "{error}");
+    is_lost(guard.extend()).await;
     assert!(guard.is_lost() && guard.cancellation().is_cancelled());
     is_nowhere(five, &name).await;
 }

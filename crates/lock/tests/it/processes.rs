@@ -25,7 +25,9 @@ use nix::{
 use testbed::{Redis, eventually_some, in_time, timeout};
 use tokio::time::sleep;
 
-use crate::support::{becomes, holding, ms, name, patient, pttl, raw, refused, uneven_five, value};
+use crate::support::{
+    becomes, holding, is_lost, kept_out, ms, name, patient, pttl, raw, uneven_five, value,
+};
 
 const LEASE: Duration = ms(1500);
 /// Of a holder that renews it: a busy machine may renew late.
@@ -169,11 +171,7 @@ async fn holds_a_lock_until_it_is_lost() {
     let ticks = Arc::new(AtomicU32::new(0));
     tokio::spawn(count_ticks_after_a_stop(lease, Arc::clone(&ticks)));
     if renews {
-        let error = guard
-            .run(async |_| std::future::pending::<()>().await)
-            .await
-            .unwrap_err();
-        assert!(matches!(error, LockError::Lost { .. }), "{error}");
+        is_lost(guard.run(async |_| std::future::pending::<()>().await)).await;
     } else {
         guard.lost().await;
     }
@@ -181,11 +179,9 @@ async fn holds_a_lock_until_it_is_lost() {
     eprintln!("lost {} {}", unix_ms(), ticks.load(Ordering::Relaxed));
     // `run` can be told before the task that cancels has had its turn.
     in_time("the cancellation", guard.cancellation().cancelled()).await;
-    let error = guard.extend().await.unwrap_err();
-    assert!(matches!(error, LockError::Lost { .. }), "{error}");
+    is_lost(guard.extend()).await;
     eprintln!("cannot extend");
-    let error = guard.release().await.unwrap_err();
-    assert!(matches!(error, LockError::Lost { .. }), "{error}");
+    is_lost(guard.release()).await;
     eprintln!("cannot release");
 }
 
@@ -263,8 +259,7 @@ async fn a_killed_process_that_renewed_has_kept_others_out_and_does_so_no_longer
     let (token, until) = holder.has_it().await;
     // It has renewed if it is past the end of its first lease.
     while unix_ms() < until + 300 {
-        let error = refused(redlock.try_acquire(&name).await);
-        assert!(matches!(error, LockError::Held { .. }), "{error}");
+        kept_out(redlock.try_acquire(&name)).await;
         sleep(ms(20)).await;
     }
     holder.signal(Signal::SIGKILL);

@@ -1,6 +1,7 @@
 //! Independent Redis servers, and helpers that inspect them without the library.
 
 use std::{
+    fmt::Debug,
     sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
@@ -178,6 +179,23 @@ pub fn is_held(answer: &Answer) -> bool {
 
 pub fn refused(result: Result<Guard, LockError>) -> LockError {
     result.expect_err("the lock must not be acquired")
+}
+
+/// The lock is not acquired, because another has it.
+pub async fn kept_out(acquiring: impl Future<Output = Result<Guard, LockError>>) {
+    let error = refused(acquiring.await);
+    assert!(matches!(error, LockError::Held { .. }), "{error}");
+}
+
+/// The lock can be acquired, and is released again.
+pub async fn is_free(acquiring: impl Future<Output = Result<Guard, LockError>>) {
+    acquiring.await.unwrap().release().await.unwrap();
+}
+
+/// A holder that extends or releases its lock is told that it was lost.
+pub async fn is_lost<T: Debug>(holding: impl Future<Output = Result<T, LockError>>) {
+    let error = holding.await.unwrap_err();
+    assert!(matches!(error, LockError::Lost { .. }), "{error}");
 }
 
 /// For tests that leave the nodes with different high-water marks, so that a token may be high

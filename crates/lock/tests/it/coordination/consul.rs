@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use crate::{
     contract::{TestEnv, consul::ConsulEnv, consul_double::Consul},
-    support::{becomes, ms, name},
+    support::{becomes, is_free, ms, name},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -51,13 +51,7 @@ async fn no_session_is_left_behind() {
         env.consul().sessions() == 0
     })
     .await;
-    other
-        .try_acquire(&name)
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    is_free(other.try_acquire(&name)).await;
 }
 
 /// An attempt writes into the log of the cluster; waiting does not.
@@ -113,7 +107,7 @@ async fn a_plain_write_to_the_key_is_neither_a_loss_nor_a_release() {
 async fn a_deleted_key_is_a_loss_and_its_tokens_start_again() {
     let (env, name) = (ConsulEnv::shared().await, name("deleted"));
     let lock = env.patient_client().await;
-    lock.acquire(&name).await.unwrap().release().await.unwrap();
+    is_free(lock.acquire(&name)).await;
     let guard = lock.acquire(&name).await.unwrap();
     reqwest::Client::new()
         .delete(env.key(&name))

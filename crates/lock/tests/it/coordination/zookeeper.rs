@@ -12,7 +12,7 @@ use zookeeper_client::CreateMode;
 use super::{Queue, next, waits};
 use crate::{
     contract::{TestEnv, zookeeper::ZooKeeperEnv},
-    support::{becomes, ms, name},
+    support::{becomes, is_free, ms, name},
 };
 
 impl ZooKeeperEnv {
@@ -114,7 +114,7 @@ async fn tokens_rise_after_the_node_numbers_start_again() {
 async fn a_node_of_another_library_is_waited_for() {
     let (env, name) = (ZooKeeperEnv::shared().await, name("other library"));
     let lock = env.client().await;
-    lock.acquire(&name).await.unwrap().release().await.unwrap();
+    is_free(lock.acquire(&name)).await;
     let client = env.raw().await;
     let stem = format!("/locks/{}/_c_0b3e-lock-", name.replace(' ', "_20"));
     let options = CreateMode::EphemeralSequential.with_acls(zookeeper_client::Acls::anyone_all());
@@ -124,7 +124,7 @@ async fn a_node_of_another_library_is_waited_for() {
         .delete(&format!("{stem}{number}"), None)
         .await
         .unwrap();
-    lock.acquire(&name).await.unwrap().release().await.unwrap();
+    is_free(lock.acquire(&name)).await;
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use lock::store::{Claim, Write};
 use testkit_macros::tested;
 use tokio::{sync::Barrier, task::JoinSet};
 
-use super::env::{KEY, Session, TestEnv, token};
+use super::env::{KEY, Session, TestEnv, applied, conflict, token};
 
 const WRITERS: usize = 8;
 const ROUNDS: usize = 12;
@@ -59,37 +59,16 @@ async fn with_rising_tokens_one_writer_wins_each_version(env: TestEnv) {
 
 #[tested(on_every_database)]
 async fn of_writes_with_the_same_token_and_version_one_is_applied(env: TestEnv) {
-    let Claim::Claimed { version } = env
-        .session()
-        .await
-        .claim(&env.items, KEY, token(33))
-        .await
-        .unwrap()
-    else {
+    let Claim::Claimed { version } = env.session().await.claims(&env, 33).await else {
         panic!()
     };
     let (env, outcomes) = run_concurrently(env, move |env, mut session| async move {
-        session
-            .write(&env.items, KEY, token(33), version, "x")
-            .await
-            .unwrap()
+        session.writes(&env, 33, version, "x").await
     })
     .await;
     let count = |outcome| outcomes.iter().filter(|found| **found == outcome).count();
-    assert_eq!(
-        count(Write::Applied {
-            version: version + 1
-        }),
-        1,
-        "{outcomes:?}"
-    );
-    assert_eq!(
-        count(Write::Conflict {
-            version: version + 1
-        }),
-        WRITERS - 1,
-        "{outcomes:?}"
-    );
+    assert_eq!(count(applied(version + 1)), 1, "{outcomes:?}");
+    assert_eq!(count(conflict(version + 1)), WRITERS - 1, "{outcomes:?}");
     assert_eq!(env.row().await.version, version + 1);
 }
 

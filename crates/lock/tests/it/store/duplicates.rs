@@ -7,36 +7,27 @@ use lock::{
 };
 use testkit_macros::tested;
 
-use super::env::{KEY, Row, Session, TestEnv, token};
+use super::env::{KEY, Row, Session, TestEnv, applied, conflict, token};
 
 /// With equal tokens the fence cannot tell the holders apart. The version can, because the second
 /// claim has raised it.
 #[tested(on_every_database)]
 async fn a_late_write_is_refused_once_another_holder_of_the_token_has_claimed(env: TestEnv) {
     let (mut first, mut second) = (env.session().await, env.session().await);
-    let before = claimed(&mut *first, &env, 33).await;
-    let after = claimed(&mut *second, &env, 33).await;
-    let late = first
-        .write(&env.items, KEY, token(33), before, "first")
-        .await
-        .unwrap();
+    let before = first.claimed(&env, 33).await;
+    let after = second.claimed(&env, 33).await;
+    let late = first.writes(&env, 33, before, "first").await;
     assert_eq!(
         (late, env.row().await.value),
-        (Write::Conflict { version: after }, String::new())
+        (conflict(after), String::new())
     );
     assert_eq!(
-        second
-            .write(&env.items, KEY, token(33), after, "second")
-            .await
-            .unwrap(),
-        Write::Applied { version: after + 1 }
+        second.writes(&env, 33, after, "second").await,
+        applied(after + 1)
     );
     assert_eq!(
-        first
-            .write(&env.items, KEY, token(33), before, "first")
-            .await
-            .unwrap(),
-        Write::Conflict { version: after + 1 }
+        first.writes(&env, 33, before, "first").await,
+        conflict(after + 1)
     );
     assert_eq!(env.row().await.value, "second");
 }
@@ -47,41 +38,19 @@ async fn a_late_write_is_refused_once_another_holder_of_the_token_has_claimed(en
 async fn two_holders_of_one_token_take_turns_and_lose_nothing(env: TestEnv) {
     let (mut first, mut second) = (env.session().await, env.session().await);
     for turn in 0..3 {
-        let overtaken = claimed(&mut *second, &env, 33).await;
-        let version = claimed(&mut *first, &env, 33).await;
+        let overtaken = second.claimed(&env, 33).await;
+        let version = first.claimed(&env, 33).await;
         let seen = first.row().await.value;
         assert_eq!(
-            first
-                .write(&env.items, KEY, token(33), version, &format!("{seen}1"))
-                .await
-                .unwrap(),
-            Write::Applied {
-                version: version + 1
-            }
+            first.writes(&env, 33, version, &format!("{seen}1")).await,
+            applied(version + 1)
         );
-        let late = second
-            .write(&env.items, KEY, token(33), overtaken, "lost")
-            .await
-            .unwrap();
-        assert_eq!(
-            late,
-            Write::Conflict {
-                version: version + 1
-            },
-            "turn {turn}"
-        );
-        let version = claimed(&mut *second, &env, 33).await;
+        let late = second.writes(&env, 33, overtaken, "lost").await;
+        assert_eq!(late, conflict(version + 1), "turn {turn}");
+        let version = second.claimed(&env, 33).await;
         let seen = second.row().await.value;
-        let outcome = second
-            .write(&env.items, KEY, token(33), version, &format!("{seen}2"))
-            .await
-            .unwrap();
-        assert_eq!(
-            outcome,
-            Write::Applied {
-                version: version + 1
-            }
-        );
+        let outcome = second.writes(&env, 33, version, &format!("{seen}2")).await;
+        assert_eq!(outcome, applied(version + 1));
     }
     assert_eq!(env.row().await.value, "121212");
 }
@@ -90,19 +59,16 @@ async fn two_holders_of_one_token_take_turns_and_lose_nothing(env: TestEnv) {
 #[tested(on_every_database)]
 async fn a_token_below_the_fence_changes_nothing_until_the_lock_observes_the_fence(env: TestEnv) {
     let (mut earlier, mut rightful) = (env.session().await, env.session().await);
-    let version = claimed(&mut *earlier, &env, 33).await;
+    let version = earlier.claimed(&env, 33).await;
     let before = env.row().await;
     let superseded = token(33);
     assert_eq!(
-        rightful.claim(&env.items, KEY, token(32)).await.unwrap(),
+        rightful.claims(&env, 32).await,
         Claim::Superseded {
             current: superseded
         }
     );
-    let forced = rightful
-        .write(&env.items, KEY, token(32), before.version, "32")
-        .await
-        .unwrap();
+    let forced = rightful.writes(&env, 32, before.version, "32").await;
     assert_eq!(
         forced,
         Write::Superseded {
@@ -112,72 +78,39 @@ async fn a_token_below_the_fence_changes_nothing_until_the_lock_observes_the_fen
     assert_eq!(env.row().await, before);
     // No other holder could claim, so the earlier write is based on the latest state.
     assert_eq!(
-        earlier
-            .write(&env.items, KEY, token(33), version, "33")
-            .await
-            .unwrap(),
-        Write::Applied {
-            version: version + 1
-        }
+        earlier.writes(&env, 33, version, "33").await,
+        applied(version + 1)
     );
     let learned = FencingToken::new(superseded.get() + 1).unwrap();
-    let next = claimed(&mut *rightful, &env, learned.get()).await;
-    let late = earlier
-        .write(&env.items, KEY, token(33), version + 1, "late")
-        .await
-        .unwrap();
+    let next = rightful.claimed(&env, learned.get()).await;
+    let late = earlier.writes(&env, 33, version + 1, "late").await;
     assert_eq!(late, Write::Superseded { current: learned });
-    assert_eq!(
-        env.row().await,
-        Row {
-            value: "33".into(),
-            fence: 34,
-            version: next
-        }
-    );
+    assert_eq!(env.row().await, Row::of("33", 34, next));
 }
 
 #[tested(on_every_database)]
 async fn a_claim_is_repeated_when_its_answer_was_lost(env: TestEnv) {
     let mut session = env.session().await;
-    let unheard = claimed(&mut *session, &env, 33).await;
-    let version = claimed(&mut *session, &env, 33).await;
+    let unheard = session.claimed(&env, 33).await;
+    let version = session.claimed(&env, 33).await;
     assert!(version > unheard);
     assert_eq!(
-        session
-            .write(&env.items, KEY, token(33), version, "x")
-            .await
-            .unwrap(),
-        Write::Applied {
-            version: version + 1
-        }
+        session.writes(&env, 33, version, "x").await,
+        applied(version + 1)
     );
 }
 
 #[tested(on_every_database)]
 async fn a_repeated_write_is_applied_once(env: TestEnv) {
     let mut session = env.session().await;
-    let version = claimed(&mut *session, &env, 33).await;
+    let version = session.claimed(&env, 33).await;
     assert_eq!(
-        session
-            .write(&env.items, KEY, token(33), version, "x")
-            .await
-            .unwrap(),
-        Write::Applied {
-            version: version + 1
-        }
+        session.writes(&env, 33, version, "x").await,
+        applied(version + 1)
     );
     for _ in 0..2 {
-        let again = session
-            .write(&env.items, KEY, token(33), version, "x")
-            .await
-            .unwrap();
-        assert_eq!(
-            again,
-            Write::Conflict {
-                version: version + 1
-            }
-        );
+        let again = session.writes(&env, 33, version, "x").await;
+        assert_eq!(again, conflict(version + 1));
     }
 }
 
@@ -188,22 +121,10 @@ async fn a_version_from_before_the_claim_is_refused(env: TestEnv) {
     let (mut first, mut second) = (env.session().await, env.session().await);
     let [early, same] = [first.row().await.version, second.row().await.version];
     assert_eq!(early, same);
-    let version = claimed(&mut *first, &env, 33).await;
-    assert_eq!(
-        first
-            .write(&env.items, KEY, token(33), early, "33")
-            .await
-            .unwrap(),
-        Write::Conflict { version }
-    );
-    let version = claimed(&mut *second, &env, 34).await;
-    assert_eq!(
-        second
-            .write(&env.items, KEY, token(34), same, "34")
-            .await
-            .unwrap(),
-        Write::Conflict { version }
-    );
+    let version = first.claimed(&env, 33).await;
+    assert_eq!(first.writes(&env, 33, early, "33").await, conflict(version));
+    let version = second.claimed(&env, 34).await;
+    assert_eq!(second.writes(&env, 34, same, "34").await, conflict(version));
     assert_eq!(env.row().await.value, "");
 }
 
@@ -303,12 +224,5 @@ async fn faster(session: &mut dyn Session, env: &TestEnv) {
         session
             .run("SET GLOBAL innodb_flush_log_at_trx_commit = 0")
             .await;
-    }
-}
-
-async fn claimed(session: &mut dyn Session, env: &TestEnv, number: i64) -> i64 {
-    match session.claim(&env.items, KEY, token(number)).await.unwrap() {
-        Claim::Claimed { version } => version,
-        other => panic!("{other:?}"),
     }
 }

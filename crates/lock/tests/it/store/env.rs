@@ -67,6 +67,27 @@ pub struct Row {
     pub version: i64,
 }
 
+impl Row {
+    pub fn of(value: &str, fence: i64, version: i64) -> Self {
+        let value = value.into();
+        Self {
+            value,
+            fence,
+            version,
+        }
+    }
+}
+
+/// A write that has made this version.
+pub fn applied(version: i64) -> Write {
+    Write::Applied { version }
+}
+
+/// A write that has found this version, and not the one that it names.
+pub fn conflict(version: i64) -> Write {
+    Write::Conflict { version }
+}
+
 /// A separate connection to any of the databases.
 #[async_trait]
 pub trait Session: Send {
@@ -111,6 +132,32 @@ pub fn token(number: i64) -> FencingToken {
 impl dyn Session + '_ {
     pub async fn run(&mut self, sql: impl Into<String> + Send) -> u64 {
         self.try_run(sql.into()).await.unwrap()
+    }
+
+    /// Claims the row under test.
+    pub async fn claims(&mut self, env: &TestEnv, number: i64) -> Claim {
+        let claim = self.claim(&env.items, KEY, token(number)).await;
+        claim.unwrap()
+    }
+
+    /// The version that such a claim has made.
+    pub async fn claimed(&mut self, env: &TestEnv, number: i64) -> i64 {
+        match self.claims(env, number).await {
+            Claim::Claimed { version } => version,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Writes to the row under test.
+    pub async fn writes(&mut self, env: &TestEnv, number: i64, version: i64, value: &str) -> Write {
+        let write = self.write(&env.items, KEY, token(number), version, value);
+        write.await.unwrap()
+    }
+
+    /// Checks the claim of the row under test.
+    pub async fn checks(&mut self, env: &TestEnv, number: i64) -> Check {
+        let check = self.check(&env.items, KEY, token(number)).await;
+        check.unwrap()
     }
 
     pub async fn row(&mut self) -> Row {

@@ -3,7 +3,7 @@
 use lock::store::{Check, Claim, FencedTable, StoreError, Write};
 use testkit_macros::tested;
 
-use super::env::{KEY, Row, Session, TestEnv, token};
+use super::env::{KEY, Row, Session, TestEnv, applied, conflict, token};
 
 const LAST: i64 = i64::MAX;
 const NOWHERE: i64 = 99;
@@ -28,7 +28,7 @@ async fn every_outcome_of_a_claim(env: TestEnv) {
     for (fence, ours, expected) in table {
         session.put("x", fence, 7).await;
         assert_eq!(
-            session.claim(&env.items, KEY, token(ours)).await.unwrap(),
+            session.claims(&env, ours).await,
             expected,
             "fence {fence}, token {ours}"
         );
@@ -37,14 +37,7 @@ async fn every_outcome_of_a_claim(env: TestEnv) {
         } else {
             (fence, 7)
         };
-        assert_eq!(
-            session.row().await,
-            Row {
-                value: "x".into(),
-                fence,
-                version
-            }
-        );
+        assert_eq!(session.row().await, Row::of("x", fence, version));
     }
     assert_eq!(
         session.claim(&env.items, NOWHERE, token(1)).await.unwrap(),
@@ -58,7 +51,7 @@ async fn every_outcome_of_a_write(env: TestEnv) {
     let superseded = |current| Write::Superseded {
         current: token(current),
     };
-    let applied = Write::Applied { version: 8 };
+    let applied = applied(8);
     let table = [
         // fence, token, version, outcome; the row's version is 7
         (33, 33, 7, applied),
@@ -68,16 +61,13 @@ async fn every_outcome_of_a_write(env: TestEnv) {
         (32, 33, 7, Write::Unclaimed),
         (0, 1, 7, Write::Unclaimed),
         (0, 1, 6, Write::Unclaimed),
-        (33, 33, 6, Write::Conflict { version: 7 }),
-        (33, 33, 8, Write::Conflict { version: 7 }),
+        (33, 33, 6, conflict(7)),
+        (33, 33, 8, conflict(7)),
     ];
     let mut session = env.session().await;
     for (fence, ours, version, expected) in table {
         session.put("before", fence, 7).await;
-        let outcome = session
-            .write(&env.items, KEY, token(ours), version, "after")
-            .await
-            .unwrap();
+        let outcome = session.writes(&env, ours, version, "after").await;
         assert_eq!(
             outcome, expected,
             "fence {fence}, token {ours}, version {version}"
@@ -87,14 +77,7 @@ async fn every_outcome_of_a_write(env: TestEnv) {
         } else {
             ("before", 7)
         };
-        assert_eq!(
-            session.row().await,
-            Row {
-                value: value.into(),
-                fence,
-                version
-            }
-        );
+        assert_eq!(session.row().await, Row::of(value, fence, version));
     }
     assert_eq!(
         session
@@ -111,10 +94,7 @@ async fn every_outcome_of_a_write(env: TestEnv) {
     );
     // A write of an unchanged value is a write.
     assert_eq!(
-        session
-            .write(&env.items, KEY, token(33), 8, "before")
-            .await
-            .unwrap(),
+        session.writes(&env, 33, 8, "before").await,
         Write::Applied { version: 9 }
     );
     the_other_row_is_untouched(&mut *session).await;
@@ -131,21 +111,14 @@ async fn every_outcome_of_a_check(env: TestEnv) {
         (34, Check::Unclaimed),
         (LAST, Check::Unclaimed),
     ] {
-        assert_eq!(
-            session.check(&env.items, KEY, token(ours)).await.unwrap(),
-            expected,
-            "token {ours}"
-        );
+        assert_eq!(session.checks(&env, ours).await, expected, "token {ours}");
     }
     assert_eq!(
         session.check(&env.items, NOWHERE, token(1)).await.unwrap(),
         Check::Missing
     );
     session.put("x", 0, 7).await;
-    assert_eq!(
-        session.check(&env.items, KEY, token(1)).await.unwrap(),
-        Check::Unclaimed
-    );
+    assert_eq!(session.checks(&env, 1).await, Check::Unclaimed);
     assert_eq!(session.row().await, Row { fence: 0, ..before });
 }
 
@@ -159,18 +132,10 @@ async fn values_are_never_part_of_the_text(env: TestEnv) {
         "größer 'als' \u{1F512}",
         "",
     ]) {
-        let outcome = session
-            .write(&env.items, KEY, token(1), version, value)
-            .await
-            .unwrap();
+        let outcome = session.writes(&env, 1, version, value).await;
         assert_eq!(
             (outcome, session.row().await.value),
-            (
-                Write::Applied {
-                    version: version + 1
-                },
-                value.into()
-            )
+            (applied(version + 1), value.into())
         );
     }
 }
@@ -204,7 +169,7 @@ async fn reserved_words_can_be_names(env: TestEnv) {
     );
     assert_eq!(
         session.write(&table, 5, token(9), 1, "x").await.unwrap(),
-        Write::Applied { version: 2 }
+        applied(2)
     );
     assert_eq!(
         session.check(&table, 5, token(9)).await.unwrap(),
@@ -261,14 +226,7 @@ async fn a_missing_column_is_an_error_and_never_taken_for_text(env: TestEnv) {
         .await
         .unwrap_err();
     assert!(matches!(error, StoreError::Database(_)), "{error:?}");
-    assert_eq!(
-        session.row().await,
-        Row {
-            value: String::new(),
-            fence: 0,
-            version: 0
-        }
-    );
+    assert_eq!(session.row().await, Row::of("", 0, 0));
 }
 
 #[tested(on_every_database)]
@@ -359,20 +317,13 @@ async fn invalid_assignments_are_refused_before_anything_is_sent(env: TestEnv) {
             "{error}"
         );
     }
-    assert_eq!(
-        session.row().await,
-        Row {
-            value: "x".into(),
-            fence: 33,
-            version: 7
-        }
-    );
+    assert_eq!(session.row().await, Row::of("x", 33, 7));
     assert_eq!(
         session
             .set(&env.items, token(33), 7, &["other"])
             .await
             .unwrap(),
-        Write::Applied { version: 8 }
+        applied(8)
     );
     assert_eq!(
         session
@@ -399,14 +350,7 @@ async fn refusals_of_the_database_are_not_retryable(env: TestEnv) {
         "{error:?}"
     );
     assert!(std::error::Error::source(&error).is_some());
-    assert_eq!(
-        session.row().await,
-        Row {
-            value: "x".into(),
-            fence: 33,
-            version: 7
-        }
-    );
+    assert_eq!(session.row().await, Row::of("x", 33, 7));
 }
 
 async fn the_other_row_is_untouched(session: &mut dyn Session) {

@@ -161,11 +161,7 @@ impl<'a> Holder<'a> {
     /// Claims if the check requires it, and reads.
     async fn start(&mut self) {
         if self.check == Check::FenceClaimAndVersion {
-            let claim = self
-                .session
-                .claim(&self.env.items, KEY, token(self.number))
-                .await
-                .unwrap();
+            let claim = self.session.claims(self.env, self.number).await;
             assert!(matches!(claim, Claim::Claimed { .. }), "{claim:?}");
         }
         self.seen = self.session.row().await;
@@ -175,11 +171,7 @@ impl<'a> Holder<'a> {
     /// version in the row.
     async fn read_again(&mut self) {
         if self.check == Check::FenceClaimAndVersion {
-            let claim = self
-                .session
-                .claim(&self.env.items, KEY, token(self.number))
-                .await
-                .unwrap();
+            let claim = self.session.claims(self.env, self.number).await;
             assert_eq!(claim, Claim::Superseded { current: token(34) });
         }
         self.seen = self.session.row().await;
@@ -213,9 +205,8 @@ impl<'a> Holder<'a> {
             Check::FenceClaimAndVersion => {
                 let outcome = self
                     .session
-                    .write(&self.env.items, KEY, token(self.number), version, &value)
-                    .await
-                    .unwrap();
+                    .writes(self.env, self.number, version, &value)
+                    .await;
                 let stopped = Write::Superseded { current: token(34) };
                 assert!(
                     matches!(outcome, Write::Applied { .. }) || outcome == stopped,

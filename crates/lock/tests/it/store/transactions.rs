@@ -4,18 +4,16 @@
 use lock::store::{Check, Claim, StoreError, Write};
 use testkit_macros::tested;
 
-use super::env::{KEY, Row, TestEnv, token};
+use super::env::{KEY, Row, TestEnv, applied, token};
 
 /// The write finds the old row, waits for the transaction that holds it, and must check again.
 #[tested(on_every_database)]
 async fn a_write_that_has_waited_for_a_claim_is_refused(env: TestEnv) {
     let (mut first, mut second) = (env.session().await, env.session().await);
-    let Claim::Claimed { version } = first.claim(&env.items, KEY, token(33)).await.unwrap() else {
-        panic!()
-    };
+    let version = first.claimed(&env, 33).await;
     second.run(env.begin()).await;
     assert_eq!(
-        second.claim(&env.items, KEY, token(34)).await.unwrap(),
+        second.claims(&env, 34).await,
         Claim::Claimed {
             version: version + 1
         }
@@ -29,33 +27,16 @@ async fn a_write_that_has_waited_for_a_claim_is_refused(env: TestEnv) {
         late.await.unwrap().unwrap(),
         Write::Superseded { current: token(34) }
     );
-    assert_eq!(
-        env.row().await,
-        Row {
-            value: String::new(),
-            fence: 34,
-            version: version + 1
-        }
-    );
+    assert_eq!(env.row().await, Row::of("", 34, version + 1));
 }
 
 #[tested(on_every_database)]
 async fn a_claim_that_has_waited_for_a_write_sees_the_write(env: TestEnv) {
     let (mut first, mut second) = (env.session().await, env.session().await);
-    let Claim::Claimed { version } = first.claim(&env.items, KEY, token(33)).await.unwrap() else {
-        panic!()
-    };
+    let version = first.claimed(&env, 33).await;
     first.run(env.begin()).await;
-    let written = first
-        .write(&env.items, KEY, token(33), version, "33")
-        .await
-        .unwrap();
-    assert_eq!(
-        written,
-        Write::Applied {
-            version: version + 1
-        }
-    );
+    let written = first.writes(&env, 33, version, "33").await;
+    assert_eq!(written, applied(version + 1));
     let items = env.items.clone();
     let next = tokio::spawn(async move {
         (
@@ -72,55 +53,25 @@ async fn a_claim_that_has_waited_for_a_write_sees_the_write(env: TestEnv) {
             version: version + 2
         }
     );
-    assert_eq!(
-        seen,
-        Row {
-            value: "33".into(),
-            fence: 34,
-            version: version + 2
-        }
-    );
+    assert_eq!(seen, Row::of("33", 34, version + 2));
 }
 
 #[tested(on_every_database)]
 async fn a_rollback_undoes_a_claim(env: TestEnv) {
     let (mut first, mut second) = (env.session().await, env.session().await);
-    let Claim::Claimed { version } = first.claim(&env.items, KEY, token(33)).await.unwrap() else {
-        panic!()
-    };
+    let version = first.claimed(&env, 33).await;
     second.run(env.begin()).await;
-    let Claim::Claimed { version: theirs } =
-        second.claim(&env.items, KEY, token(34)).await.unwrap()
-    else {
-        panic!()
-    };
+    let theirs = second.claimed(&env, 34).await;
     assert_eq!(
-        second
-            .write(&env.items, KEY, token(34), theirs, "34")
-            .await
-            .unwrap(),
-        Write::Applied {
-            version: theirs + 1
-        }
+        second.writes(&env, 34, theirs, "34").await,
+        applied(theirs + 1)
     );
     second.run("ROLLBACK").await;
     assert_eq!(
-        first
-            .write(&env.items, KEY, token(33), version, "33")
-            .await
-            .unwrap(),
-        Write::Applied {
-            version: version + 1
-        }
+        first.writes(&env, 33, version, "33").await,
+        applied(version + 1)
     );
-    assert_eq!(
-        env.row().await,
-        Row {
-            value: "33".into(),
-            fence: 33,
-            version: version + 1
-        }
-    );
+    assert_eq!(env.row().await, Row::of("33", 33, version + 1));
 }
 
 /// The transaction has read the row before the later holder claimed it, and its snapshot keeps that
@@ -128,18 +79,12 @@ async fn a_rollback_undoes_a_claim(env: TestEnv) {
 #[tested(on_every_database)]
 async fn a_snapshot_never_hides_a_later_holder(env: TestEnv) {
     let (mut first, mut second) = (env.session().await, env.session().await);
-    let Claim::Claimed { version } = first.claim(&env.items, KEY, token(33)).await.unwrap() else {
-        panic!()
-    };
+    let version = first.claimed(&env, 33).await;
     for statement in snapshot(&env) {
         first.run(*statement).await;
     }
     assert_eq!(first.row().await.fence, 33);
-    let Claim::Claimed { version: theirs } =
-        second.claim(&env.items, KEY, token(34)).await.unwrap()
-    else {
-        panic!()
-    };
+    let theirs = second.claimed(&env, 34).await;
     assert_eq!(
         first.row().await.fence,
         33,
@@ -149,11 +94,11 @@ async fn a_snapshot_never_hides_a_later_holder(env: TestEnv) {
         Ok(outcome) => {
             assert_eq!(outcome, Write::Superseded { current: token(34) });
             assert_eq!(
-                first.claim(&env.items, KEY, token(33)).await.unwrap(),
+                first.claims(&env, 33).await,
                 Claim::Superseded { current: token(34) }
             );
             assert_eq!(
-                first.check(&env.items, KEY, token(33)).await.unwrap(),
+                first.checks(&env, 33).await,
                 Check::Superseded { current: token(34) }
             );
         }
@@ -166,28 +111,16 @@ async fn a_snapshot_never_hides_a_later_holder(env: TestEnv) {
         }
     }
     first.run("ROLLBACK").await;
-    assert_eq!(
-        env.row().await,
-        Row {
-            value: String::new(),
-            fence: 34,
-            version: theirs
-        }
-    );
+    assert_eq!(env.row().await, Row::of("", 34, theirs));
 }
 
 /// A transaction can therefore change other rows on behalf of a holder.
 #[tested(on_every_database)]
 async fn a_check_stays_true_until_the_transaction_ends(env: TestEnv) {
     let (mut first, mut second) = (env.session().await, env.session().await);
-    let Claim::Claimed { version } = first.claim(&env.items, KEY, token(33)).await.unwrap() else {
-        panic!()
-    };
+    let version = first.claimed(&env, 33).await;
     first.run("BEGIN").await;
-    assert_eq!(
-        first.check(&env.items, KEY, token(33)).await.unwrap(),
-        Check::Current
-    );
+    assert_eq!(first.checks(&env, 33).await, Check::Current);
     let items = env.items.clone();
     let next = tokio::spawn(async move { second.claim(&items, KEY, token(34)).await });
     let other = "UPDATE items SET value = '33 was here' WHERE id = 2";
@@ -205,10 +138,7 @@ async fn a_check_stays_true_until_the_transaction_ends(env: TestEnv) {
     }
     env.is_blocked().await;
     first.run(other).await;
-    assert_eq!(
-        first.check(&env.items, KEY, token(33)).await.unwrap(),
-        Check::Current
-    );
+    assert_eq!(first.checks(&env, 33).await, Check::Current);
     first.run("COMMIT").await;
     assert_eq!(
         next.await.unwrap().unwrap(),

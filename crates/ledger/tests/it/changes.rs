@@ -39,10 +39,7 @@ fn wave(at_ms: i64, units: u64) -> Wave {
 #[tested(on_both_databases(crate::env::run))]
 async fn a_change_raises_epoch_and_version_and_is_journalled(env: &TestEnv) {
     let vase = env.create("vase", 10, 1).await;
-    let changed = env
-        .change_item(&vase.id, &every_field(), Some(1), "admin")
-        .await
-        .unwrap();
+    let changed = env.change_at(&vase.id, &every_field(), Some(1)).await;
     let expected = every_field().apply(&vase).unwrap();
     assert_eq!((expected.epoch, expected.version), (2, 2));
     assert_eq!(changed, Changed::Item(expected.clone()));
@@ -70,9 +67,7 @@ async fn a_change_raises_epoch_and_version_and_is_journalled(env: &TestEnv) {
         limit_per_buyer: Some(Some(Quantity::new(5).unwrap())),
         ..ItemChange::default()
     };
-    env.change_item(&vase.id, &limit, None, "admin")
-        .await
-        .unwrap();
+    env.change(&vase.id, &limit).await;
     let noted = env.journal(&vase.id, 1).await.unwrap().remove(0).entry;
     assert_eq!(
         (&*noted.action, noted.after),
@@ -87,26 +82,16 @@ async fn a_change_raises_epoch_and_version_and_is_journalled(env: &TestEnv) {
 #[tested(on_both_databases(crate::env::run))]
 async fn a_repeated_change_changes_nothing(env: &TestEnv) {
     let vase = env.create("vase", 10, 1).await;
-    let changed = env
-        .change_item(&vase.id, &every_field(), Some(1), "admin")
-        .await
-        .unwrap();
+    let changed = env.change_at(&vase.id, &every_field(), Some(1)).await;
     for expected in [Some(1), Some(2), None] {
         assert_eq!(
-            env.change_item(&vase.id, &every_field(), expected, "admin")
-                .await
-                .unwrap(),
+            env.change_at(&vase.id, &every_field(), expected).await,
             changed,
             "{expected:?}"
         );
     }
     let nothing = ItemChange::default();
-    assert_eq!(
-        env.change_item(&vase.id, &nothing, None, "admin")
-            .await
-            .unwrap(),
-        changed
-    );
+    assert_eq!(env.change(&vase.id, &nothing).await, changed);
     assert_eq!(env.journal(&vase.id, 9).await.unwrap().len(), 1);
 }
 
@@ -115,17 +100,14 @@ async fn a_change_decided_on_another_version_changes_nothing(env: &TestEnv) {
     let vase = env.create("vase", 10, 1).await;
     for expected in [0, 2] {
         let refused = env
-            .change_item(&vase.id, &every_field(), Some(expected), "admin")
-            .await
-            .unwrap();
+            .change_at(&vase.id, &every_field(), Some(expected))
+            .await;
         assert_eq!(refused, Changed::OtherVersion(vase.clone()));
     }
     assert_eq!(env.item(&vase.id).await.unwrap(), Some(vase.clone()));
     let missing = ItemId::new("missing").unwrap();
     assert_eq!(
-        env.change_item(&missing, &every_field(), Some(1), "admin")
-            .await
-            .unwrap(),
+        env.change_at(&missing, &every_field(), Some(1)).await,
         Changed::NoItem
     );
     assert_eq!(env.journal(&vase.id, 9).await.unwrap(), []);
@@ -134,18 +116,15 @@ async fn a_change_decided_on_another_version_changes_nothing(env: &TestEnv) {
 #[tested(on_both_databases(crate::env::run))]
 async fn a_repeated_creation_is_recognised_by_the_original_properties(env: &TestEnv) {
     let vase = env.create("vase", 10, 1).await;
-    env.change_item(&vase.id, &every_field(), None, "admin")
-        .await
-        .unwrap();
+    env.change(&vase.id, &every_field()).await;
     let part = StockPart {
         transfer: domain::TransferId::random(),
         segment: 0,
         units: 7,
     };
     let Changed::Item(now) = env
-        .change_stock(&vase.id, &StockChange::TopUp(vec![part]), None, "admin")
+        .change_units(&vase.id, &StockChange::TopUp(vec![part]))
         .await
-        .unwrap()
     else {
         panic!()
     };
@@ -166,9 +145,7 @@ async fn a_repeated_creation_is_recognised_by_the_original_properties(env: &Test
 async fn live_items_have_the_settings_of_their_segments(env: &TestEnv) {
     let vase = env.create("vase", 10, 2).await;
     env.create("jug", 10, 2).await;
-    env.change_item(&vase.id, &every_field(), None, "admin")
-        .await
-        .unwrap();
+    env.change(&vase.id, &every_field()).await;
     let mut configs = env.changed_items(None).await.unwrap();
     configs.sort_unstable_by(|one, other| one.item.id.cmp(&other.item.id));
     let limit = Quantity::new(2).ok();

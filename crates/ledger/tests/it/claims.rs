@@ -76,20 +76,12 @@ async fn a_dropped_claim_changes_nothing(env: &TestEnv) {
     let item = env.create("vase", 10, 1).await;
     let key = segment(&item, 0);
     let before = row(env, &key).await;
-    drop(
-        env.claim(std::slice::from_ref(&key), 1)
-            .await
-            .unwrap()
-            .unwrap(),
-    );
+    drop(env.claim_one(&key).await.unwrap());
 
     // The claim is dropped in the middle of its transaction, at many different points.
     let orders: Vec<_> = (0..500).map(|n| order(&item, n % 10, 1)).collect();
     for micros in (0..4000).step_by(200) {
-        let claim = eventually_some("a claim", async || {
-            env.claim(std::slice::from_ref(&key), 1).await.unwrap()
-        })
-        .await;
+        let claim = eventually_some("a claim", async || env.claim_one(&key).await).await;
         let mut entries = vec![opened(&item, 0)];
         entries.push(taken(id(2, 0), orders.clone()));
         // A replay that the last step refuses never commits, however far it gets.
@@ -108,10 +100,7 @@ async fn a_dropped_claim_changes_nothing(env: &TestEnv) {
     }
     assert_eq!(row(env, &key).await, before);
     assert_eq!(state(env, order_id(&item, 0)).await, None);
-    eventually_some("a claim", async || {
-        env.claim(std::slice::from_ref(&key), 1).await.unwrap()
-    })
-    .await;
+    eventually_some("a claim", async || env.claim_one(&key).await).await;
 }
 
 #[tested(on_both_databases(crate::env::run))]

@@ -13,7 +13,8 @@ use domain::{
 };
 use jiff::Timestamp;
 use ledger::{
-    ByOrders, Created, Ledger, LedgerError, Recorded, SegmentReplay, SegmentRow, Transition,
+    ByOrders, Changed, Claim, Created, ItemChange, Ledger, LedgerError, Recorded, Repair,
+    SegmentReplay, SegmentRow, StockChange, Transition,
 };
 use sqlx::{Connection, PgConnection, SqliteConnection, migrate::Migrator};
 pub use testkit::items::segment;
@@ -118,6 +119,54 @@ impl TestEnv {
         let created = ledger.create_item(item).await.unwrap();
         self.items.lock().unwrap().push(item.id.clone());
         created
+    }
+
+    /// An admin changes the item, whatever its version.
+    pub async fn change(&self, item: &ItemId, change: &ItemChange) -> Changed {
+        let changed = self.change_item(item, change, None, "admin").await;
+        changed.unwrap()
+    }
+
+    /// An admin changes the item, if it has this version.
+    pub async fn change_at(
+        &self,
+        item: &ItemId,
+        change: &ItemChange,
+        version: Option<u64>,
+    ) -> Changed {
+        let changed = self.change_item(item, change, version, "admin");
+        changed.await.unwrap()
+    }
+
+    /// An admin adds or withdraws units, whatever the version of the item.
+    pub async fn change_units(&self, item: &ItemId, change: &StockChange) -> Changed {
+        let changed = self.change_stock(item, change, None, "admin").await;
+        changed.unwrap()
+    }
+
+    /// An admin adds or withdraws units, if the item has this version.
+    pub async fn change_units_at(
+        &self,
+        item: &ItemId,
+        change: &StockChange,
+        version: Option<u64>,
+    ) -> Changed {
+        let changed = self.change_stock(item, change, version, "admin");
+        changed.await.unwrap()
+    }
+
+    /// A claim of this segment, if nobody else has one.
+    pub async fn claim_one(&self, key: &SegmentKey) -> Option<Box<dyn Claim>> {
+        let claim = self.claim(std::slice::from_ref(key), 1).await;
+        claim.unwrap()
+    }
+
+    /// A repair of this segment.
+    pub async fn repair(&self, key: &SegmentKey, token: u64) -> Box<dyn Repair> {
+        let repair = self
+            .claim_for_repair(std::slice::from_ref(key), token)
+            .await;
+        repair.unwrap()
     }
 
     /// Executes a statement without the ledger.

@@ -249,7 +249,7 @@ async fn a_change_that_was_not_made_writes_no_event(env: &TestEnv) {
     }
     // Transactions that fail after their events were written: another recorder was faster, and a
     // counter that a constraint refuses.
-    let claim = env.claim(std::slice::from_ref(&key), 1).await.unwrap();
+    let claim = env.claim_one(&key).await;
     let mut outdated = row(env, &key).await;
     outdated.version += 1;
     let entries = vec![taken(

@@ -193,9 +193,7 @@ async fn a_change_of_state_raises_the_epoch_once(env: &TestEnv) {
     }
     let missing = ItemId::new("missing").unwrap();
     assert_eq!(
-        env.change_item(&missing, &to(ItemState::Open), None, "admin")
-            .await
-            .unwrap(),
+        env.change(&missing, &to(ItemState::Open)).await,
         Changed::NoItem
     );
 }

@@ -125,10 +125,7 @@ async fn home_orders_are_not_checked_before_the_first_off_home_order(env: &TestE
 async fn an_off_home_order_staged_by_a_repair_counts_as_off_home(env: &TestEnv) {
     let (item, [home, near, _], ann) = vase(env, "ann").await;
     env.claim_item(&item.id, 5).await.unwrap();
-    let mut repair = env
-        .claim_for_repair(std::slice::from_ref(&near), 5)
-        .await
-        .unwrap();
+    let mut repair = env.repair(&near, 5).await;
     let off_home = Entry {
         id: id(50, 0),
         fingerprint: 1,
@@ -158,9 +155,7 @@ async fn home_orders_are_checked_after_a_limit_was_lowered(env: &TestEnv) {
         taken_at(env, &home, 0, order_of(&item, &ann, 0, 1)).await,
         0
     );
-    env.change_item(&item.id, &limit_of(Some(1)), None, "admin")
-        .await
-        .unwrap();
+    env.change(&item.id, &limit_of(Some(1))).await;
     assert_eq!(
         taken_at(env, &home, 1, order_of(&item, &ann, 1, 1)).await,
         1
@@ -303,9 +298,7 @@ async fn taken_at(
 async fn units_taken_under_a_higher_limit_stay(env: &TestEnv) {
     let (item, [_, near, far], ann) = vase(env, "ann").await;
     for units in [Some(5), Some(3), Some(1)] {
-        env.change_item(&item.id, &limit_of(units), None, "admin")
-            .await
-            .unwrap();
+        env.change(&item.id, &limit_of(units)).await;
     }
     assert_eq!(
         taken_at(env, &near, -24, order_of(&item, &ann, 0, 3)).await,
@@ -339,16 +332,12 @@ async fn units_taken_under_a_higher_limit_stay(env: &TestEnv) {
 #[tested(on_both_databases(crate::env::run))]
 async fn without_a_limit_nothing_is_rejected(env: &TestEnv) {
     let (item, [home, near, far], ann) = vase(env, "ann").await;
-    env.change_item(&item.id, &limit_of(None), None, "admin")
-        .await
-        .unwrap();
+    env.change(&item.id, &limit_of(None)).await;
     assert_eq!(
         taken_at(env, &near, 0, order_of(&item, &ann, 0, 9)).await,
         0
     );
-    env.change_item(&item.id, &limit_of(Some(1)), None, "admin")
-        .await
-        .unwrap();
+    env.change(&item.id, &limit_of(Some(1))).await;
     assert_eq!(
         taken_at(env, &home, 24, order_of(&item, &ann, 3, 1)).await,
         1,

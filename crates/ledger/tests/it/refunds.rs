@@ -22,20 +22,47 @@ fn payment(id: &str) -> PaymentId {
 
 /// An item with some held orders.
 async fn held(env: &TestEnv, orders: usize) -> Item {
-    let item = env.create_unlimited("vase", 100, 1).await;
+    held_of(env, "vase", orders).await
+}
+
+async fn held_of(env: &TestEnv, name: &str, orders: usize) -> Item {
+    let item = env.create_unlimited(name, 100, 1).await;
     let orders = (0..orders).map(|n| order(&item, n, 1));
     happen(env, &segment(&item, 0), [take(orders)]).await;
     item
 }
 
 async fn pay(ledger: &impl AnyLedger, item: &Item, n: usize, id: &str) -> Option<Order> {
+    paid_to(ledger, item, n, OrderState::Confirmed, id).await
+}
+
+/// The transition of the order `n` by a payment.
+async fn paid_to(
+    ledger: &impl AnyLedger,
+    item: &Item,
+    n: usize,
+    to: OrderState,
+    id: &str,
+) -> Option<Order> {
     let order = ledger.order(order_id(item, n)).await.unwrap().unwrap();
-    let paid = [Transition {
-        order,
-        to: OrderState::Confirmed,
-        payment: Some(payment(id)),
-    }];
+    step_of(ledger, order, to, id).await
+}
+
+async fn step_of(ledger: &impl AnyLedger, order: Order, to: OrderState, id: &str) -> Option<Order> {
+    let payment = Some(payment(id));
+    let paid = [Transition { order, to, payment }];
     ledger.transition(&paid).await.unwrap().remove(0)
+}
+
+/// A step of the order `n` that has bound the payment and then lost a race.
+async fn lose_race(ledger: &impl AnyLedger, item: &Item, n: usize, of: &str) {
+    let order = ledger.order(order_id(item, n)).await.unwrap().unwrap();
+    let stale = Order {
+        version: order.version + 7,
+        ..order
+    };
+    let lost = step_of(ledger, stale, OrderState::Confirmed, of).await;
+    assert_eq!(lost, None);
 }
 
 fn returned(id: &str, second: i64) -> PaymentReturn {
@@ -111,12 +138,7 @@ async fn row_of(ledger: &impl AnyLedger, item: &Item, n: usize) -> u64 {
 /// The order `n`, whose payment came after its hold and found no units.
 async fn refund_due(ledger: &impl AnyLedger, item: &Item, n: usize, of: &str) -> Order {
     step(ledger, order_id(item, n), OrderState::Expired).await;
-    let due = [Transition {
-        order: ledger.order(order_id(item, n)).await.unwrap().unwrap(),
-        to: OrderState::RefundDue,
-        payment: Some(payment(of)),
-    }];
-    let due = ledger.transition(&due).await.unwrap().remove(0);
+    let due = paid_to(ledger, item, n, OrderState::RefundDue, of).await;
     due.unwrap()
 }
 
@@ -270,16 +292,7 @@ async fn a_payment_is_taken_or_returned_and_both_sides_know_which(env: &TestEnv)
         let of = format!("pi_{n}");
         // In every other round the order has the payment already, by a step that lost a race.
         if n % 2 == 0 {
-            let order = env.order(order_id(&item, n)).await.unwrap().unwrap();
-            let lost = [Transition {
-                order: Order {
-                    version: order.version + 7,
-                    ..order
-                },
-                to: OrderState::Confirmed,
-                payment: Some(payment(&of)),
-            }];
-            assert_eq!(env.transition(&lost).await.unwrap(), [None]);
+            lose_race(env, &item, n, &of).await;
         }
         let back = PaymentReturn {
             payer: Some(order_id(&item, n).as_uuid()),
@@ -456,8 +469,7 @@ async fn a_payment_that_has_paid_something_is_no_row_whatever_else_it_was_report
     env: &TestEnv,
 ) {
     let item = held(env, 6).await;
-    let lamp = env.create_unlimited("lamp", 100, 1).await;
-    happen(env, &segment(&lamp, 0), [take([order(&lamp, 0, 1)])]).await;
+    let lamp = held_of(env, "lamp", 1).await;
     let cart = paid_cart(env, &[&lamp], "pi_cart").await;
     pay(env, &item, 0, "pi_paid").await.unwrap();
     pay(env, &item, 1, "pi_refunded").await.unwrap();
@@ -505,29 +517,15 @@ async fn a_payment_that_has_paid_something_is_no_row_whatever_else_it_was_report
 #[tested(on_both_databases(crate::env::run))]
 async fn a_payment_that_has_paid_nothing_is_a_row_although_another_order_has_it(env: &TestEnv) {
     let item = held(env, 2).await;
-    let order = env.order(order_id(&item, 0)).await.unwrap().unwrap();
-    let lost = [Transition {
-        order: Order {
-            version: order.version + 7,
-            ..order
-        },
-        to: OrderState::Confirmed,
-        payment: Some(payment("pi_1")),
-    }];
-    assert_eq!(env.transition(&lost).await.unwrap(), [None]);
+    lose_race(env, &item, 0, "pi_1").await;
     step(env, order_id(&item, 0), OrderState::Expired).await;
     unmatched(env, &item, 1, "pi_1").await;
     assert_eq!(due(env).await, [("pi_1".into(), None, None)]);
     let row = row_of(env, &item, 1).await;
     assert!(env.note_refund_done(row, "eve").await.unwrap());
     assert_eq!(due(env).await, []);
-    let order = env.order(order_id(&item, 0)).await.unwrap().unwrap();
-    let late = [Transition {
-        order,
-        to: OrderState::RefundDue,
-        payment: Some(payment("pi_1")),
-    }];
-    assert_eq!(env.transition(&late).await.unwrap(), [None], "spent");
+    let late = paid_to(env, &item, 0, OrderState::RefundDue, "pi_1").await;
+    assert_eq!(late, None, "spent");
 }
 
 #[tested(on_both_databases(crate::env::run))]
@@ -728,6 +726,14 @@ async fn to_drop(env: &TestEnv, item: &Item) -> Vec<ExportedRow> {
     page.await.unwrap().rows
 }
 
+/// The units of the vases whose orders are gone were sold, and no order tells so any more.
+async fn forget_sold(env: &TestEnv) {
+    env.sql(
+        "UPDATE segments SET available = available + confirmed, confirmed = 0 WHERE item = 'vase'",
+    )
+    .await;
+}
+
 async fn drop_orders(env: &TestEnv, item: &Item) -> DroppedRows {
     let rows = to_drop(env, item).await;
     let dropped = env.drop_rows(&item.id, SaleTable::Orders, &rows);
@@ -761,9 +767,7 @@ async fn an_order_that_is_refunded_beside_its_drop_is_refunded_or_gone(env: &Tes
         let state = left.map(|order| order.state);
         assert_eq!(state, returned.map(|order| order.state));
     }
-    // The units of the orders that are gone were sold, and no order tells so any more.
-    env.sql("UPDATE segments SET available = available + confirmed, confirmed = 0")
-        .await;
+    forget_sold(env).await;
 }
 
 /// Both lock the cart, then its payment, then its orders.
@@ -771,9 +775,7 @@ async fn an_order_that_is_refunded_beside_its_drop_is_refunded_or_gone(env: &Tes
 async fn a_cart_that_is_refunded_beside_the_drop_of_an_item_is_refunded(env: &TestEnv) {
     const ROUNDS: usize = 20;
     let vase = held(env, ROUNDS).await;
-    let lamp = env.create_unlimited("lamp", 100, 1).await;
-    let orders = (0..ROUNDS).map(|n| order(&lamp, n, 1));
-    happen(env, &segment(&lamp, 0), [take(orders)]).await;
+    let lamp = held_of(env, "lamp", ROUNDS).await;
     let mut carts = Vec::new();
     for n in 0..ROUNDS {
         carts.push(paid_cart_of(env, &[&vase, &lamp], n, &format!("pi_{n}")).await);
@@ -799,9 +801,7 @@ async fn a_cart_that_is_refunded_beside_the_drop_of_an_item_is_refunded(env: &Te
         let left = env.order(order_id(&lamp, n)).await.unwrap().unwrap();
         assert_eq!(left.state, OrderState::Refunded);
     }
-    // The units of the orders that are gone were sold, and no order tells so any more.
-    env.sql("UPDATE segments SET available = available + confirmed, confirmed = 0")
-        .await;
+    forget_sold(env).await;
 }
 
 /// The report of a refund that has failed is delivered again after one of the cart's items was
@@ -809,8 +809,7 @@ async fn a_cart_that_is_refunded_beside_the_drop_of_an_item_is_refunded(env: &Te
 #[tested(on_both_databases(crate::env::run))]
 async fn a_cart_keeps_its_refunds_until_the_last_of_its_orders_is_dropped(env: &TestEnv) {
     let vase = held(env, 1).await;
-    let lamp = env.create_unlimited("lamp", 100, 1).await;
-    happen(env, &segment(&lamp, 0), [take([order(&lamp, 0, 1)])]).await;
+    let lamp = held_of(env, "lamp", 1).await;
     let paid = paid_cart(env, &[&vase, &lamp], "pi_1").await;
     env.note_return(&returned("pi_1", 10)).await.unwrap();
     let refunded = CartStep::to(&paid, CartState::Refunded);
@@ -846,8 +845,7 @@ async fn a_cart_keeps_its_refunds_until_the_last_of_its_orders_is_dropped(env: &
 #[tested(on_both_databases(crate::env::run))]
 async fn a_refund_that_fails_after_its_order_was_dropped_is_due(env: &TestEnv) {
     let item = held(env, 2).await;
-    let lamp = env.create_unlimited("lamp", 100, 1).await;
-    happen(env, &segment(&lamp, 0), [take([order(&lamp, 0, 1)])]).await;
+    let lamp = held_of(env, "lamp", 1).await;
     // An admin, and the provider.
     let paid = pay(env, &item, 0, "pi_0").await.unwrap();
     let eve = "eve".into();
@@ -918,15 +916,13 @@ async fn a_failed_refund_of_an_order_that_was_dropped_as_paid_is_not_due(env: &T
     for row in failed {
         assert!(!env.note_refund_done(row.id, "eve").await.unwrap());
     }
-    env.sql("UPDATE segments SET confirmed = 0, available = available + 1 WHERE item = 'vase'")
-        .await;
+    forget_sold(env).await;
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_cart_is_refunded_although_one_of_its_orders_was_dropped(env: &TestEnv) {
     let vase = held(env, 1).await;
-    let lamp = env.create_unlimited("lamp", 100, 1).await;
-    happen(env, &segment(&lamp, 0), [take([order(&lamp, 0, 1)])]).await;
+    let lamp = held_of(env, "lamp", 1).await;
     let paid = paid_cart(env, &[&vase, &lamp], "pi_1").await;
     let dropped = drop_orders(env, &vase).await;
     assert_eq!((dropped.deleted, dropped.changed), (1, 0));
@@ -939,16 +935,13 @@ async fn a_cart_is_refunded_although_one_of_its_orders_was_dropped(env: &TestEnv
     let line = env.order(order_id(&lamp, 0)).await.unwrap().unwrap();
     assert_eq!(line.state, OrderState::Refunded);
     assert!(env.is_returned(&payment("pi_1")).await.unwrap());
-    // The unit was sold, and no order tells so any more.
-    env.sql("UPDATE segments SET confirmed = 0, available = available + 1 WHERE item = 'vase'")
-        .await;
+    forget_sold(env).await;
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_cart_that_lacks_an_order_without_a_drop_is_left_alone(env: &TestEnv) {
     let vase = held(env, 1).await;
-    let lamp = env.create_unlimited("lamp", 100, 1).await;
-    happen(env, &segment(&lamp, 0), [take([order(&lamp, 0, 1)])]).await;
+    let lamp = held_of(env, "lamp", 1).await;
     let paid = paid_cart(env, &[&vase, &lamp], "pi_1").await;
     env.sql("DELETE FROM orders WHERE item = 'vase'").await;
     let refunded = CartStep::to(&paid, CartState::Refunded);
@@ -959,8 +952,7 @@ async fn a_cart_that_lacks_an_order_without_a_drop_is_left_alone(env: &TestEnv) 
     );
     let line = env.order(order_id(&lamp, 0)).await.unwrap().unwrap();
     assert_eq!(line.state, OrderState::Confirmed);
-    env.sql("UPDATE segments SET confirmed = 0, available = available + 1 WHERE item = 'vase'")
-        .await;
+    forget_sold(env).await;
 }
 
 #[tested(on_both_databases(crate::env::run))]

@@ -222,10 +222,7 @@ async fn staging_an_outbox_in_parts_gives_the_same_row(env: &TestEnv) {
     let mut repair = claimed(env, &item, std::slice::from_ref(&key), 5).await;
     let whole = repair.stage(&key, &outbox).await.unwrap().0;
     repair.release().await;
-    let mut repair = env
-        .claim_for_repair(std::slice::from_ref(&key), 5)
-        .await
-        .unwrap();
+    let mut repair = env.repair(&key, 5).await;
     let mut last = None;
     for entry in &outbox {
         last = Some(
@@ -296,10 +293,7 @@ async fn an_outdated_token_cannot_repair(env: &TestEnv) {
     if env.backend == Backend::Postgres {
         // A newer token claims the item during the repair. (Not possible on SQLite: the repair has
         // locked the whole file.)
-        let mut repair = env
-            .claim_for_repair(std::slice::from_ref(&key), 5)
-            .await
-            .unwrap();
+        let mut repair = env.repair(&key, 5).await;
         repair.stage(&key, &outbox).await.unwrap();
         env.claim_item(&item.id, 6).await.unwrap();
         let refused = repair.commit(&[repaired(&key, 90)], 2, &[]).await;
@@ -328,18 +322,13 @@ async fn a_repair_fails_if_the_item_was_changed_meanwhile(env: &TestEnv) {
         state: Some(ItemState::Paused),
         ..ItemChange::default()
     };
-    env.change_item(&item.id, &paused, None, "admin")
-        .await
-        .unwrap();
+    env.change(&item.id, &paused).await;
     let refused = repair.commit(&[repaired(&key, 90)], 2, &[]).await;
     assert!(
         matches!(refused, Err(LedgerError::Superseded(_))),
         "{refused:?}"
     );
-    let mut repair = env
-        .claim_for_repair(std::slice::from_ref(&key), 5)
-        .await
-        .unwrap();
+    let mut repair = env.repair(&key, 5).await;
     assert_eq!(
         (repair.item().state, repair.item().epoch),
         (ItemState::Paused, 2)
@@ -362,10 +351,7 @@ async fn every_staged_segment_must_be_repaired(env: &TestEnv) {
         matches!(repair.commit(&[], 2, &[]).await, Err(LedgerError::Diverged(unset)) if unset == key)
     );
     assert_eq!(state(env, order_id(&item, 3)).await, None);
-    let mut repair = env
-        .claim_for_repair(std::slice::from_ref(&key), 5)
-        .await
-        .unwrap();
+    let mut repair = env.repair(&key, 5).await;
     let other = segment(&item, 1);
     assert!(
         repair.stage(&other, &outbox).await.is_err(),

@@ -65,9 +65,8 @@ async fn new_units_are_in_transit_until_they_have_arrived(env: &TestEnv) {
     let parts = vec![part(&item, "k", 0, 5), part(&item, "k", 1, 4)];
     let ids: Vec<_> = parts.iter().map(|part| part.transfer).collect();
     let changed = env
-        .change_stock(&item.id, &StockChange::TopUp(parts), Some(1), "admin")
-        .await
-        .unwrap();
+        .change_units_at(&item.id, &StockChange::TopUp(parts), Some(1))
+        .await;
     assert_eq!(
         item_of(changed),
         Item {
@@ -123,53 +122,30 @@ async fn new_units_are_in_transit_until_they_have_arrived(env: &TestEnv) {
 async fn a_repeated_change_of_stock_changes_nothing(env: &TestEnv) {
     let (item, keys) = opened(env).await;
     let more = StockChange::TopUp(vec![part(&item, "k", 0, 5), part(&item, "k", 1, 0)]);
-    let changed = item_of(
-        env.change_stock(&item.id, &more, None, "admin")
-            .await
-            .unwrap(),
-    );
+    let changed = item_of(env.change_units(&item.id, &more).await);
     assert_eq!(changed.stock, 25);
     for expected in [None, Some(1), Some(2)] {
         assert_eq!(
-            item_of(
-                env.change_stock(&item.id, &more, expected, "admin")
-                    .await
-                    .unwrap()
-            ),
+            item_of(env.change_units_at(&item.id, &more, expected).await),
             changed,
             "{expected:?}"
         );
     }
     let otherwise = StockChange::TopUp(vec![part(&item, "k", 0, 3), part(&item, "k", 1, 2)]);
     assert_eq!(
-        item_of(
-            env.change_stock(&item.id, &otherwise, None, "admin")
-                .await
-                .unwrap()
-        ),
+        item_of(env.change_units(&item.id, &otherwise).await),
         changed,
         "split differently"
     );
     assert_eq!(open(env, &item).await.len(), 1);
     happen(env, &keys[0], [into(part(&item, "k", 0, 5).transfer, 5)]).await;
     assert_eq!(
-        item_of(
-            env.change_stock(&item.id, &more, None, "admin")
-                .await
-                .unwrap()
-        ),
+        item_of(env.change_units(&item.id, &more).await),
         changed,
         "after they have arrived"
     );
     let nothing = StockChange::TopUp(vec![part(&item, "l", 0, 0)]);
-    assert_eq!(
-        item_of(
-            env.change_stock(&item.id, &nothing, None, "admin")
-                .await
-                .unwrap()
-        ),
-        changed
-    );
+    assert_eq!(item_of(env.change_units(&item.id, &nothing).await), changed);
     assert_eq!(env.journal(&item.id, 9).await.unwrap().len(), 1);
 }
 
@@ -180,11 +156,7 @@ async fn a_change_of_stock_with_a_reused_key_for_another_request_is_refused(env:
         |units| StockChange::TopUp(vec![part(&item, "k", 0, units)]),
         |key, units| StockChange::Withdraw(vec![part(&item, key, 0, units)]),
     );
-    let changed = item_of(
-        env.change_stock(&item.id, &more(5), None, "admin")
-            .await
-            .unwrap(),
-    );
+    let changed = item_of(env.change_units(&item.id, &more(5)).await);
     // Nine units were requested, and two were available.
     let changed = item_of(
         env.change_stock_by(&item.id, &fewer("l", 2), 9, Some(changed.version), "admin")
@@ -225,9 +197,7 @@ async fn a_change_of_stock_with_a_reused_key_for_another_request_is_refused(env:
     // A repeat that would use other segments.
     let wider = StockChange::TopUp(vec![part(&item, "k", 1, 3), part(&item, "k", 0, 3)]);
     assert_eq!(
-        env.change_stock(&item.id, &wider, None, "admin")
-            .await
-            .unwrap(),
+        env.change_units(&item.id, &wider).await,
         Changed::OtherChange(changed.clone())
     );
     assert_eq!(
@@ -251,14 +221,8 @@ async fn a_change_of_stock_with_a_reused_key_for_another_request_is_refused(env:
 async fn transfers_are_found_by_id_in_every_state(env: &TestEnv) {
     let (item, keys) = opened(env).await;
     let parts = [part(&item, "k", 0, 5), part(&item, "k", 1, 4)];
-    env.change_stock(
-        &item.id,
-        &StockChange::Withdraw(parts.to_vec()),
-        None,
-        "admin",
-    )
-    .await
-    .unwrap();
+    env.change_units(&item.id, &StockChange::Withdraw(parts.to_vec()))
+        .await;
     let planned = planned(env, &item, 1).await;
     happen(env, &keys[0], [out(parts[0].transfer, 3)]).await;
     let left = open(env, &item)
@@ -296,10 +260,7 @@ async fn transfers_are_found_by_id_in_every_state(env: &TestEnv) {
 async fn a_change_of_stock_on_another_version_changes_nothing(env: &TestEnv) {
     let (item, _) = opened(env).await;
     let more = StockChange::TopUp(vec![part(&item, "k", 0, 5)]);
-    let refused = env
-        .change_stock(&item.id, &more, Some(7), "admin")
-        .await
-        .unwrap();
+    let refused = env.change_units_at(&item.id, &more, Some(7)).await;
     assert_eq!(refused, Changed::OtherVersion(item.clone()));
     assert_eq!(
         (
@@ -309,18 +270,9 @@ async fn a_change_of_stock_on_another_version_changes_nothing(env: &TestEnv) {
         (item.clone(), vec![])
     );
     let missing = domain::ItemId::new("missing").unwrap();
-    assert_eq!(
-        env.change_stock(&missing, &more, None, "admin")
-            .await
-            .unwrap(),
-        Changed::NoItem
-    );
+    assert_eq!(env.change_units(&missing, &more).await, Changed::NoItem);
     assert_eq!(env.journal(&item.id, 9).await.unwrap(), []);
-    item_of(
-        env.change_stock(&item.id, &more, Some(1), "admin")
-            .await
-            .unwrap(),
-    );
+    item_of(env.change_units_at(&item.id, &more, Some(1)).await);
 }
 
 #[tested(on_both_databases(crate::env::run))]
@@ -328,11 +280,7 @@ async fn withdrawn_units_leave_the_stock_after_leaving_their_segment(env: &TestE
     let (item, keys) = opened(env).await;
     happen(env, &keys[0], [take([order(&item, 0, 8)])]).await;
     let fewer = StockChange::Withdraw(vec![part(&item, "k", 0, 6)]);
-    let changed = item_of(
-        env.change_stock(&item.id, &fewer, None, "admin")
-            .await
-            .unwrap(),
-    );
+    let changed = item_of(env.change_units(&item.id, &fewer).await);
     assert_eq!((changed.stock, changed.version), (20, 2));
     let transfer = open(env, &item).await.remove(0);
     assert_eq!(
@@ -563,9 +511,7 @@ async fn only_the_highest_token_plans_and_finishes(env: &TestEnv) {
         "{refused:?}"
     );
     let fewer = StockChange::Withdraw(vec![part(&item, "k", 0, 6)]);
-    env.change_stock(&item.id, &fewer, None, "admin")
-        .await
-        .unwrap();
+    env.change_units(&item.id, &fewer).await;
     let transfer = open(env, &item).await.remove(0);
     happen(env, &keys[0], [out(transfer.id, 6)]).await;
     let plan = [TransferPlan {

@@ -3,7 +3,7 @@
 
 use std::{mem, sync::Arc, time::Instant};
 
-use lock::{Guard, Lock, LockError};
+use lock::{Guard, InvalidArgument, Lock, LockError};
 use testbed::{in_time, timeout};
 use testkit_macros::tested;
 use tokio::{
@@ -23,6 +23,15 @@ mod consul;
 mod etcd;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
+
+/// The builder refuses the duration of this setting.
+fn refuses_duration<T>(expected: &str, built: Result<T, InvalidArgument>) {
+    let refused = built.err();
+    assert!(
+        matches!(refused, Some(InvalidArgument::Duration { setting, .. }) if setting == expected),
+        "{expected}: {refused:?}"
+    );
+}
 
 /// Servers with a queue that a test can inspect.
 trait Queue: TestEnv {

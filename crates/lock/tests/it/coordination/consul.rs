@@ -4,6 +4,7 @@ use lock::{ConsulBuilder, InvalidArgument, Lock, LockError};
 use testbed::in_time;
 use tokio::time::sleep;
 
+use super::refuses_duration;
 use crate::{
     contract::{TestEnv, consul::ConsulEnv, consul_double::Consul},
     support::{becomes, is_free, ms, name},
@@ -168,26 +169,11 @@ async fn invalid_settings_are_refused() {
         );
     }
     assert!(builder.clone().prefix("a/b-c").build().await.is_ok());
-    assert!(matches!(
-        builder.clone().lease(ms(9_999)).build().await,
-        Err(InvalidArgument::Duration {
-            setting: "lease",
-            ..
-        })
-    ));
-    assert!(matches!(
+    refuses_duration("lease", builder.clone().lease(ms(9_999)).build().await);
+    refuses_duration(
+        "lock_delay",
         builder.clone().lock_delay(ms(60_001)).build().await,
-        Err(InvalidArgument::Duration {
-            setting: "lock_delay",
-            ..
-        })
-    ));
-    assert!(matches!(
-        builder.clone().timeout(ms(10_000)).build().await,
-        Err(InvalidArgument::Duration {
-            setting: "timeout",
-            ..
-        })
-    ));
+    );
+    refuses_duration("timeout", builder.clone().timeout(ms(10_000)).build().await);
     assert!(!format!("{:?}", builder.token("secret")).contains("secret"));
 }

@@ -9,7 +9,7 @@ use tokio::{
 };
 use zookeeper_client::CreateMode;
 
-use super::{Queue, next, waits};
+use super::{Queue, next, refuses_duration, waits};
 use crate::{
     contract::{TestEnv, zookeeper::ZooKeeperEnv},
     support::{becomes, is_free, ms, name},
@@ -149,25 +149,7 @@ async fn invalid_settings_are_refused() {
         );
     }
     assert!(builder.clone().root("/a/b").build().await.is_ok());
-    assert!(matches!(
-        builder.clone().lease(ms(1)).build().await,
-        Err(InvalidArgument::Duration {
-            setting: "lease",
-            ..
-        })
-    ));
-    assert!(matches!(
-        builder.clone().lease(ms(3000)).build().await,
-        Err(InvalidArgument::Duration {
-            setting: "tick_time",
-            ..
-        })
-    ));
-    assert!(matches!(
-        builder.timeout(ms(10_000)).build().await,
-        Err(InvalidArgument::Duration {
-            setting: "timeout",
-            ..
-        })
-    ));
+    refuses_duration("lease", builder.clone().lease(ms(1)).build().await);
+    refuses_duration("tick_time", builder.clone().lease(ms(3000)).build().await);
+    refuses_duration("timeout", builder.timeout(ms(10_000)).build().await);
 }

@@ -294,26 +294,17 @@ impl Deed {
                 config,
                 hold_ms,
                 segments,
-            } => {
-                let Config {
-                    state,
-                    epoch,
-                    limit,
-                    opens_ms,
-                    closes_ms,
-                    ..
-                } = config;
-                new.arg(units)
-                    .arg(limit)
-                    .arg(state)
-                    .arg(opens_ms)
-                    .arg(closes_ms)
-                    .arg(epoch)
-                    .arg(hold_ms)
-                    .arg(segments)
-                    .arg(segment)
-                    .arg(config.price())
-            }
+            } => new
+                .arg(units)
+                .arg(config.limit)
+                .arg(config.state)
+                .arg(config.opens_ms)
+                .arg(config.closes_ms)
+                .arg(config.epoch)
+                .arg(hold_ms)
+                .arg(segments)
+                .arg(segment)
+                .arg(config.price()),
             Self::ReserveHome {
                 deadline_ms,
                 margin_ms,
@@ -403,23 +394,14 @@ impl Deed {
                 .arg(moved.units)
                 .arg(moved.token)
                 .arg(segment),
-            Self::SetState(config) => {
-                let Config {
-                    state,
-                    epoch,
-                    limit,
-                    opens_ms,
-                    closes_ms,
-                    ..
-                } = config;
-                new.arg(state)
-                    .arg(epoch)
-                    .arg(limit)
-                    .arg(opens_ms)
-                    .arg(closes_ms)
-                    .arg(segment)
-                    .arg(config.price())
-            }
+            Self::SetState(config) => new
+                .arg(config.state)
+                .arg(config.epoch)
+                .arg(config.limit)
+                .arg(config.opens_ms)
+                .arg(config.closes_ms)
+                .arg(segment)
+                .arg(config.price()),
             Self::Halt { token, drop } => new.arg(token).arg(if *drop { "drop" } else { "keep" }),
             Self::RestoreDecisions {
                 token,
@@ -467,23 +449,15 @@ impl Deed {
                 hold_ms,
                 segments,
             } => {
-                let Config {
-                    state,
-                    epoch,
-                    limit,
-                    opens_ms,
-                    closes_ms,
-                    ..
-                } = config;
                 let new = new
                     .arg(token)
                     .arg(last)
                     .arg(available)
-                    .arg(epoch)
-                    .arg(state)
-                    .arg(limit)
-                    .arg(opens_ms)
-                    .arg(closes_ms);
+                    .arg(config.epoch)
+                    .arg(config.state)
+                    .arg(config.limit)
+                    .arg(config.opens_ms)
+                    .arg(config.closes_ms);
                 new.arg(hold_ms)
                     .arg(segments)
                     .arg(segment)

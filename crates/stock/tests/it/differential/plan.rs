@@ -49,6 +49,16 @@ pub struct Pick {
     pub other_units: bool,
 }
 
+impl Pick {
+    /// The order, for the quantity that it should have.
+    pub fn of(order: u8) -> Self {
+        Self {
+            order,
+            other_units: false,
+        }
+    }
+}
+
 /// How a spillover ends, and in which round.
 #[derive(Debug, Clone, Copy)]
 pub enum End {

@@ -13,7 +13,7 @@ use super::{
         Window,
     },
     reply::Reply,
-    segment::{Decision, Seen, Segment},
+    segment::{Decision, Seen, Segment, Stock},
 };
 use crate::transitions::Kind;
 
@@ -502,7 +502,7 @@ impl Game<'_> {
                 segment,
                 looked_at_left,
             } => {
-                let stock = self.segments[usize::from(*segment)].stock.as_ref();
+                let stock = self.stock(*segment);
                 let left = stock.filter(|_| *looked_at_left);
                 let left = left.map_or_else(|| "1-1".to_owned(), |stock| stock.left.clone());
                 self.call(*segment, Deed::SettleTransfers { left })
@@ -685,13 +685,7 @@ impl Game<'_> {
 
     /// As the crate spillovers, for at most `calls` calls.
     fn spillover(&mut self, order: u8, when: When, margin_ms: i64, calls: usize) -> Played {
-        let (row, deadline_ms) = (
-            row(Pick {
-                order,
-                other_units: false,
-            }),
-            self.deadline(when),
-        );
+        let (row, deadline_ms) = (row(Pick::of(order)), self.deadline(when));
         let ring: Vec<u8> = (0..SEGMENTS)
             .map(|step| (home(order) + step) % SEGMENTS)
             .collect();
@@ -720,10 +714,7 @@ impl Game<'_> {
             } else {
                 self.call(*segment, Deed::ReserveNext { deadline_ms, rows })?;
             }
-            match self.segments[usize::from(*segment)]
-                .decisions
-                .get(&row.id())
-            {
+            match self.decision(*segment, &row) {
                 Some(Decision::Declined { .. }) => {}
                 Some(Decision::Taken { expires_ms, .. }) if *segment != ring[0] => {
                     end = call::End::Elsewhere(format!("{expires_ms}:{segment}"));
@@ -746,13 +737,7 @@ impl Game<'_> {
     }
 
     fn give_up(&mut self, order: u8, when: When, margin_ms: i64, reopens: bool) -> Played {
-        let (home, pick) = (
-            home(order),
-            Pick {
-                order,
-                other_units: false,
-            },
-        );
+        let (home, pick) = (home(order), Pick::of(order));
         let deadline_ms = self.deadline(when);
         self.call(
             home,
@@ -762,9 +747,7 @@ impl Game<'_> {
                 rows: vec![row(pick)],
             },
         )?;
-        let declined = self.segments[usize::from(home)]
-            .decisions
-            .get(&row(pick).id());
+        let declined = self.decision(home, &row(pick));
         let Some(&Decision::Declined { round, .. }) = declined else {
             return Ok(());
         };
@@ -784,13 +767,7 @@ impl Game<'_> {
     }
 
     fn forget(&mut self, order: u8) -> Played {
-        let (home, pick) = (
-            home(order),
-            Pick {
-                order,
-                other_units: false,
-            },
-        );
+        let (home, pick) = (home(order), Pick::of(order));
         for segment in (0..SEGMENTS).filter(|segment| *segment != home) {
             self.call(
                 segment,
@@ -809,21 +786,9 @@ impl Game<'_> {
 
     /// As the crate releases what the order has.
     fn return_order(&mut self, order: u8, margin_ms: i64, crash: bool) -> Played {
-        let (home, row) = (
-            home(order),
-            row(Pick {
-                order,
-                other_units: false,
-            }),
-        );
-        let has = |segment: &u8| {
-            matches!(
-                self.segments[usize::from(*segment)]
-                    .decisions
-                    .get(&row.id()),
-                Some(Decision::Taken { .. })
-            )
-        };
+        let (home, row) = (home(order), row(Pick::of(order)));
+        let has =
+            |segment: &u8| matches!(self.decision(*segment, &row), Some(Decision::Taken { .. }));
         let Some(holder) = (0..SEGMENTS).find(has) else {
             return Ok(());
         };
@@ -856,16 +821,10 @@ impl Game<'_> {
         margin_ms: i64,
         set: (u64, Config),
     ) -> Played {
-        let fence = self.segments[usize::from(segment)]
-            .stock
-            .as_ref()
-            .map_or(0, |stock| stock.fence);
+        let fence = self.stock(segment).map_or(0, |stock| stock.fence);
         let (token, (available, config)) = (fence.max(self.tokens_from), set);
         self.call(segment, Deed::Halt { token, drop: false })?;
-        let at_home = |above: u8| Pick {
-            order: segment + BUYERS * above,
-            other_units: false,
-        };
+        let at_home = |above: u8| Pick::of(segment + BUYERS * above);
         let decisions = memories
             .iter()
             .map(|(above, memory)| self.memory(segment, at_home(*above), *memory))
@@ -905,11 +864,17 @@ impl Game<'_> {
         )
     }
 
+    fn decision(&self, segment: u8, row: &Row) -> Option<&Decision> {
+        let segment = &self.segments[usize::from(segment)];
+        segment.decisions.get(&row.id())
+    }
+
+    fn stock(&self, segment: u8) -> Option<&Stock> {
+        self.segments[usize::from(segment)].stock.as_ref()
+    }
+
     fn restored(&self, segment: u8) -> u64 {
-        self.segments[usize::from(segment)]
-            .stock
-            .as_ref()
-            .map_or(0, |stock| stock.restored)
+        self.stock(segment).map_or(0, |stock| stock.restored)
     }
 
     /// The batch that is to come; for some numbers of rows another one, or one that was decided on
@@ -971,10 +936,7 @@ impl Game<'_> {
 
     /// The token of the repairer, unless it is to be another one.
     fn token(&self, segment: u8, other: Option<Token>) -> u64 {
-        let repairing = self.segments[usize::from(segment)]
-            .stock
-            .as_ref()
-            .and_then(|stock| stock.repairing);
+        let repairing = self.stock(segment).and_then(|stock| stock.repairing);
         other
             .map(|token| self.number(token))
             .or(repairing)
@@ -999,10 +961,7 @@ impl Game<'_> {
 
     /// The deadline that the segment knows of the spillover, or any.
     fn until(&self, segment: u8, pick: Pick) -> i64 {
-        match self.segments[usize::from(segment)]
-            .decisions
-            .get(&row(pick).id())
-        {
+        match self.decision(segment, &row(pick)) {
             Some(Decision::Declined { until_ms, .. } | Decision::SoldOut { until_ms, .. }) => {
                 *until_ms
             }

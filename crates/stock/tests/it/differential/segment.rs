@@ -50,35 +50,42 @@ pub enum Decision {
 }
 
 impl Decision {
+    /// In the first round.
+    fn declined(units: u32, until_ms: i64) -> Self {
+        Self::Declined {
+            units,
+            until_ms,
+            round: 0,
+        }
+    }
+
     pub fn text(&self) -> String {
         match self {
             Self::Taken { units, expires_ms } => format!("T{units}x{expires_ms:x}"),
             Self::Declined {
                 units,
                 until_ms,
-                round: 0,
-            } => format!("D{units}:{until_ms}"),
-            Self::Declined {
-                units,
-                until_ms,
                 round,
-            } => format!("D{units}:{until_ms}:{round}"),
-            Self::GivenUp {
-                units,
-                until_ms,
-                round: 0,
-            } => format!("N{units}:{until_ms}"),
+            } => format!("D{units}:{until_ms}{}", later(*round)),
             Self::GivenUp {
                 units,
                 until_ms,
                 round,
-            } => format!("N{units}:{until_ms}:{round}"),
+            } => format!("N{units}:{until_ms}{}", later(*round)),
             Self::SoldOut { units, until_ms } => format!("S{units}:{until_ms}"),
             Self::Elsewhere { units, place } => format!("E{units}:{place}"),
             Self::Released { units, since_ms } => format!("R{units}:{since_ms}"),
             Self::WentOut { units } => format!("O{units}"),
             Self::CameIn { units } => format!("I{units}"),
         }
+    }
+}
+
+/// The round of a decision, which the first one leaves out.
+fn later(round: u32) -> String {
+    match round {
+        0 => String::new(),
+        round => format!(":{round}"),
     }
 }
 
@@ -359,14 +366,7 @@ impl Segment {
             } else {
                 except("d", String::new());
                 self.spillovers.insert(row.packed(), deadline_ms);
-                (
-                    Decision::Declined {
-                        units,
-                        until_ms: deadline_ms,
-                        round: 0,
-                    },
-                    true,
-                )
+                (Decision::declined(units, deadline_ms), true)
             };
             is_twice |= self.decisions.insert(id, decision).is_some();
             if is_counted {
@@ -406,11 +406,7 @@ impl Segment {
                 }
                 None => {
                     except("d", String::new());
-                    Decision::Declined {
-                        units,
-                        until_ms: deadline_ms,
-                        round: 0,
-                    }
+                    Decision::declined(units, deadline_ms)
                 }
             };
             is_twice |= self.decisions.insert(row.id(), decision).is_some();
@@ -819,53 +815,14 @@ impl Segment {
     }
 
     fn transfer_out(&mut self, seen: &Seen, moved: &Move) -> Reply {
-        let stock = present!(self, seen.now_ms);
-        if let Some(&Decision::WentOut { units }) = self.decisions.get(&moved.id()) {
-            return list![
-                "ok",
-                seen.now_ms,
-                units,
-                stock.available,
-                stock.last.clone()
-            ];
-        }
-        if moved.token < stock.fence {
-            return list!["fenced", seen.now_ms, stock.fence.to_string()];
-        }
-        let units = moved.units.min(stock.available);
-        self.transfer(
-            seen,
-            "out",
-            moved,
-            units,
-            -units.cast_signed(),
-            Decision::WentOut { units },
-        )
+        let units = moved.units.min(self.available());
+        let effect = -units.cast_signed();
+        self.transfer(seen, "out", moved, effect, Decision::WentOut { units })
     }
 
     fn transfer_in(&mut self, seen: &Seen, moved: &Move) -> Reply {
-        let stock = present!(self, seen.now_ms);
-        if let Some(&Decision::CameIn { units }) = self.decisions.get(&moved.id()) {
-            return list![
-                "ok",
-                seen.now_ms,
-                units,
-                stock.available,
-                stock.last.clone()
-            ];
-        }
-        if moved.token < stock.fence {
-            return list!["fenced", seen.now_ms, stock.fence.to_string()];
-        }
-        let units = moved.units;
-        self.transfer(
-            seen,
-            "in",
-            moved,
-            units,
-            units.cast_signed(),
-            Decision::CameIn { units },
-        )
+        let (units, effect) = (moved.units, moved.units.cast_signed());
+        self.transfer(seen, "in", moved, effect, Decision::CameIn { units })
     }
 
     fn transfer(
@@ -873,12 +830,23 @@ impl Segment {
         seen: &Seen,
         kind: &str,
         moved: &Move,
-        units: u64,
         effect: i64,
         decision: Decision,
     ) -> Reply {
+        let stock = present!(self, seen.now_ms);
+        let known = self.decisions.get(&moved.id());
+        if let ("out", Some(&Decision::WentOut { units }))
+        | ("in", Some(&Decision::CameIn { units })) = (kind, known)
+        {
+            let (available, last) = (stock.available, stock.last.clone());
+            return list!["ok", seen.now_ms, units, available, last];
+        }
+        if moved.token < stock.fence {
+            return list!["fenced", seen.now_ms, stock.fence.to_string()];
+        }
+        stock.fence = moved.token;
+        let units = effect.unsigned_abs();
         self.add(effect);
-        self.stock.as_mut().unwrap().fence = moved.token;
         self.decisions.insert(moved.id(), decision);
         let fields = vec![
             field("k", kind),

@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
-use ledger::{LedgerError, SegmentReplay, SegmentRow};
+use ledger::{Claim, LedgerError, SegmentReplay, SegmentRow};
 use testkit::{Backend, eventually_some, in_time, on_both_databases, tested};
 
-use crate::env::{TestEnv, id, opened, order, order_id, record, row, segment, state, taken};
+use crate::env::{
+    AnyLedger, TestEnv, id, opened, order, order_id, record, row, segment, state, taken,
+};
 
 /// Does not apply to SQLite, which locks the file and not rows: other recorders wait instead.
 #[tested(on_both_databases(crate::env::run))]
@@ -103,33 +105,23 @@ async fn a_dropped_claim_changes_nothing(env: &TestEnv) {
     eventually_some("a claim", async || env.claim_one(&key).await).await;
 }
 
+async fn claimed(ledger: &impl AnyLedger, key: &[SegmentKey]) -> Box<dyn Claim> {
+    let claim = ledger.claim(key, 1).await.unwrap();
+    claim.expect("the segment must be free")
+}
+
 #[tested(on_both_databases(crate::env::run))]
 async fn a_released_segment_can_be_claimed_immediately(env: &TestEnv) {
     let (one, other) = (env.ledger().await, env.ledger().await);
     let item = env.create("vase", 10, 1).await;
     let key = [segment(&item, 0)];
     for _ in 0..100 {
-        one.claim(&key, 1)
-            .await
-            .unwrap()
-            .expect("the segment must be free")
-            .release()
-            .await;
-        other
-            .claim(&key, 1)
-            .await
-            .unwrap()
-            .expect("the segment must be free")
-            .release()
-            .await;
+        claimed(&one, &key).await.release().await;
+        claimed(&other, &key).await.release().await;
     }
     // The same holds after a recording that was refused.
     for _ in 0..20 {
-        let claim = one
-            .claim(&key, 1)
-            .await
-            .unwrap()
-            .expect("the segment must be free");
+        let claim = claimed(&one, &key).await;
         let replay = SegmentReplay {
             row: claim.rows()[0].clone(),
             entries: vec![taken(id(2, 0), vec![])],

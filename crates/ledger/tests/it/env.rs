@@ -5,6 +5,7 @@ use std::{
     ops::Deref,
     path::Path,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use domain::{
@@ -13,8 +14,8 @@ use domain::{
 };
 use jiff::Timestamp;
 use ledger::{
-    ByOrders, Changed, Claim, Created, ItemChange, Ledger, LedgerError, Recorded, Repair,
-    SegmentReplay, SegmentRow, StockChange, Transition,
+    ByOrders, Changed, Claim, Created, ItemChange, Ledger, LedgerError, PendingReturn, Recorded,
+    Repair, SegmentReplay, SegmentRow, StockChange, Transition,
 };
 use sqlx::{Connection, PgConnection, SqliteConnection, migrate::Migrator};
 pub use testkit::items::segment;
@@ -389,6 +390,13 @@ pub async fn step(ledger: &impl AnyLedger, id: OrderId, to: OrderState) -> Optio
 /// The order after such a transition, which has to be made.
 pub async fn becomes(ledger: &impl AnyLedger, id: OrderId, to: OrderState) -> domain::Order {
     step(ledger, id, to).await.expect("a transition")
+}
+
+/// What of the item returns, the oldest first.
+pub async fn returning(ledger: &impl AnyLedger, item: &Item) -> Vec<PendingReturn> {
+    let soon = Timestamp::now() + Duration::from_secs(1);
+    let pending = ledger.pending_returns(Some(&item.id), soon, 10_000).await;
+    pending.unwrap()
 }
 
 /// The available, held, confirmed and returning units of a row.

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use crate::env::{
     AnyLedger, TestEnv, again, assert_identity, counters, happen, id, opened, order, order_id,
-    release, segment, take,
+    release, returning, segment, take,
 };
 
 const SEGMENTS: u16 = 3;
@@ -67,15 +67,7 @@ async fn a_sale_with_all_operations_concurrently_loses_and_duplicates_nothing(en
     movers.join_all().await;
 
     // After the remaining returns and transfers are recorded, every unit is accounted for.
-    for back in ledger
-        .pending_returns(
-            Some(&item.id),
-            Timestamp::now() + Duration::from_secs(1),
-            10_000,
-        )
-        .await
-        .unwrap()
-    {
+    for back in returning(&ledger, &item).await {
         let taken = TakenOrder {
             id: back.id,
             buyer: back.buyer,

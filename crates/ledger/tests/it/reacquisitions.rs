@@ -6,7 +6,7 @@ use ledger::Transition;
 use testkit::{on_both_databases, tested};
 
 use crate::env::{
-    TestEnv, again, becomes, counters, happen, order, order_id, release, segment, take,
+    TestEnv, again, becomes, counters, happen, order, order_id, release, returning, segment, take,
 };
 
 /// An item with two segments, and an order of 2 units that has expired at segment 0.
@@ -56,14 +56,7 @@ async fn an_expired_order_is_held_again_wherever_the_units_come_from(env: &TestE
     );
     // A release now concerns the reacquired units.
     becomes(env, id, OrderState::Refunded).await;
-    let pending = env
-        .pending_returns(
-            Some(&item.id),
-            Timestamp::now() + std::time::Duration::from_secs(1),
-            9,
-        )
-        .await
-        .unwrap();
+    let pending = returning(env, &item).await;
     assert_eq!(
         pending
             .iter()
@@ -119,14 +112,7 @@ async fn units_for_an_order_refunded_meanwhile_go_straight_back(env: &TestEnv) {
         (counters(env, &home).await, counters(env, &other).await),
         ([8, 0, 0, 2], [8, 0, 0, 2])
     );
-    let pending = env
-        .pending_returns(
-            Some(&item.id),
-            Timestamp::now() + std::time::Duration::from_secs(1),
-            9,
-        )
-        .await
-        .unwrap();
+    let pending = returning(env, &item).await;
     assert_eq!(
         pending.iter().map(|back| back.id).collect::<Vec<_>>(),
         [id, id.reacquire(1)]

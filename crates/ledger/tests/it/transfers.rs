@@ -48,6 +48,14 @@ async fn open(ledger: &impl AnyLedger, item: &Item) -> Vec<Transfer> {
     ledger.open_transfers(Some(&item.id)).await.unwrap()
 }
 
+/// The available units of each of the two segments.
+async fn available(ledger: &impl AnyLedger, [one, other]: &[SegmentKey; 2]) -> [u64; 2] {
+    [
+        counters(ledger, one).await[0],
+        counters(ledger, other).await[0],
+    ]
+}
+
 /// An item of 20 units with two open segments, claimed by token 1.
 async fn opened(env: &TestEnv) -> (Item, [SegmentKey; 2]) {
     let item = env.create("vase", 20, 2).await;
@@ -107,13 +115,7 @@ async fn new_units_are_in_transit_until_they_have_arrived(env: &TestEnv) {
         happen(env, &keys[1], [into(ids[1], 4)]).await.transferred,
         1
     );
-    assert_eq!(
-        (
-            counters(env, &keys[0]).await[0],
-            counters(env, &keys[1]).await[0]
-        ),
-        (15, 14)
-    );
+    assert_eq!(available(env, &keys).await, [15, 14]);
     assert_eq!(row(env, &keys[0]).await.allocated, 15);
     assert_eq!(open(env, &item).await, []);
 }
@@ -339,21 +341,20 @@ async fn withdrawn_units_leave_the_stock_after_leaving_their_segment(env: &TestE
     );
 }
 
+/// Plans a transfer from the first segment to the second.
+async fn plan(ledger: &impl AnyLedger, item: &Item, id: TransferId, units: u64) {
+    let plan = TransferPlan {
+        id,
+        from: 0,
+        to: 1,
+        units,
+    };
+    ledger.plan_transfers(&item.id, 1, &[plan]).await.unwrap();
+}
+
 async fn planned(ledger: &impl AnyLedger, item: &Item, units: u64) -> TransferId {
     let id = TransferId::random();
-    ledger
-        .plan_transfers(
-            &item.id,
-            1,
-            &[TransferPlan {
-                id,
-                from: 0,
-                to: 1,
-                units,
-            }],
-        )
-        .await
-        .unwrap();
+    plan(ledger, item, id, units).await;
     id
 }
 
@@ -362,38 +363,21 @@ async fn a_transfer_delivers_the_units_that_have_left(env: &TestEnv) {
     let (item, keys) = opened(env).await;
     for (asked, moved) in [(5, 5), (5, 3), (1, 0)] {
         let id = planned(env, &item, asked).await;
-        let before = [
-            counters(env, &keys[0]).await[0],
-            counters(env, &keys[1]).await[0],
-        ];
+        let before = available(env, &keys).await;
         happen(env, &keys[0], [out(id, moved)]).await;
         assert_eq!(
             env.totals(&item.id).await.unwrap().unwrap().in_transit,
             moved
         );
         happen(env, &keys[1], [into(id, moved)]).await;
-        let after = [
-            counters(env, &keys[0]).await[0],
-            counters(env, &keys[1]).await[0],
-        ];
+        let after = available(env, &keys).await;
         assert_eq!(after, [before[0] - moved, before[1] + moved]);
         assert_eq!(open(env, &item).await, []);
     }
     // Planning a finished transfer again changes nothing.
     let id = planned(env, &item, 1).await;
     for _ in 0..2 {
-        env.plan_transfers(
-            &item.id,
-            1,
-            &[TransferPlan {
-                id,
-                from: 0,
-                to: 1,
-                units: 1,
-            }],
-        )
-        .await
-        .unwrap();
+        plan(env, &item, id, 1).await;
     }
     assert_eq!(open(env, &item).await.len(), 1);
 }
@@ -425,25 +409,11 @@ async fn entries_of_a_transfer_count_once_in_any_order(env: &TestEnv) {
             happen(env, key, [entry]).await;
             crate::env::assert_identity(&env.totals(&item.id).await.unwrap().unwrap());
         }
-        assert_eq!(
-            [
-                counters(env, &keys[0]).await[0],
-                counters(env, &keys[1]).await[0]
-            ],
-            [6, 14],
-            "{order:?}"
-        );
+        assert_eq!(available(env, &keys).await, [6, 14], "{order:?}");
         // The entries have no effect at another segment.
         happen(env, &keys[1], [out(id, 4)]).await;
         happen(env, &keys[0], [into(id, 4)]).await;
-        assert_eq!(
-            [
-                counters(env, &keys[0]).await[0],
-                counters(env, &keys[1]).await[0]
-            ],
-            [6, 14],
-            "{order:?}"
-        );
+        assert_eq!(available(env, &keys).await, [6, 14], "{order:?}");
     }
 }
 

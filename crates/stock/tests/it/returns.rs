@@ -7,7 +7,7 @@ use std::{
 
 use domain::{BuyerId, Item, ItemState, OrderId, Quantity, TransferId, Window};
 use jiff::{SignedDuration, Timestamp};
-use stock::{ItemStock, Outcome, Release, Restoration, StateSet, StockSettings};
+use stock::{ItemStock, Outcome, Release, StateSet, StockSettings};
 use testbed::{Redis, RedisCluster};
 use tokio::task::JoinSet;
 
@@ -69,17 +69,11 @@ async fn units_released_by_several_processes_concurrently_return_once(site: Arc<
 
 async fn refused_by_sold_out_cache(sale: &Sale, item: &ItemStock, buyer: &BuyerId) {
     eventually("the sold_out_cache", async || {
-        assert!(
-            item.order(sale.reservation(buyer, "in-vain", 1))
-                .await
-                .unwrap()
-                .is_sold_out()
-        );
+        assert!(sale.order_at(item, buyer, "in-vain", 1).await.is_sold_out());
         let before = sale.dumps().await;
         assert!(
-            item.order(sale.reservation(buyer, "in-vain-again", 1))
+            sale.order_at(item, buyer, "in-vain-again", 1)
                 .await
-                .unwrap()
                 .is_sold_out()
         );
         sale.dumps().await == before
@@ -90,7 +84,7 @@ async fn refused_by_sold_out_cache(sale: &Sale, item: &ItemStock, buyer: &BuyerI
 async fn soon_held(sale: &Sale, item: &ItemStock, buyer: &BuyerId) {
     let begin = Instant::now();
     eventually("the unit being sold", async || {
-        is_held(&item.order(sale.reservation(buyer, "k", 1)).await.unwrap())
+        is_held(&sale.order_at(item, buyer, "k", 1).await)
     })
     .await;
     println!("sold {:?} after it came back", begin.elapsed());
@@ -128,10 +122,7 @@ async fn a_unit_that_came_back_is_sold_at_once_at_every_instance(site: Arc<Site>
         refused_by_sold_out_cache(&sale, item, &buyer(50)).await;
     }
     let halted = sale.halted(2, 2).await;
-    sale.stock
-        .adjust(&sale.item, &halted, Restoration::default(), 2, 2)
-        .await
-        .unwrap();
+    sale.adjusted(&halted, 2, 2).await;
     soon_held(&sale, &other, &buyer(14)).await;
     soon_held(&sale, &sale.at_first(), &buyer(15)).await;
 }
@@ -190,18 +181,12 @@ async fn a_released_order_is_released_permanently(site: Arc<Site>) {
         ] {
             for buyer in [&ann, &bob] {
                 assert_eq!(
-                    instance
-                        .order(sale.reservation(buyer, "k", 1))
-                        .await
-                        .unwrap(),
+                    sale.order_at(&instance, buyer, "k", 1).await,
                     Outcome::Released,
                     "{when}"
                 );
             }
-            let reused = instance
-                .order(sale.reservation(&bob, "k", 2))
-                .await
-                .unwrap();
+            let reused = sale.order_at(&instance, &bob, "k", 2).await;
             assert_eq!(
                 reused,
                 Outcome::KeyReused {
@@ -263,10 +248,7 @@ async fn buy_and_regret(sale: &Sale, instance: &ItemStock, worker: usize) -> usi
     let (buyer, mut regretted) = (buyer(worker), 0);
     for turn in 0..8 {
         let (key, units) = (format!("k{turn}"), 1 + u32::try_from(worker % 2).unwrap());
-        let outcome = instance
-            .order(sale.reservation(&buyer, &key, units))
-            .await
-            .unwrap();
+        let outcome = sale.order_at(instance, &buyer, &key, units).await;
         let id = sale.order_id(&buyer, &key);
         if is_held(&outcome) && turn % 4 != 3 {
             let segment = find(sale, id).await;
@@ -277,10 +259,7 @@ async fn buy_and_regret(sale: &Sale, instance: &ItemStock, worker: usize) -> usi
                 .unwrap();
             regretted += usize::try_from(back).unwrap();
             assert_eq!(
-                instance
-                    .order(sale.reservation(&buyer, &key, units))
-                    .await
-                    .unwrap(),
+                sale.order_at(instance, &buyer, &key, units).await,
                 Outcome::Released
             );
         }
@@ -331,10 +310,7 @@ async fn a_change_of_limit_and_window_is_obeyed_by_every_segment_and_instance(si
         for instance in &instances {
             turn += 1;
             for buyer in &buyers {
-                let outcome = instance
-                    .order(sale.reservation(buyer, &format!("k{turn}"), 1))
-                    .await
-                    .unwrap();
+                let outcome = sale.order_at(instance, buyer, &format!("k{turn}"), 1).await;
                 assert!(expected(&outcome), "{what}: {outcome:?}");
             }
         }

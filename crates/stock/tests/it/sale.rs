@@ -16,7 +16,7 @@ use futures::{Stream, StreamExt};
 use redis::{Cmd, FromRedisValue, Msg, ToRedisArgs};
 use stock::{
     Acknowledge, Halted, Inspection, InspectionEntries, ItemStock, OldMemory, Outcome, Release,
-    Reservation, StateSet, Stock, StockError,
+    Reservation, Restoration, StateSet, Stock, StockError,
 };
 
 pub use testbed::eventually;
@@ -205,6 +205,18 @@ impl Sale {
         is_held(&self.order(buyer, key, units).await)
     }
 
+    /// Orders at another instance.
+    pub async fn order_at(
+        &self,
+        instance: &ItemStock,
+        buyer: &BuyerId,
+        key: &str,
+        units: u32,
+    ) -> Outcome {
+        let outcome = instance.order(self.reservation(buyer, key, units)).await;
+        outcome.unwrap()
+    }
+
     /// As `order`, where the stock may be out of reach.
     pub async fn try_order(
         &self,
@@ -288,6 +300,15 @@ impl Sale {
         let key = self.segment(segment);
         let halted = self.stock.halt(&key, token, OldMemory::Keep).await;
         halted.unwrap()
+    }
+
+    /// Ends a repair that has restored nothing.
+    pub async fn adjusted(&self, halted: &Halted, available: u64, epoch: u64) {
+        let nothing = Restoration::default();
+        let adjusted = self
+            .stock
+            .adjust(&self.item, halted, nothing, available, epoch);
+        adjusted.await.unwrap();
     }
 
     /// Units come back to a segment, from nowhere that the outbox knows.
@@ -480,6 +501,14 @@ impl Listener {
 }
 
 impl Dump {
+    /// The fields of the hash `stock`, as `field=value`.
+    pub fn fields(&self) -> Vec<String> {
+        let fields = self.stock.iter();
+        fields
+            .map(|(field, value)| format!("{field}={value}"))
+            .collect()
+    }
+
     pub fn available(&self) -> u64 {
         self.stock["available"].parse().unwrap()
     }

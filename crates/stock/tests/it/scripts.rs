@@ -978,11 +978,7 @@ async fn open_segment_twice_changes_nothing(site: Arc<Site>) {
     assert_eq!(opened[..3], ["opened", "4", "10"]);
     let before = sale.dump(7).await;
     assert_eq!(
-        before
-            .stock
-            .iter()
-            .map(|(field, value)| format!("{field}={value}"))
-            .collect::<Vec<_>>(),
+        before.fields(),
         [
             "available=10",
             &format!("checked={}", before.stock["checked"]),

@@ -40,10 +40,9 @@ async fn closed_loop(sale: &Arc<Sale>, instances: &[Arc<ItemStock>], workers: us
         );
         loops.spawn(async move {
             for turn in 0.. {
-                match item
-                    .order(sale.reservation(&buyer(worker + 1000 * turn), "k", 1))
+                match sale
+                    .order_at(&item, &buyer(worker + 1000 * turn), "k", 1)
                     .await
-                    .unwrap()
                 {
                     Outcome::Held {
                         replayed: false, ..
@@ -240,17 +239,11 @@ async fn a_retry_after_a_unit_came_back_never_takes_a_second_one(site: Arc<Site>
     }
     for instance in instances(&sale, 3).await {
         assert!(matches!(
-            instance
-                .order(sale.reservation(&ann, "k", 1))
-                .await
-                .unwrap(),
+            sale.order_at(&instance, &ann, "k", 1).await,
             Outcome::Held { replayed: true, .. }
         ));
         assert_eq!(
-            instance
-                .order(sale.reservation(&bob, "k", 1))
-                .await
-                .unwrap(),
+            sale.order_at(&instance, &bob, "k", 1).await,
             Outcome::SoldOut,
             "sold out is his permanent decision"
         );

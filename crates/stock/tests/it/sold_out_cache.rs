@@ -58,10 +58,7 @@ async fn refusals_of_an_empty_item_leave_no_trace(site: Arc<Site>) {
     refuse(&sale, 10_000).await;
     let fresh = sale.instance().await;
     assert_eq!(
-        fresh
-            .order(sale.reservation(&buyer(9), "k", 1))
-            .await
-            .unwrap(),
+        sale.order_at(&fresh, &buyer(9), "k", 1).await,
         Outcome::Shed,
         "an instance that has just started"
     );
@@ -113,12 +110,7 @@ async fn a_unit_that_comes_back_costs_no_scan_of_a_large_crowd(
     let sale = sold_out_sale(&site, 3, 3).await;
     set_crowd(&sale, 100_000, true).await;
     let fresh = sale.instance().await;
-    let order = async |n: usize| {
-        fresh
-            .order(sale.reservation(&buyer(n), "k", 1))
-            .await
-            .unwrap()
-    };
+    let order = async |n: usize| sale.order_at(&fresh, &buyer(n), "k", 1).await;
     let begin = Instant::now();
     assert_eq!(order(9).await, Outcome::Shed);
     let first = begin.elapsed();
@@ -179,25 +171,16 @@ async fn a_buyer_who_holds_units_gets_the_recorded_decision(site: Arc<Site>) {
     let sale = sold_out_sale(&site, 3, 3).await;
     for instance in instances(&sale, 2).await {
         assert_eq!(
-            instance
-                .order(sale.reservation(&buyer(9), "k", 1))
-                .await
-                .unwrap(),
+            sale.order_at(&instance, &buyer(9), "k", 1).await,
             Outcome::Shed
         );
         for winner in 0..3 {
-            let again = instance
-                .order(sale.reservation(&buyer(winner), "k", 1))
-                .await
-                .unwrap();
+            let again = sale.order_at(&instance, &buyer(winner), "k", 1).await;
             assert!(
                 matches!(again, Outcome::Held { replayed: true, .. }),
                 "{again:?}"
             );
-            let more = instance
-                .order(sale.reservation(&buyer(winner), "another", 1))
-                .await
-                .unwrap();
+            let more = sale.order_at(&instance, &buyer(winner), "another", 1).await;
             assert_eq!(more, Outcome::BuyerLimitReached);
         }
     }
@@ -220,10 +203,7 @@ async fn a_buyer_whose_segment_lost_its_keys_is_not_shed(site: Arc<Site>) {
     let () = sale
         .redis(redis::cmd("RESTORE").arg(&counts).arg(0).arg(kept))
         .await;
-    let again = fresh
-        .order(sale.reservation(&winner, "k", 1))
-        .await
-        .unwrap();
+    let again = sale.order_at(&fresh, &winner, "k", 1).await;
     assert!(
         matches!(again, Outcome::Held { replayed: true, .. }),
         "{again:?}"
@@ -330,10 +310,9 @@ async fn units_that_come_back_into_a_storm_are_sold_at_the_price_of_a_few_spillo
         );
         storm.spawn(async move {
             for turn in 1.. {
-                let outcome = item
-                    .order(sale.reservation(&buyer(worker + 1000 * turn), "k", 1))
-                    .await
-                    .unwrap();
+                let outcome = sale
+                    .order_at(&item, &buyer(worker + 1000 * turn), "k", 1)
+                    .await;
                 won.fetch_add(usize::from(is_held(&outcome)), Ordering::SeqCst);
                 if over.load(Ordering::SeqCst) {
                     return turn;

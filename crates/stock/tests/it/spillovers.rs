@@ -156,22 +156,15 @@ async fn abandoned_spillovers_are_finished_wherever_they_stopped(site: Arc<Site>
     for buyer in [&ann, &bob, &cid, &dan] {
         sale.begin_spillover(buyer, "k", 1, deadline).await;
     }
-    assert_eq!(
-        sale.continue_spillover(0, &ann, "k", 1, deadline).await,
-        "taken"
-    );
-    assert_eq!(
-        sale.continue_spillover(0, &bob, "k", 1, deadline).await,
-        "d"
-    );
-    assert_eq!(
-        sale.continue_spillover(1, &bob, "k", 1, deadline).await,
-        "taken"
-    );
-    assert_eq!(
-        sale.continue_spillover(0, &cid, "k", 1, deadline).await,
-        "d"
-    );
+    for (segment, buyer, decision) in [
+        (0, &ann, "taken"),
+        (0, &bob, "d"),
+        (1, &bob, "taken"),
+        (0, &cid, "d"),
+    ] {
+        let decided = sale.continue_spillover(segment, buyer, "k", 1, deadline);
+        assert_eq!(decided.await, decision, "{buyer} at {segment}");
+    }
     assert_eq!(
         sale.at_first().settle_spillovers().await.unwrap(),
         Settled::default(),

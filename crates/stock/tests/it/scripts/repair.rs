@@ -202,11 +202,7 @@ async fn a_segment_that_is_gone_is_recreated_empty_and_halted(site: Arc<Site>) {
     assert_eq!(shown(&reply)[..2], ["halted", "0"]);
     // `dump` finds the placeholders.
     let dump = sale.dump(7).await;
-    let stock: Vec<_> = dump
-        .stock
-        .iter()
-        .map(|(field, value)| format!("{field}={value}"))
-        .collect();
+    let stock = dump.fields();
     let last = format!("last={entry}");
     assert_eq!(
         stock,
@@ -807,11 +803,7 @@ async fn adjust_sets_everything_and_the_segment_sells_again(site: Arc<Site>) {
         (name.clone(), format!("{name} 3"))
     );
     let dump = sale.dump(0).await;
-    let stock: Vec<_> = dump
-        .stock
-        .iter()
-        .map(|(field, value)| format!("{field}={value}"))
-        .collect();
+    let stock = dump.fields();
     let last = format!("last={entry}");
     assert_eq!(
         stock,
@@ -863,10 +855,7 @@ async fn an_order_waits_for_the_end_of_a_repair(site: Arc<Site>) {
         "{returning:?}"
     );
     assert!(!order.is_finished());
-    sale.stock
-        .adjust(&sale.item, &halted, Restoration::default(), 1, 2)
-        .await
-        .unwrap();
+    sale.adjusted(&halted, 1, 2).await;
     assert!(is_held(&order.await.unwrap().unwrap()));
     assert_eq!(
         sale.dump(0).await.available(),

@@ -85,13 +85,8 @@ async fn transfer_out_moves_free_units_and_no_more(site: Arc<Site>) {
         ("and that permanently", third, 1, 5, "0 0"),
     ];
     for (what, id, asked, token, expected) in table {
-        let (before, known) = (
-            sale.dump(0).await,
-            sale.dump(0)
-                .await
-                .decisions
-                .contains_key(&id.as_bytes()[..]),
-        );
+        let before = sale.dump(0).await;
+        let known = before.decisions.contains_key(&id.as_bytes()[..]);
         assert_eq!(
             sale.transferred(TRANSFER_OUT, 0, id, asked, token).await,
             expected,
@@ -138,13 +133,8 @@ async fn transfer_in_arrives_once(site: Arc<Site>) {
             "4 7",
         ),
     ] {
-        let (before, known) = (
-            sale.dump(0).await,
-            sale.dump(0)
-                .await
-                .decisions
-                .contains_key(&id.as_bytes()[..]),
-        );
+        let before = sale.dump(0).await;
+        let known = before.decisions.contains_key(&id.as_bytes()[..]);
         assert_eq!(
             sale.transferred(TRANSFER_IN, 0, id, units, token).await,
             expected,

@@ -122,13 +122,14 @@ impl Bench {
         info.get("run_id").unwrap()
     }
 
+    /// Offers this mark, instead of an earlier one if there is any.
+    async fn watch(&self, mark: &str, earlier: &str) -> Vec<String> {
+        let keys = [WATCH_KEY, GENERATION, HIGH_WATER];
+        self.eval(WATCH, &keys, &[mark, earlier, ""]).await
+    }
+
     async fn admit(&self, mark: &str) -> Vec<String> {
-        self.eval(
-            WATCH,
-            &[WATCH_KEY, GENERATION, HIGH_WATER],
-            &["watch", "", ""],
-        )
-        .await;
+        self.watch("watch", "").await;
         self.admit_as(&self.run_id().await, mark, "watch").await
     }
 
@@ -328,35 +329,14 @@ async fn a_node_that_has_forgotten_does_not_vote_until_it_is_admitted() {
         "forgot",
         "no client has watched it"
     );
+    assert_eq!(bench.watch("none", "").await, ["watched", "none"]);
     assert_eq!(
-        bench
-            .eval(
-                WATCH,
-                &[WATCH_KEY, GENERATION, HIGH_WATER],
-                &["none", "", ""]
-            )
-            .await,
-        ["watched", "none"]
-    );
-    assert_eq!(
-        bench
-            .eval(
-                WATCH,
-                &[WATCH_KEY, GENERATION, HIGH_WATER],
-                &["one", "none", ""]
-            )
-            .await,
+        bench.watch("one", "none").await,
         ["watched", "one"],
         "one of an earlier start is replaced"
     );
     assert_eq!(
-        bench
-            .eval(
-                WATCH,
-                &[WATCH_KEY, GENERATION, HIGH_WATER],
-                &["two", "", ""]
-            )
-            .await,
+        bench.watch("two", "").await,
         ["watched", "one"],
         "all who wait have the same mark"
     );

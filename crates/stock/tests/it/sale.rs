@@ -377,7 +377,7 @@ impl Sale {
             .extend(entries);
         self.lost.lock().unwrap().insert(segment);
         let names = self.names(segment);
-        let () = self.redis(redis::cmd("DEL").arg(names.all())).await;
+        let () = self.redis(redis::cmd("DEL").arg(&names.all())).await;
         self.next_ms().await;
     }
 

@@ -2,7 +2,7 @@
 
 use std::{future::poll_fn, pin::pin, task::Poll};
 
-use lock::{Guard, Lock, LockError, Redlock};
+use lock::{Lock, Redlock};
 use testbed::{Redis, in_time, timeout};
 
 use crate::support::{

@@ -266,6 +266,12 @@ impl Sale {
         cmd.query_async(&mut self.site.redis.clone()).await
     }
 
+    /// Runs a command that answers nothing but that it was done.
+    pub async fn run(&self, words: &[&str]) {
+        let mut cmd = redis::cmd(words[0]);
+        let () = self.redis(cmd.arg(&words[1..])).await;
+    }
+
     /// Sets a field of a hash, behind the back of the scripts.
     pub async fn set_field(&self, key: &str, field: impl ToRedisArgs, value: impl ToRedisArgs) {
         let mut set = redis::cmd("HSET");

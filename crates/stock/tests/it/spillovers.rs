@@ -220,12 +220,8 @@ async fn home_keeps_its_decision_as_long_as_any_other_segment(site: Arc<Site>) {
     // Segment 0 cannot forget for now.
     let decisions = sale.names(0).decisions;
     let aside = format!("aside:{decisions}");
-    let () = sale
-        .redis(redis::cmd("RENAME").arg(&decisions).arg(&aside))
-        .await;
-    let () = sale
-        .redis(redis::cmd("SET").arg(&decisions).arg("in the way"))
-        .await;
+    sale.run(&["RENAME", &decisions, &aside]).await;
+    sale.run(&["SET", &decisions, "in the way"]).await;
     eventually("a settling that fails", async || {
         sale.at_first().settle_spillovers().await.is_err()
     })
@@ -237,9 +233,7 @@ async fn home_keeps_its_decision_as_long_as_any_other_segment(site: Arc<Site>) {
             .starts_with('S')
     );
     assert_eq!(home.spillovers.len(), 1);
-    let () = sale
-        .redis(redis::cmd("RENAME").arg(&aside).arg(&decisions))
-        .await;
+    sale.run(&["RENAME", &aside, &decisions]).await;
     assert_eq!(settle_all(&sale).await.forgotten, 1);
     assert_eq!(kinds(&sale).await, "");
 }
@@ -381,12 +375,8 @@ async fn spillovers_that_cannot_be_forgotten_do_not_delay_others(site: Arc<Site>
     // ends at segment 2 comes last in the list.
     let decisions = sale.names(0).decisions;
     let aside = format!("aside:{decisions}");
-    let () = sale
-        .redis(redis::cmd("RENAME").arg(&decisions).arg(&aside))
-        .await;
-    let () = sale
-        .redis(redis::cmd("SET").arg(&decisions).arg("in the way"))
-        .await;
+    sale.run(&["RENAME", &decisions, &aside]).await;
+    sale.run(&["SET", &decisions, "in the way"]).await;
     let deadline = sale.now_ms().await + 500;
     sale.begin_spillover(&bob, "k", 1, deadline).await;
     eventually("the abandoned spillover falling due", async || {
@@ -407,8 +397,6 @@ async fn spillovers_that_cannot_be_forgotten_do_not_delay_others(site: Arc<Site>
         bobs.starts_with('E'),
         "finished, though its page came second: {bobs}"
     );
-    let () = sale
-        .redis(redis::cmd("RENAME").arg(&aside).arg(&decisions))
-        .await;
+    sale.run(&["RENAME", &aside, &decisions]).await;
     settle_all(&sale).await;
 }

@@ -15,7 +15,8 @@ use crate::{
 const ARCHIVE_SEGMENT: &str = include_str!("../../../../../lua/archive_segment.lua");
 
 impl Sale {
-    async fn archive(&self, segment: u16, token: u64, epoch: u64) -> Value {
+    /// The segment's keys, with the one that replicas confirm.
+    fn keys_with_replicated(&self, segment: u16) -> [String; 6] {
         let Names {
             stock,
             decisions,
@@ -24,51 +25,31 @@ impl Sale {
             spillovers,
         } = self.names(segment);
         let replicated = stock.replacen("stock:", "replicated:", 1);
-        self.eval(
-            ARCHIVE_SEGMENT,
-            &[
-                &stock,
-                &decisions,
-                &buyers,
-                &outbox,
-                &spillovers,
-                &replicated,
-            ],
-            |cmd| {
-                cmd.arg(token).arg(epoch);
-            },
-        )
+        [stock, decisions, buyers, outbox, spillovers, replicated]
+    }
+
+    async fn archive(&self, segment: u16, token: u64, epoch: u64) -> Value {
+        let keys = self.keys_with_replicated(segment);
+        self.eval(ARCHIVE_SEGMENT, &keys.each_ref(), |cmd| {
+            cmd.arg(token).arg(epoch);
+        })
         .await
     }
 
     /// How many of the segment's keys exist, the one that replicas confirm included.
     async fn keys_left(&self, segment: u16) -> u64 {
-        let Names {
-            stock,
-            decisions,
-            buyers,
-            outbox,
-            spillovers,
-        } = self.names(segment);
-        let replicated = stock.replacen("stock:", "replicated:", 1);
         let mut exists = redis::cmd("EXISTS");
-        exists.arg(&[stock, decisions, buyers, outbox, spillovers, replicated]);
+        exists.arg(&self.keys_with_replicated(segment));
         self.try_redis(&exists).await.unwrap()
     }
 
     async fn status_of(&self, script: &str, argument: &str) -> String {
-        let Names {
-            stock,
-            decisions,
-            buyers,
-            outbox,
-            spillovers,
-        } = self.names(0);
-        let keys = [&stock, &decisions, &buyers, &outbox, &spillovers];
-        let reply = self.try_eval(script, &keys, |cmd| {
+        let names = self.names(0);
+        let keys = names.all();
+        let reply = self.eval(script, &keys, |cmd| {
             cmd.arg(argument);
         });
-        status(&reply.await.unwrap())
+        status(&reply.await)
     }
 
     /// The tests' audit knows no archived segment.

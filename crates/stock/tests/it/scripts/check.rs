@@ -42,18 +42,12 @@ impl Sale {
     }
 
     async fn halt_dropping(&self, segment: u16, token: u64, memory: &str) {
-        let Names {
-            stock,
-            decisions,
-            buyers,
-            outbox,
-            spillovers,
-        } = self.names(segment);
-        let keys = [&stock, &decisions, &buyers, &outbox, &spillovers];
-        let halted = self.try_eval(HALT, &keys, |cmd| {
+        let names = self.names(segment);
+        let keys = names.all();
+        let halted = self.eval(HALT, &keys, |cmd| {
             column(cmd, [&*token.to_string(), memory])
         });
-        assert_eq!(status(&halted.await.unwrap()), "halted");
+        assert_eq!(status(&halted.await), "halted");
     }
 
     /// The order, whose home is segment 1, takes its unit at segment 0, and home knows it.

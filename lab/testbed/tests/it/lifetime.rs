@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
 };
 
@@ -13,36 +13,6 @@ use crate::support::{ask, eventually, is_alive, reachable_folder};
 
 /// Variable with the folder for the servers of the child process.
 const FOLDER: &str = "TESTBED_FOLDER";
-
-#[tokio::test]
-async fn a_dropped_redis_is_gone_with_its_folder() {
-    let redis = Redis::start().await.unwrap();
-    let (pid, folder) = (redis.pid(), PathBuf::from(redis.dir()));
-    assert!(is_alive(pid) && folder.exists());
-    drop(redis);
-    assert!(!is_alive(pid) && !folder.exists());
-}
-
-#[tokio::test]
-async fn a_dropped_postgres_is_gone_with_its_folder() {
-    let postgres = Postgres::start().await.unwrap();
-    let (pid, folder) = (postgres.pid(), PathBuf::from(postgres.dir()));
-    assert!(is_alive(pid) && folder.exists());
-    drop(postgres);
-    assert!(!is_alive(pid) && !folder.exists());
-}
-
-#[tokio::test]
-async fn a_stopped_server_is_gone() {
-    let (redis, postgres) = (
-        Redis::start().await.unwrap(),
-        Postgres::start().await.unwrap(),
-    );
-    let (first, second) = (redis.pid(), postgres.pid());
-    redis.stop().await.unwrap();
-    postgres.stop().await.unwrap();
-    assert!(!is_alive(first) && !is_alive(second));
-}
 
 /// The kernel sends the parent-death signal when the parent thread ends. Here the thread that
 /// requested the server ends first.

@@ -5,6 +5,7 @@
 
 mod clock;
 mod cluster;
+mod contract;
 mod daemon;
 mod disk;
 mod etcd;

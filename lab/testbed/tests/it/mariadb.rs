@@ -1,10 +1,15 @@
 //! One MariaDB server.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    io::{self, ErrorKind},
+    process::Command,
+    time::Duration,
+};
 
-use testbed::{LocalError, MariaDb, TestbedError, timeout};
+use testbed::{MariaDb, TestbedError, mariadb::MariaDbKind, timeout};
 
-use crate::support::is_alive;
+use crate::contract::Probe;
 
 /// Runs SQL with `mariadb` and returns what it prints, or its error message.
 fn sql(port: u16, db: &str, text: &str) -> Result<String, String> {
@@ -34,61 +39,31 @@ fn sql_within(seconds: u64, port: u16, db: &str, text: &str) -> Result<String, S
     }
 }
 
-#[tokio::test]
-async fn commits_survive_kill_and_restart() {
-    let mut mariadb = MariaDb::start().await.unwrap();
-    mariadb.create_database("shop").await.unwrap();
-    sql(
-        mariadb.port(),
-        "shop",
-        "CREATE TABLE t (n int) ENGINE=InnoDB; INSERT INTO t SELECT seq FROM mysql.seq_1_to_1000",
-    )
-    .unwrap();
-    let (port, pid) = (mariadb.port(), mariadb.pid());
-    mariadb.kill().await.unwrap();
-    assert!(sql(port, "shop", "SELECT 1").is_err());
-    mariadb.restart().await.unwrap();
-    assert_eq!(mariadb.port(), port);
-    assert_ne!(mariadb.pid(), pid);
-    assert_eq!(sql(port, "shop", "SELECT count(*) FROM t").unwrap(), "1000");
-    mariadb.stop().await.unwrap();
-}
+impl Probe for MariaDbKind {
+    const WRITES: u32 = 1000;
+    const SILENCE_IS: ErrorKind = ErrorKind::Other;
+    const WRONG_SETTING: (&'static str, &'static str) = ("no_such_setting", "1");
+    const COMPLAINT: &'static str = "no_such_setting";
 
-#[tokio::test]
-async fn a_paused_server_is_silent_until_it_is_resumed() {
-    let mariadb = MariaDb::start().await.unwrap();
-    mariadb.pause().await.unwrap();
-    assert!(sql_within(1, mariadb.port(), "mysql", "SELECT 1").is_err());
-    mariadb.resume().await.unwrap();
-    assert_eq!(sql(mariadb.port(), "mysql", "SELECT 1").unwrap(), "1");
-}
+    fn url(server: &MariaDb) -> String {
+        server.url("shop")
+    }
 
-#[tokio::test]
-async fn a_killed_server_reports_that_it_is_not_running() {
-    let mut mariadb = MariaDb::start().await.unwrap();
-    mariadb.kill().await.unwrap();
-    assert!(matches!(
-        mariadb.pause().await,
-        Err(TestbedError::Local(LocalError::NotRunning { .. }))
-    ));
-    mariadb.kill().await.expect("killing twice is killing once");
-}
+    async fn write(server: &MariaDb) {
+        server.create_database("shop").await.unwrap();
+        let table = "CREATE TABLE t (n int) ENGINE=InnoDB; \
+                     INSERT INTO t SELECT seq FROM mysql.seq_1_to_1000";
+        sql(server.port(), "shop", table).unwrap();
+    }
 
-#[tokio::test]
-async fn a_dropped_or_stopped_server_is_gone_with_its_folder() {
-    let (dropped, stopped) = tokio::join!(MariaDb::start(), MariaDb::start());
-    let (dropped, stopped) = (dropped.unwrap(), stopped.unwrap());
-    let left = [&dropped, &stopped].map(|server| (server.pid(), PathBuf::from(server.dir())));
-    assert!(
-        left.iter()
-            .all(|(pid, folder)| is_alive(*pid) && folder.exists())
-    );
-    drop(dropped);
-    stopped.stop().await.unwrap();
-    assert!(
-        left.iter()
-            .all(|(pid, folder)| !is_alive(*pid) && !folder.exists())
-    );
+    async fn written(server: &MariaDb, timeout: Duration) -> io::Result<u32> {
+        let seconds = timeout.as_secs().max(1);
+        match sql_within(seconds, server.port(), "shop", "SELECT count(*) FROM t") {
+            Ok(count) => Ok(count.parse().unwrap()),
+            Err(error) if error.contains("Unknown database 'shop'") => Ok(0),
+            Err(error) => Err(io::Error::other(error)),
+        }
+    }
 }
 
 #[tokio::test]
@@ -139,25 +114,6 @@ async fn commits_are_flushed_and_settings_are_used() {
 }
 
 #[tokio::test]
-async fn a_fixed_port_that_is_taken_is_an_error() {
-    let first = MariaDb::start().await.unwrap();
-    let outcome = MariaDb::builder().port(first.port()).start().await;
-    assert!(
-        matches!(outcome, Err(TestbedError::Local(LocalError::PortTaken { port })) if port == first.port())
-    );
-    assert_eq!(sql(first.port(), "mysql", "SELECT 1").unwrap(), "1");
-}
-
-#[tokio::test]
-async fn concurrently_started_servers_are_different_servers() {
-    let (a, b) = tokio::join!(MariaDb::start(), MariaDb::start());
-    let (a, b) = (a.unwrap(), b.unwrap());
-    assert_ne!(a.port(), b.port());
-    a.create_database("only_in_a").await.unwrap();
-    assert!(sql(b.port(), "only_in_a", "SELECT 1").is_err());
-}
-
-#[tokio::test]
 async fn an_interrupted_first_start_is_repaired_and_a_kept_folder_keeps_its_data() {
     let folder = tempfile::tempdir().unwrap();
     let kept = folder.path().join("with a space");
@@ -167,21 +123,6 @@ async fn an_interrupted_first_start_is_repaired_and_a_kept_folder_keeps_its_data
     drop(mariadb);
     let mariadb = MariaDb::builder().dir(&kept).start().await.unwrap();
     assert_eq!(sql(mariadb.port(), "a", "SELECT 1").unwrap(), "1");
-}
-
-#[tokio::test]
-async fn the_error_of_a_failed_start_quotes_the_log() {
-    let error = MariaDb::builder()
-        .config("no_such_setting", "1")
-        .start()
-        .await
-        .err()
-        .unwrap();
-    assert!(matches!(
-        error,
-        TestbedError::Local(LocalError::EndedAtStart { .. })
-    ));
-    assert!(error.to_string().contains("no_such_setting"), "{error}");
 }
 
 #[tokio::test]

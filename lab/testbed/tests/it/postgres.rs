@@ -1,10 +1,13 @@
 //! One PostgreSQL server.
 
-use std::{fs, process::Command};
+use std::{fs, io, process::Command, time::Duration};
 
-use testbed::{LocalError, Postgres, TestbedError};
+use testbed::{Postgres, TestbedError, postgres::PostgresKind};
 
-use crate::support::{eventually, is_alive, reachable_folder};
+use crate::{
+    contract::Probe,
+    support::{eventually, is_alive, reachable_folder},
+};
 
 /// Runs SQL with `psql` and returns what it prints, or its error message.
 fn sql(url: &str, text: &str) -> Result<String, String> {
@@ -30,22 +33,32 @@ fn sql(url: &str, text: &str) -> Result<String, String> {
     }
 }
 
-#[tokio::test]
-async fn commits_survive_kill_and_restart() {
-    let mut postgres = Postgres::start().await.unwrap();
-    let url = postgres.create_database("shop").await.unwrap();
-    sql(
-        &url,
-        "CREATE TABLE t (n int); INSERT INTO t SELECT generate_series(1, 1000)",
-    )
-    .unwrap();
-    let pid = postgres.pid();
-    postgres.kill().await.unwrap();
-    assert!(sql(&url, "SELECT 1").is_err());
-    postgres.restart().await.unwrap();
-    assert_ne!(postgres.pid(), pid);
-    assert_eq!(sql(&url, "SELECT count(*) FROM t").unwrap(), "1000");
-    postgres.stop().await.unwrap();
+impl Probe for PostgresKind {
+    const WRITES: u32 = 1000;
+    const KEPT: &'static str = "kept";
+    const WRONG_SETTING: (&'static str, &'static str) = ("no_such_setting", "1");
+    const COMPLAINT: &'static str = "no_such_setting";
+
+    fn url(server: &Postgres) -> String {
+        server.url("shop")
+    }
+
+    async fn write(server: &Postgres) {
+        let url = server.create_database("shop").await.unwrap();
+        sql(
+            &url,
+            "CREATE TABLE t (n int); INSERT INTO t SELECT generate_series(1, 1000)",
+        )
+        .unwrap();
+    }
+
+    async fn written(server: &Postgres, _timeout: Duration) -> io::Result<u32> {
+        match sql(&server.url("shop"), "SELECT count(*) FROM t") {
+            Ok(count) => Ok(count.parse().unwrap()),
+            Err(error) if error.contains(r#"database "shop" does not exist"#) => Ok(0),
+            Err(error) => Err(io::Error::other(error)),
+        }
+    }
 }
 
 #[tokio::test]
@@ -120,36 +133,6 @@ async fn commits_are_flushed_and_settings_are_used() {
 }
 
 #[tokio::test]
-async fn concurrently_started_servers_are_different_servers() {
-    let (a, b) = tokio::join!(Postgres::start(), Postgres::start());
-    let (a, b) = (a.unwrap(), b.unwrap());
-    assert_ne!(a.port(), b.port());
-    a.create_database("only_in_a").await.unwrap();
-    assert!(sql(&b.url("only_in_a"), "SELECT 1").is_err());
-}
-
-#[tokio::test]
-async fn a_fixed_port_that_is_taken_is_an_error() {
-    let first = Postgres::start().await.unwrap();
-    let outcome = Postgres::builder().port(first.port()).start().await;
-    assert!(matches!(
-        outcome,
-        Err(TestbedError::Local(LocalError::PortTaken { .. }))
-    ));
-}
-
-#[tokio::test]
-async fn a_kept_folder_keeps_its_data() {
-    let folder = reachable_folder();
-    let kept = folder.path().join("kept");
-    let postgres = Postgres::builder().dir(&kept).start().await.unwrap();
-    postgres.create_database("a").await.unwrap();
-    drop(postgres);
-    let postgres = Postgres::builder().dir(&kept).start().await.unwrap();
-    assert_eq!(sql(&postgres.url("a"), "SELECT 1").unwrap(), "1");
-}
-
-#[tokio::test]
 async fn an_interrupted_first_start_is_repaired() {
     let folder = reachable_folder();
     fs::create_dir_all(folder.path().join("kept/data.unfinished/base")).unwrap();
@@ -159,21 +142,6 @@ async fn an_interrupted_first_start_is_repaired() {
         .await
         .unwrap();
     assert_eq!(sql(&postgres.url("postgres"), "SELECT 1").unwrap(), "1");
-}
-
-#[tokio::test]
-async fn the_error_of_a_failed_start_quotes_the_log() {
-    let error = Postgres::builder()
-        .config("no_such_setting", "1")
-        .start()
-        .await
-        .err()
-        .unwrap();
-    assert!(matches!(
-        error,
-        TestbedError::Local(LocalError::EndedAtStart { .. })
-    ));
-    assert!(error.to_string().contains("no_such_setting"), "{error}");
 }
 
 #[tokio::test]

@@ -1,11 +1,48 @@
 //! One Redis server.
 
-use std::net::TcpListener;
+use std::{
+    io::{self, ErrorKind},
+    net::TcpListener,
+    time::Duration,
+};
 
-use ::redis::{InfoDict, cmd};
-use testbed::{AppendFsync, LocalError, Redis, TestbedError, free_port};
+use ::redis::{InfoDict, RedisError, cmd};
+use testbed::{AppendFsync, LocalError, Redis, TestbedError, free_port, redis::RedisKind};
 
-use crate::support::{SILENCE, ask, ask_within, script};
+use crate::{
+    contract::Probe,
+    support::{ask, ask_within, script},
+};
+
+impl Probe for RedisKind {
+    const WRITES: u32 = 100;
+    const SILENCE_IS: ErrorKind = ErrorKind::TimedOut;
+    const WRONG_SETTING: (&'static str, &'static str) = ("no-such-setting", "1");
+    const COMPLAINT: &'static str = "no-such-setting";
+
+    fn url(server: &Redis) -> String {
+        server.url()
+    }
+
+    async fn write(server: &Redis) {
+        for n in 0..Self::WRITES {
+            let () = ask(&server.url(), cmd("SET").arg(n).arg(n)).await.unwrap();
+        }
+    }
+
+    async fn written(server: &Redis, timeout: Duration) -> io::Result<u32> {
+        let failed = |error: RedisError| {
+            if error.is_timeout() {
+                io::Error::new(ErrorKind::TimedOut, error)
+            } else {
+                io::Error::other(error)
+            }
+        };
+        ask_within(timeout, &server.url(), &cmd("DBSIZE"))
+            .await
+            .map_err(failed)
+    }
+}
 
 #[tokio::test]
 async fn the_server_that_answers_is_our_child() {
@@ -13,20 +50,6 @@ async fn the_server_that_answers_is_our_child() {
     let info: InfoDict = ask(&redis.url(), cmd("INFO").arg("server")).await.unwrap();
     assert_eq!(info.get::<u32>("process_id"), Some(redis.pid()));
     assert_eq!(info.get::<u16>("tcp_port"), Some(redis.port()));
-}
-
-#[tokio::test]
-async fn acknowledged_writes_survive_kill_and_restart() {
-    let mut redis = Redis::start().await.unwrap();
-    for n in 0..100 {
-        let () = ask(&redis.url(), cmd("SET").arg(n).arg(n)).await.unwrap();
-    }
-    let (port, pid) = (redis.port(), redis.pid());
-    redis.kill().await.unwrap();
-    redis.restart().await.unwrap();
-    assert_eq!(redis.port(), port);
-    assert_ne!(redis.pid(), pid);
-    assert_eq!(ask::<u32>(&redis.url(), &cmd("DBSIZE")).await.unwrap(), 100);
 }
 
 #[tokio::test]
@@ -98,17 +121,6 @@ async fn a_setting_replaces_the_default() {
 }
 
 #[tokio::test]
-async fn concurrently_started_servers_have_distinct_ports() {
-    let (a, b, c) = tokio::join!(Redis::start(), Redis::start(), Redis::start());
-    let (a, b, c) = (a.unwrap(), b.unwrap(), c.unwrap());
-    assert!(a.port() != b.port() && b.port() != c.port() && a.port() != c.port());
-    let () = ask(&a.url(), cmd("SET").arg("only in a").arg(1))
-        .await
-        .unwrap();
-    assert_eq!(ask::<u32>(&b.url(), &cmd("DBSIZE")).await.unwrap(), 0);
-}
-
-#[tokio::test]
 async fn a_fixed_port_that_is_taken_is_an_error() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
@@ -119,37 +131,11 @@ async fn a_fixed_port_that_is_taken_is_an_error() {
 }
 
 #[tokio::test]
-async fn another_redis_on_a_fixed_port_is_not_taken_for_ours() {
-    let first = Redis::start().await.unwrap();
-    let outcome = Redis::builder().port(first.port()).start().await;
-    assert!(matches!(
-        outcome,
-        Err(TestbedError::Local(LocalError::PortTaken { .. }))
-    ));
-    let pong: String = ask(&first.url(), &cmd("PING")).await.unwrap();
-    assert_eq!(pong, "PONG");
-}
-
-#[tokio::test]
 async fn a_fixed_port_is_used() {
     let port = free_port().await;
     assert_eq!(
         Redis::builder().port(port).start().await.unwrap().url(),
         format!("redis://127.0.0.1:{port}")
-    );
-}
-
-#[tokio::test]
-async fn a_kept_folder_keeps_its_data() {
-    let folder = tempfile::tempdir().unwrap();
-    let kept = folder.path().join("with a space");
-    let redis = Redis::builder().dir(&kept).start().await.unwrap();
-    let () = ask(&redis.url(), cmd("SET").arg("a").arg(1)).await.unwrap();
-    redis.stop().await.unwrap();
-    let redis = Redis::builder().dir(&kept).start().await.unwrap();
-    assert_eq!(
-        ask::<u32>(&redis.url(), cmd("GET").arg("a")).await.unwrap(),
-        1
     );
 }
 
@@ -165,24 +151,6 @@ async fn two_servers_never_share_a_kept_folder() {
 }
 
 #[tokio::test]
-async fn a_paused_server_is_silent_until_it_is_resumed() {
-    let redis = Redis::start().await.unwrap();
-    redis.pause().await.unwrap();
-    redis.pause().await.expect("pausing twice is pausing once");
-    assert!(
-        ask_within::<String>(SILENCE, &redis.url(), &cmd("PING"))
-            .await
-            .unwrap_err()
-            .is_timeout()
-    );
-    redis.resume().await.unwrap();
-    assert_eq!(
-        ask::<String>(&redis.url(), &cmd("PING")).await.unwrap(),
-        "PONG"
-    );
-}
-
-#[tokio::test]
 async fn a_paused_server_can_be_stopped_and_killed() {
     let mut killed = Redis::start().await.unwrap();
     killed.pause().await.unwrap();
@@ -190,17 +158,6 @@ async fn a_paused_server_can_be_stopped_and_killed() {
     killed.restart().await.unwrap();
     killed.pause().await.unwrap();
     killed.stop().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_killed_server_reports_that_it_is_not_running() {
-    let mut redis = Redis::start().await.unwrap();
-    redis.kill().await.unwrap();
-    assert!(matches!(
-        redis.pause().await,
-        Err(TestbedError::Local(LocalError::NotRunning { .. }))
-    ));
-    redis.kill().await.expect("killing twice is killing once");
 }
 
 #[tokio::test]
@@ -221,21 +178,6 @@ async fn a_missing_program_is_named_with_a_hint() {
             .contains("/nowhere/redis-server is not installed")
     );
     assert!(error.to_string().contains("apt-get install redis-server"));
-}
-
-#[tokio::test]
-async fn the_error_of_a_failed_start_quotes_the_log() {
-    let error = Redis::builder()
-        .config("no-such-setting", "1")
-        .start()
-        .await
-        .err()
-        .unwrap();
-    assert!(matches!(
-        error,
-        TestbedError::Local(LocalError::EndedAtStart { .. })
-    ));
-    assert!(error.to_string().contains("no-such-setting"), "{error}");
 }
 
 #[tokio::test]

@@ -35,12 +35,8 @@ pub async fn ask_within<T: FromRedisValue>(
     command.query_async(&mut connection).await
 }
 
-/// Sends a request and returns the response until the server closes the connection.
-pub fn exchange(port: u16, request: &[u8]) -> io::Result<String> {
-    exchange_within(timeout(), port, request)
-}
-
-/// The same with a time-out of each read, for servers that are silent.
+/// Sends a request and returns the response until the server closes the connection. The time-out is
+/// that of each read.
 pub fn exchange_within(timeout: Duration, port: u16, request: &[u8]) -> io::Result<String> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(timeout))?;

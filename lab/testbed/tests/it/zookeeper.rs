@@ -3,28 +3,39 @@
 use std::{
     io::{self, Read, Write},
     net::{Ipv4Addr, TcpStream},
-    path::PathBuf,
     time::Duration,
 };
 
-use testbed::{LocalError, TestbedError, ZooKeeper, timeout};
+use testbed::{ZooKeeper, timeout, zookeeper::ZooKeeperKind};
 
-use crate::support::{SILENCE, exchange_within, is_alive};
+use crate::{contract::Probe, support::exchange_within};
 
 /// A new server has the nodes `/`, `/zookeeper`, `/zookeeper/config` and `/zookeeper/quota`, and
 /// counts one more.
 const NODES_AT_FIRST: u32 = 5;
 
-fn nodes(zookeeper: &ZooKeeper) -> io::Result<u32> {
-    nodes_within(timeout(), zookeeper)
-}
+impl Probe for ZooKeeperKind {
+    const KEPT: &'static str = "with a space, and é";
+    const WRONG_SETTING: (&'static str, &'static str) = ("tickTime", "soon");
+    const COMPLAINT: &'static str = "soon";
 
-fn nodes_within(timeout: Duration, zookeeper: &ZooKeeper) -> io::Result<u32> {
-    let response = exchange_within(timeout, zookeeper.port(), b"srvr")?;
-    let count = response
-        .lines()
-        .find_map(|line| line.strip_prefix("Node count: ")?.parse().ok());
-    count.ok_or_else(|| io::Error::other(response))
+    fn url(server: &ZooKeeper) -> String {
+        server.url()
+    }
+
+    async fn write(server: &ZooKeeper) {
+        let mut session = Session::open(server, 1000).unwrap();
+        session.create("/a").unwrap();
+    }
+
+    async fn written(server: &ZooKeeper, timeout: Duration) -> io::Result<u32> {
+        let response = exchange_within(timeout, server.port(), b"srvr")?;
+        let nodes: Option<u32> = response
+            .lines()
+            .find_map(|line| line.strip_prefix("Node count: ")?.parse().ok());
+        let nodes = nodes.ok_or_else(|| io::Error::other(response))?;
+        Ok(nodes.checked_sub(NODES_AT_FIRST).unwrap())
+    }
 }
 
 /// A minimal client session. The protocol consists of packets of big-endian numbers, each preceded
@@ -96,24 +107,6 @@ impl Session {
 }
 
 #[tokio::test]
-async fn acknowledged_writes_survive_kill_and_restart() {
-    let mut zookeeper = ZooKeeper::start().await.unwrap();
-    assert_eq!(nodes(&zookeeper).unwrap(), NODES_AT_FIRST);
-    Session::open(&zookeeper, 1000)
-        .unwrap()
-        .create("/a")
-        .unwrap();
-    let (url, pid) = (zookeeper.url(), zookeeper.pid());
-    zookeeper.kill().await.unwrap();
-    assert!(nodes(&zookeeper).is_err());
-    zookeeper.restart().await.unwrap();
-    assert_eq!(zookeeper.url(), url);
-    assert_ne!(zookeeper.pid(), pid);
-    assert_eq!(nodes(&zookeeper).unwrap(), NODES_AT_FIRST + 1);
-    zookeeper.stop().await.unwrap();
-}
-
-#[tokio::test]
 async fn session_timeouts_from_200_ms_to_a_minute_are_granted() {
     let zookeeper = ZooKeeper::start().await.unwrap();
     for (wanted, granted) in [(1, 200), (300, 300), (60_000, 60_000)] {
@@ -122,86 +115,6 @@ async fn session_timeouts_from_200_ms_to_a_minute_are_granted() {
             granted
         );
     }
-}
-
-#[tokio::test]
-async fn a_paused_server_is_silent_until_it_is_resumed() {
-    let zookeeper = ZooKeeper::start().await.unwrap();
-    zookeeper.pause().await.unwrap();
-    assert!(nodes_within(SILENCE, &zookeeper).is_err());
-    zookeeper.resume().await.unwrap();
-    assert_eq!(nodes(&zookeeper).unwrap(), NODES_AT_FIRST);
-}
-
-#[tokio::test]
-async fn a_killed_server_reports_that_it_is_not_running() {
-    let mut zookeeper = ZooKeeper::start().await.unwrap();
-    zookeeper.kill().await.unwrap();
-    assert!(matches!(
-        zookeeper.pause().await,
-        Err(TestbedError::Local(LocalError::NotRunning { .. }))
-    ));
-    zookeeper
-        .kill()
-        .await
-        .expect("killing twice is killing once");
-}
-
-#[tokio::test]
-async fn a_dropped_or_stopped_server_is_gone_with_its_folder() {
-    let (dropped, stopped) = tokio::join!(ZooKeeper::start(), ZooKeeper::start());
-    let (dropped, stopped) = (dropped.unwrap(), stopped.unwrap());
-    assert_ne!(dropped.port(), stopped.port());
-    let left = [&dropped, &stopped].map(|server| (server.pid(), PathBuf::from(server.dir())));
-    assert!(
-        left.iter()
-            .all(|(pid, folder)| is_alive(*pid) && folder.exists())
-    );
-    drop(dropped);
-    stopped.stop().await.unwrap();
-    assert!(
-        left.iter()
-            .all(|(pid, folder)| !is_alive(*pid) && !folder.exists())
-    );
-}
-
-#[tokio::test]
-async fn another_zookeeper_on_a_fixed_port_is_not_taken_for_ours() {
-    let first = ZooKeeper::start().await.unwrap();
-    let outcome = ZooKeeper::builder().port(first.port()).start().await;
-    assert!(
-        matches!(outcome, Err(TestbedError::Local(LocalError::PortTaken { port })) if port == first.port())
-    );
-    assert_eq!(nodes(&first).unwrap(), NODES_AT_FIRST);
-}
-
-#[tokio::test]
-async fn a_kept_folder_keeps_its_data() {
-    let folder = tempfile::tempdir().unwrap();
-    let kept = folder.path().join("with a space, and é");
-    let zookeeper = ZooKeeper::builder().dir(&kept).start().await.unwrap();
-    Session::open(&zookeeper, 1000)
-        .unwrap()
-        .create("/a")
-        .unwrap();
-    zookeeper.stop().await.unwrap();
-    let zookeeper = ZooKeeper::builder().dir(&kept).start().await.unwrap();
-    assert_eq!(nodes(&zookeeper).unwrap(), NODES_AT_FIRST + 1);
-}
-
-#[tokio::test]
-async fn the_error_of_a_failed_start_quotes_the_log() {
-    let error = ZooKeeper::builder()
-        .config("tickTime", "soon")
-        .start()
-        .await
-        .err()
-        .unwrap();
-    assert!(matches!(
-        error,
-        TestbedError::Local(LocalError::EndedAtStart { .. })
-    ));
-    assert!(error.to_string().contains("soon"), "{error}");
 }
 
 #[tokio::test]

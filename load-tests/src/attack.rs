@@ -12,7 +12,12 @@ use goose::{
 };
 use tokio::sync::Barrier;
 
-use crate::{crowd::Crowd, options::Options, sale::Sale, session::Session};
+use crate::{
+    crowd::Crowd,
+    options::Options,
+    sale::Sale,
+    session::{End, Session},
+};
 
 /// Longer than the service takes to report an unknown outcome.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
@@ -107,5 +112,8 @@ async fn buy(sale: Arc<Sale>, crowd: Arc<Crowd>, user: &mut GooseUser) -> Transa
         // and the run ends when all users have left.
         user.config.iterations = Some(user.get_iterations() + 1);
     }
-    result.map(|_| ())
+    match result {
+        Err(End::Failed(error)) => Err(error),
+        Ok(()) | Err(End::Early) => Ok(()),
+    }
 }

@@ -28,8 +28,17 @@ use crate::{
     violation::{self, Violation},
 };
 
-/// The result of a step; `None` if the run has sent all its requests.
-pub type Step<T> = Result<Option<T>, Box<TransactionError>>;
+/// The result of a step.
+pub type Step<T> = Result<T, End>;
+
+/// What ends a session before its behavior does.
+#[derive(Debug)]
+pub enum End {
+    /// The run has sent all its requests, or the order was not placed.
+    Early,
+    /// Goose has failed.
+    Failed(Box<TransactionError>),
+}
 
 /// Tolerance between the clocks of the service and of this process, for the end of a hold.
 const CLOCK_TOLERANCE: Duration = Duration::from_millis(200);
@@ -106,6 +115,12 @@ impl<'a> Session<'a> {
         sleep(time).await;
     }
 
+    /// Waits for a random time.
+    pub async fn wait_at_most(&self, ms_max: u64, random: u64) {
+        self.wait(Duration::from_millis(random % (ms_max + 1)))
+            .await;
+    }
+
     /// Waits until the hold of the order has ended by every clock.
     pub async fn wait_for_expiry(&self, own: &OwnOrder) {
         let end = self.hold() + CLOCK_TOLERANCE;
@@ -122,14 +137,21 @@ impl<'a> Session<'a> {
 
     /// Places an order. `name` is the row of the report.
     pub async fn order(&mut self, name: &str, quantity: u32) -> Step<PlacedCall> {
-        match self.sale.budget.take(1) {
-            0 => Ok(None),
-            _ => self.place(name, quantity).await.map(Some),
-        }
+        let call = self.next_order(quantity);
+        let settled = self.send(&call).await?;
+        let violation = judge::new_order(&settled.last.outcome, quantity, self.holdings());
+        self.finish(name, call, settled, violation).await
+    }
+
+    /// Places an order of one unit. The session ends if it is refused.
+    pub async fn hold_unit(&mut self, name: &str) -> Step<(PlacedCall, OwnOrder)> {
+        let placed = self.order(name, 1).await?;
+        let own = self.own(&placed).ok_or(End::Early)?;
+        Ok((placed, own))
     }
 
     /// The order of a request, if it was placed.
-    pub fn own(&self, placed: &PlacedCall) -> Option<OwnOrder> {
+    fn own(&self, placed: &PlacedCall) -> Option<OwnOrder> {
         let (Outcome::Held { id, .. }, Action::Order(order)) =
             (&placed.outcome, &placed.call.action)
         else {
@@ -147,7 +169,7 @@ impl<'a> Session<'a> {
     }
 
     /// Repeats a settled request.
-    pub async fn repeat(&mut self, name: &str, first: &PlacedCall) -> Step<PlacedCall> {
+    pub async fn repeat(&mut self, name: &str, first: &PlacedCall) -> Step<()> {
         let units_return = self.units_return();
         self.send_again(name, first, |outcome| {
             judge::repeat(&first.outcome, outcome, units_return)
@@ -156,12 +178,7 @@ impl<'a> Session<'a> {
     }
 
     /// Repeats the request that placed an order, after the order has changed its state.
-    pub async fn repeat_of(
-        &mut self,
-        name: &str,
-        first: &PlacedCall,
-        own: &OwnOrder,
-    ) -> Step<PlacedCall> {
+    pub async fn repeat_of(&mut self, name: &str, first: &PlacedCall, own: &OwnOrder) -> Step<()> {
         let states = shown(own.state, self.may_have_expired(own.started));
         self.send_again(name, first, |outcome| {
             judge::repeat_of(own.order.id, &states, outcome)
@@ -174,33 +191,36 @@ impl<'a> Session<'a> {
         name: &str,
         first: &PlacedCall,
         judge: impl FnOnce(&Outcome) -> Option<Violation>,
-    ) -> Step<PlacedCall> {
-        if self.sale.budget.take(1) == 0 {
-            return Ok(None);
-        }
-        let settled = self.sale.send(&self.user.client, &first.call).await;
+    ) -> Step<()> {
+        let settled = self.send(&first.call).await?;
         let violation = judge(&settled.last.outcome);
         self.finish(name, first.call.clone(), settled, violation)
-            .await
-            .map(Some)
+            .await?;
+        Ok(())
     }
 
     /// Sends the same request twice concurrently: a double click.
     pub async fn order_twice(&mut self, name: &str, again: &str, quantity: u32) -> Step<()> {
-        match self.sale.budget.take(2) {
-            0 => Ok(None),
-            1 => self.place(name, quantity).await.map(|_| Some(())),
-            _ => self.place_twice(name, again, quantity).await.map(Some),
+        let call = self.next_order(quantity);
+        let (one, other) = self.send_twice(&call).await?;
+        let violation = judge::new_order(&one.last.outcome, quantity, self.holdings());
+        let of_copies = other.as_ref().and_then(|other| {
+            let unknown = one.unknown.len() + other.unknown.len();
+            let copies = [&one.last.outcome, &other.last.outcome];
+            judge::copies(&copies, unknown, self.units_return())
+        });
+        self.finish(name, call.clone(), one, violation).await?;
+        if let Some(other) = other {
+            self.finish(again, call, other, of_copies).await?;
         }
+        Ok(())
     }
 
     /// Sends the same request repeatedly on several connections, and waits only for the last
     /// response.
     pub async fn storm(&mut self, name: &str, quantity: u32, storm: Storm) -> Step<()> {
         // The last request resolves the outcome of the others, so it needs its share of the budget.
-        if self.sale.budget.take(1) == 0 {
-            return Ok(None);
-        }
+        self.take_request()?;
         let call = self.next_order(quantity);
         let (sale, http) = (&self.sale, &self.user.client);
         let mut attempts = Vec::new();
@@ -210,9 +230,7 @@ impl<'a> Session<'a> {
             attempts.extend(join_all(copies).await);
         }
         let last = sale.send(http, &call).await;
-        self.finish_storm(name, &call, attempts, last)
-            .await
-            .map(Some)
+        self.finish_storm(name, &call, attempts, last).await
     }
 
     async fn finish_storm(
@@ -221,7 +239,7 @@ impl<'a> Session<'a> {
         call: &Call,
         attempts: Vec<Attempt>,
         last: Settled,
-    ) -> Result<(), Box<TransactionError>> {
+    ) -> Step<()> {
         let outcomes: Vec<_> = attempts
             .iter()
             .chain([&last.last])
@@ -257,7 +275,7 @@ impl<'a> Session<'a> {
     pub async fn order_concurrently(&mut self, name: &str, orders: u32) -> Step<()> {
         let orders = self.sale.budget.take(u64::from(orders));
         if orders == 0 {
-            return Ok(None);
+            return Err(End::Early);
         }
         let calls: Vec<_> = (0..orders).map(|_| self.next_order(1)).collect();
         let sent = calls
@@ -272,7 +290,7 @@ impl<'a> Session<'a> {
         for (call, settled) in calls.into_iter().zip(settled) {
             self.finish(name, call, settled, violation.take()).await?;
         }
-        Ok(Some(()))
+        Ok(())
     }
 
     /// Shows the item.
@@ -284,8 +302,9 @@ impl<'a> Session<'a> {
             is_stranger: false,
         };
         let buyer = self.virtual_user.buyer;
-        let outcome = self.request(name, Action::Browse, buyer, None, known).await;
-        outcome.map(|outcome| outcome.map(|_| ()))
+        self.request(name, Action::Browse, buyer, None, known)
+            .await?;
+        Ok(())
     }
 
     /// Shows an order.
@@ -303,11 +322,11 @@ impl<'a> Session<'a> {
         };
         let stranger = (self.virtual_user.buyer + 1) % self.sale.buyers.count();
         if stranger == self.virtual_user.buyer {
-            return Ok(Some(()));
+            return Ok(());
         }
         let action = Action::Show(own.order);
-        let outcome = self.request(name, action, stranger, None, known).await;
-        outcome.map(|outcome| outcome.map(|_| ()))
+        self.request(name, action, stranger, None, known).await?;
+        Ok(())
     }
 
     /// Reports a payment with this name, as the provider does.
@@ -345,16 +364,13 @@ impl<'a> Session<'a> {
         let outcome = self
             .request(name, action, buyer, Some(own.started), known)
             .await?;
-        let Some(outcome) = outcome else {
-            return Ok(None);
-        };
         if let Outcome::InState(state) = outcome {
             if own.state.has_units() && !state.has_units() {
                 self.held = self.held.saturating_sub(own.order.quantity);
             }
             own.state = state;
         }
-        Ok(Some(()))
+        Ok(())
     }
 
     /// `started`: when the order was requested. Its hold cannot have begun earlier.
@@ -370,52 +386,47 @@ impl<'a> Session<'a> {
         order_started: Option<Instant>,
         known: KnownOrder<'_>,
     ) -> Step<Outcome> {
-        if self.sale.budget.take(1) == 0 {
-            return Ok(None);
-        }
         let call = Call {
             buyer,
             item: self.virtual_user.item,
             action,
         };
-        let settled = self.sale.send(&self.user.client, &call).await;
+        let settled = self.send(&call).await?;
         // The hold may have ended while the request was in progress.
         let known = KnownOrder {
             may_have_expired: order_started.is_some_and(|started| self.may_have_expired(started)),
             ..known
         };
         let violation = life::judge(&call.action, known, &settled.last.outcome);
-        let finished = self.finish(name, call, settled, violation).await;
-        finished.map(|finished| Some(finished.outcome))
+        let finished = self.finish(name, call, settled, violation).await?;
+        Ok(finished.outcome)
     }
 
-    async fn place(
-        &mut self,
-        name: &str,
-        quantity: u32,
-    ) -> Result<PlacedCall, Box<TransactionError>> {
-        let call = self.next_order(quantity);
-        let settled = self.sale.send(&self.user.client, &call).await;
-        let violation = judge::new_order(&settled.last.outcome, quantity, self.holdings());
-        self.finish(name, call, settled, violation).await
+    /// Takes one request from those that the run may send.
+    fn take_request(&self) -> Step<()> {
+        match self.sale.budget.take(1) {
+            0 => Err(End::Early),
+            _ => Ok(()),
+        }
     }
 
-    async fn place_twice(
-        &mut self,
-        name: &str,
-        again: &str,
-        quantity: u32,
-    ) -> Result<(), Box<TransactionError>> {
-        let call = self.next_order(quantity);
-        let http = &self.user.client;
-        let (one, other) = futures::join!(self.sale.send(http, &call), self.sale.send(http, &call));
-        let violation = judge::new_order(&one.last.outcome, quantity, self.holdings());
-        let unknown = one.unknown.len() + other.unknown.len();
-        let copies = [&one.last.outcome, &other.last.outcome];
-        let violation_of_copies = judge::copies(&copies, unknown, self.units_return());
-        self.finish(name, call.clone(), one, violation).await?;
-        self.finish(again, call, other, violation_of_copies).await?;
-        Ok(())
+    /// Sends a request until its outcome is known.
+    async fn send(&self, call: &Call) -> Step<Settled> {
+        self.take_request()?;
+        Ok(self.sale.send(&self.user.client, call).await)
+    }
+
+    /// Sends the same request twice concurrently. Once, if the run may send only one.
+    async fn send_twice(&self, call: &Call) -> Step<(Settled, Option<Settled>)> {
+        let send = || self.sale.send(&self.user.client, call);
+        match self.sale.budget.take(2) {
+            0 => Err(End::Early),
+            1 => Ok((send().await, None)),
+            _ => {
+                let (one, other) = futures::join!(send(), send());
+                Ok((one, Some(other)))
+            }
+        }
     }
 
     fn next_order(&mut self, quantity: u32) -> Call {
@@ -450,7 +461,7 @@ impl<'a> Session<'a> {
         call: Call,
         settled: Settled,
         violation: Option<Violation>,
-    ) -> Result<PlacedCall, Box<TransactionError>> {
+    ) -> Step<PlacedCall> {
         let violation =
             violation.filter(|it| !(self.sale.outages && violation::says_little_in_outages(it)));
         let started = Instant::now()
@@ -504,7 +515,7 @@ impl<'a> Session<'a> {
         name: &str,
         attempt: &Attempt,
         violation: Option<Violation>,
-    ) -> Result<(), Box<TransactionError>> {
+    ) -> Step<()> {
         let error = violation.or(attempt.outcome.error());
         self.user
             .record_custom_request_duration(
@@ -516,6 +527,7 @@ impl<'a> Session<'a> {
                 error,
             )
             .await
+            .map_err(End::Failed)
     }
 }
 

@@ -1,7 +1,5 @@
 //! A visitor who shows the item several times, and buys nothing.
 
-use std::time::Duration;
-
 use super::{BROWSE, Behavior};
 use crate::session::{Session, Step};
 
@@ -17,12 +15,8 @@ pub const BROWSER: Behavior = Behavior {
 async fn run(session: &mut Session<'_>) -> Step<()> {
     let random = session.random();
     for _ in 0..=random % 3 {
-        if session.browse(BROWSE).await?.is_none() {
-            return Ok(None);
-        }
-        session
-            .wait(Duration::from_millis(random % (PAUSE_MS_MAX + 1)))
-            .await;
+        session.browse(BROWSE).await?;
+        session.wait_at_most(PAUSE_MS_MAX, random).await;
     }
-    Ok(Some(()))
+    Ok(())
 }

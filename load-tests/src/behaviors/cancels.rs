@@ -1,7 +1,5 @@
 //! A buyer who cancels the order, and whose client may repeat the cancellation.
 
-use std::time::Duration;
-
 use super::{Behavior, CANCEL, PAY, PLACE, REPEAT};
 use crate::session::{Session, Step};
 
@@ -15,23 +13,14 @@ pub const CANCELS: Behavior = Behavior {
 };
 
 async fn run(session: &mut Session<'_>) -> Step<()> {
-    let Some(placed) = session.order(PLACE, 1).await? else {
-        return Ok(None);
-    };
-    let Some(mut own) = session.own(&placed) else {
-        return Ok(Some(()));
-    };
+    let (placed, mut own) = session.hold_unit(PLACE).await?;
     let random = session.random();
-    session
-        .wait(Duration::from_millis(random % (PAUSE_MS_MAX + 1)))
-        .await;
-    if session.cancel(CANCEL, &mut own).await?.is_none() {
-        return Ok(None);
-    }
+    session.wait_at_most(PAUSE_MS_MAX, random).await;
+    session.cancel(CANCEL, &mut own).await?;
     match random / 64 % 4 {
         0 => session.cancel(CANCEL, &mut own).await,
-        1 => Ok(session.repeat_of(REPEAT, &placed, &own).await?.map(|_| ())),
+        1 => session.repeat_of(REPEAT, &placed, &own).await,
         2 => session.pay(PAY, &mut own, "in-vain").await,
-        _ => Ok(Some(())),
+        _ => Ok(()),
     }
 }

@@ -10,5 +10,6 @@ pub const EXPIRES: Behavior = Behavior {
 };
 
 async fn run(session: &mut Session<'_>) -> Step<()> {
-    Ok(session.order(PLACE, 1).await?.map(|_| ()))
+    session.order(PLACE, 1).await?;
+    Ok(())
 }

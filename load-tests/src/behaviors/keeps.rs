@@ -10,11 +10,6 @@ pub const KEEPS: Behavior = Behavior {
 };
 
 async fn run(session: &mut Session<'_>) -> Step<()> {
-    let Some(placed) = session.order(PLACE, 1).await? else {
-        return Ok(None);
-    };
-    let Some(mut own) = session.own(&placed) else {
-        return Ok(Some(()));
-    };
+    let (_, mut own) = session.hold_unit(PLACE).await?;
     session.pay(PAY, &mut own, "first").await
 }

@@ -10,19 +10,10 @@ pub const LOOKS_AND_BUYS: Behavior = Behavior {
 };
 
 async fn run(session: &mut Session<'_>) -> Step<()> {
-    if session.browse(BROWSE).await?.is_none() {
-        return Ok(None);
-    }
-    let Some(placed) = session.order(PLACE, 1).await? else {
-        return Ok(None);
-    };
-    let Some(mut own) = session.own(&placed) else {
-        return Ok(Some(()));
-    };
+    session.browse(BROWSE).await?;
+    let (_, mut own) = session.hold_unit(PLACE).await?;
     for _ in 0..2 {
-        if session.show(POLL, &mut own).await?.is_none() {
-            return Ok(None);
-        }
+        session.show(POLL, &mut own).await?;
     }
     session
         .show_as_stranger("poll a stranger's order", &own)

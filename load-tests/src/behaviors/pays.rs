@@ -11,16 +11,9 @@ pub const PAYS: Behavior = Behavior {
 };
 
 async fn run(session: &mut Session<'_>) -> Step<()> {
-    let Some(placed) = session.order(PLACE, 1).await? else {
-        return Ok(None);
-    };
-    let Some(mut own) = session.own(&placed) else {
-        return Ok(Some(()));
-    };
+    let (placed, mut own) = session.hold_unit(PLACE).await?;
     for _ in 0..2 {
-        if session.pay(PAY, &mut own, "first").await?.is_none() {
-            return Ok(None);
-        }
+        session.pay(PAY, &mut own, "first").await?;
     }
     match session.random() % 4 {
         0 => {
@@ -30,6 +23,6 @@ async fn run(session: &mut Session<'_>) -> Step<()> {
         }
         1 => session.cancel(CANCEL, &mut own).await,
         2 => session.show(POLL, &mut own).await,
-        _ => Ok(session.repeat_of(REPEAT, &placed, &own).await?.map(|_| ())),
+        _ => session.repeat_of(REPEAT, &placed, &own).await,
     }
 }

@@ -11,17 +11,10 @@ pub const PAYS_LATE: Behavior = Behavior {
 };
 
 async fn run(session: &mut Session<'_>) -> Step<()> {
-    let Some(placed) = session.order(PLACE, 1).await? else {
-        return Ok(None);
-    };
-    let Some(mut own) = session.own(&placed) else {
-        return Ok(Some(()));
-    };
+    let (_, mut own) = session.hold_unit(PLACE).await?;
     session.wait_for_expiry(&own).await;
     for _ in 0..2 {
-        if session.pay("pay late", &mut own, "late").await?.is_none() {
-            return Ok(None);
-        }
+        session.pay("pay late", &mut own, "late").await?;
     }
     session.show(POLL, &mut own).await
 }

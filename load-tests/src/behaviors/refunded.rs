@@ -1,7 +1,5 @@
 //! A buyer who pays and gets a refund, so that units return from `confirmed`.
 
-use std::time::Duration;
-
 use super::{Behavior, PAY, PLACE};
 use crate::session::{Session, Step};
 
@@ -15,17 +13,8 @@ pub const REFUNDED: Behavior = Behavior {
 };
 
 async fn run(session: &mut Session<'_>) -> Step<()> {
-    let Some(placed) = session.order(PLACE, 1).await? else {
-        return Ok(None);
-    };
-    let Some(mut own) = session.own(&placed) else {
-        return Ok(Some(()));
-    };
-    if session.pay(PAY, &mut own, "first").await?.is_none() {
-        return Ok(None);
-    }
-    session
-        .wait(Duration::from_millis(session.random() % (PAUSE_MS_MAX + 1)))
-        .await;
+    let (_, mut own) = session.hold_unit(PLACE).await?;
+    session.pay(PAY, &mut own, "first").await?;
+    session.wait_at_most(PAUSE_MS_MAX, session.random()).await;
     session.refund("refund order", &mut own).await
 }

@@ -1,8 +1,6 @@
 //! A buyer whose request is sent twice with the same key: concurrently, as by a double click, or
 //! later, as after a lost response.
 
-use std::time::Duration;
-
 use super::{Behavior, PLACE, REPEAT};
 use crate::session::{Session, Step};
 
@@ -25,11 +23,7 @@ async fn run(session: &mut Session<'_>) -> Step<()> {
 }
 
 async fn repeat_later(session: &mut Session<'_>, random: u64) -> Step<()> {
-    let Some(first) = session.order(PLACE, 1).await? else {
-        return Ok(None);
-    };
-    session
-        .wait(Duration::from_millis(random / 2 % (PAUSE_MS_MAX + 1)))
-        .await;
-    Ok(session.repeat(REPEAT, &first).await?.map(|_| ()))
+    let first = session.order(PLACE, 1).await?;
+    session.wait_at_most(PAUSE_MS_MAX, random / 2).await;
+    session.repeat(REPEAT, &first).await
 }

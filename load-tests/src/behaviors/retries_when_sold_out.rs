@@ -19,13 +19,11 @@ pub const RETRIES_WHEN_SOLD_OUT: Behavior = Behavior {
 
 async fn run(session: &mut Session<'_>) -> Step<()> {
     for _ in 0..ORDERS_MAX {
-        let Some(placed) = session.order(PLACE, 1).await? else {
-            return Ok(None);
-        };
+        let placed = session.order(PLACE, 1).await?;
         if placed.outcome != Outcome::SoldOut {
             break;
         }
         session.wait(PAUSE).await;
     }
-    Ok(Some(()))
+    Ok(())
 }

@@ -4,10 +4,9 @@ use std::time::{Duration, Instant};
 
 use ::judge::life::{is_paid, shown};
 use client::{CartState, IdempotencyKey, OrderState};
-use goose::goose::TransactionError;
 use tokio::time::sleep;
 
-use super::{CLOCK_TOLERANCE, Session, Step};
+use super::{CLOCK_TOLERANCE, End, PlacedCall, Session, Step};
 use crate::{
     action::{Action, Call, OrderRef},
     cart::{
@@ -24,15 +23,6 @@ use crate::{
 const LINES: std::ops::RangeInclusive<usize> = 2..=5;
 /// Of so many carts, one may have scarce items.
 const SCARCE_ONE_OF: u64 = 4;
-
-/// A settled request for a cart.
-#[derive(Debug)]
-pub struct PlacedCart {
-    call: Call,
-    started: Instant,
-    /// The outcome.
-    pub outcome: Outcome,
-}
 
 /// A cart that only this session changes.
 #[derive(Debug)]
@@ -81,15 +71,19 @@ impl Session<'_> {
     }
 
     /// Places a cart of these lines. `name` is the row of the report.
-    pub async fn cart(&mut self, name: &str, lines: Vec<WantedLine>) -> Step<PlacedCart> {
-        if self.sale.budget.take(1) == 0 {
-            return Ok(None);
-        }
+    pub async fn cart(&mut self, name: &str, lines: Vec<WantedLine>) -> Step<PlacedCall> {
         let call = self.next_cart(lines);
-        let settled = self.sale.send(&self.user.client, &call).await;
+        let settled = self.send(&call).await?;
         let violation = self.judge_new(&call, &settled.last.outcome);
-        let placed = self.finish_cart(name, call, settled, violation).await;
-        placed.map(Some)
+        self.finish_cart(name, call, settled, violation).await
+    }
+
+    /// Places a cart of the wanted lines. The session ends if it is refused.
+    pub async fn hold_cart(&mut self, name: &str) -> Step<(PlacedCall, OwnCart)> {
+        let lines = self.wanted_lines();
+        let placed = self.cart(name, lines).await?;
+        let own = self.own_cart(&placed).ok_or(End::Early)?;
+        Ok((placed, own))
     }
 
     /// Sends the same cart twice concurrently: a double click.
@@ -99,51 +93,40 @@ impl Session<'_> {
         again: &str,
         lines: Vec<WantedLine>,
     ) -> Step<()> {
-        match self.sale.budget.take(2) {
-            0 => return Ok(None),
-            1 => {
-                let call = self.next_cart(lines);
-                let settled = self.sale.send(&self.user.client, &call).await;
-                let violation = self.judge_new(&call, &settled.last.outcome);
-                self.finish_cart(name, call, settled, violation).await?;
-                return Ok(Some(()));
-            }
-            _ => {}
-        }
         let call = self.next_cart(lines);
-        let http = &self.user.client;
-        let (one, other) = futures::join!(self.sale.send(http, &call), self.sale.send(http, &call));
-        let were_unknown = one.unknown.len() + other.unknown.len() > 0;
-        let of_copies = judge::copies(&one.last.outcome, &other.last.outcome, were_unknown);
+        let (one, other) = self.send_twice(&call).await?;
         let violation = self.judge_new(&call, &one.last.outcome);
+        let of_copies = other.as_ref().and_then(|other| {
+            let were_unknown = one.unknown.len() + other.unknown.len() > 0;
+            judge::copies(&one.last.outcome, &other.last.outcome, were_unknown)
+        });
         self.finish_cart(name, call.clone(), one, violation).await?;
-        self.finish_cart(again, call, other, of_copies).await?;
-        Ok(Some(()))
+        if let Some(other) = other {
+            self.finish_cart(again, call, other, of_copies).await?;
+        }
+        Ok(())
     }
 
     /// Repeats the request of a cart, which `own` is by now if it was held.
     pub async fn repeat_cart(
         &mut self,
         name: &str,
-        first: &PlacedCart,
+        first: &PlacedCall,
         own: Option<&OwnCart>,
-    ) -> Step<PlacedCart> {
-        if self.sale.budget.take(1) == 0 {
-            return Ok(None);
-        }
+    ) -> Step<()> {
         let call = first.call.clone();
-        let settled = self.sale.send(&self.user.client, &call).await;
+        let settled = self.send(&call).await?;
         let states = own.map_or_else(
             || vec![CartState::Held],
             |own| shown(own.state, own.may_have_expired()),
         );
         let violation = judge::repeat(&first.outcome, &states, &settled.last.outcome);
-        let placed = self.finish_cart(name, call, settled, violation).await;
-        placed.map(Some)
+        self.finish_cart(name, call, settled, violation).await?;
+        Ok(())
     }
 
     /// The cart of a request, if it was placed.
-    pub fn own_cart(&self, placed: &PlacedCart) -> Option<OwnCart> {
+    pub fn own_cart(&self, placed: &PlacedCall) -> Option<OwnCart> {
         let Outcome::CartHeld { cart, .. } = &placed.outcome else {
             return None;
         };
@@ -198,20 +181,17 @@ impl Session<'_> {
     pub async fn show_cart_as_stranger(&mut self, name: &str, own: &OwnCart) -> Step<()> {
         let stranger = (self.virtual_user.buyer + 1) % self.sale.buyers.count();
         if stranger == self.virtual_user.buyer {
-            return Ok(Some(()));
-        }
-        if self.sale.budget.take(1) == 0 {
-            return Ok(None);
+            return Ok(());
         }
         let call = self.call_of(stranger, own, CartStep::Show);
-        let settled = self.sale.send(&self.user.client, &call).await;
+        let settled = self.send(&call).await?;
         let known = KnownCart {
             is_stranger: true,
             ..own.known()
         };
         let violation = judge::step(&CartStep::Show, known, &settled.last.outcome);
         self.finish(name, call, settled, violation).await?;
-        Ok(Some(()))
+        Ok(())
     }
 
     /// Tries to change each line alone, by `action`. Only the cart changes its lines.
@@ -222,18 +202,15 @@ impl Session<'_> {
         action: fn(OrderRef) -> Action,
     ) -> Step<()> {
         for line in own.lines() {
-            if self.sale.budget.take(1) == 0 {
-                return Ok(None);
-            }
             let call = self.call_of_line(line.item, action(line.order));
-            let settled = self.sale.send(&self.user.client, &call).await;
+            let settled = self.send(&call).await?;
             let outcome = &settled.last.outcome;
             let is_refused = *outcome == Outcome::Refused("order_in_cart");
             let violation = (!is_refused && outcome.error().is_none())
                 .then_some("a line of a cart was changed alone");
             self.finish(name, call, settled, violation).await?;
         }
-        Ok(Some(()))
+        Ok(())
     }
 
     /// Pays the cart, and shows its lines one after the other meanwhile.
@@ -250,9 +227,7 @@ impl Session<'_> {
     /// Makes a step of the cart, and shows its lines one after the other meanwhile.
     async fn watch_cart(&mut self, name: &str, own: &mut OwnCart, step: CartStep) -> Step<()> {
         let requests = self.sale.budget.take(own.cart.lines.len() as u64 + 1);
-        let Some(lines) = requests.checked_sub(1) else {
-            return Ok(None);
-        };
+        let lines = requests.checked_sub(1).ok_or(End::Early)?;
         let show = |line: Line| self.call_of_line(line.item, Action::Show(line.order));
         let calls = own.lines().take(usize::try_from(lines).unwrap_or(0));
         let calls: Vec<_> = calls.map(show).collect();
@@ -277,8 +252,7 @@ impl Session<'_> {
             self.finish_shown_line(call, settled, violation).await?;
         }
         self.finish_step(name, own, (step_call, step), stepped)
-            .await?;
-        Ok(Some(()))
+            .await
     }
 
     async fn finish_shown_line(
@@ -286,7 +260,7 @@ impl Session<'_> {
         call: Call,
         settled: Settled,
         violation: Option<Violation>,
-    ) -> Result<(), Box<TransactionError>> {
+    ) -> Step<()> {
         let is_shown = shown_state(&settled.last.outcome).is_some();
         let is_wrong = !is_shown && settled.last.outcome.error().is_none();
         let violation = violation.or(is_wrong.then_some("a line of a cart was not shown"));
@@ -296,13 +270,9 @@ impl Session<'_> {
     }
 
     async fn step_cart(&mut self, name: &str, own: &mut OwnCart, step: CartStep) -> Step<()> {
-        if self.sale.budget.take(1) == 0 {
-            return Ok(None);
-        }
         let call = self.call_of(self.virtual_user.buyer, own, step.clone());
-        let settled = self.sale.send(&self.user.client, &call).await;
-        self.finish_step(name, own, (call, step), settled).await?;
-        Ok(Some(()))
+        let settled = self.send(&call).await?;
+        self.finish_step(name, own, (call, step), settled).await
     }
 
     async fn finish_step(
@@ -311,7 +281,7 @@ impl Session<'_> {
         own: &mut OwnCart,
         (call, step): (Call, CartStep),
         settled: Settled,
-    ) -> Result<(), Box<TransactionError>> {
+    ) -> Step<()> {
         let outcome = settled.last.outcome.clone();
         let violation = judge::step(&step, own.known(), &outcome);
         self.finish(name, call, settled, violation).await?;
@@ -382,7 +352,7 @@ impl Session<'_> {
         call: Call,
         settled: Settled,
         violation: Option<Violation>,
-    ) -> Result<PlacedCart, Box<TransactionError>> {
+    ) -> Step<PlacedCall> {
         let placed = self.finish(name, call, settled, violation).await?;
         if let Outcome::CartHeld {
             cart,
@@ -393,11 +363,7 @@ impl Session<'_> {
                 *self.held_in_carts.entry(line.item).or_default() += line.quantity;
             }
         }
-        Ok(PlacedCart {
-            call: placed.call,
-            started: placed.started,
-            outcome: placed.outcome,
-        })
+        Ok(placed)
     }
 }
 

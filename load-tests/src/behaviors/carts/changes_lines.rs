@@ -13,13 +13,7 @@ pub const CART_CHANGES_LINES: Behavior = Behavior {
 };
 
 async fn run(session: &mut Session<'_>) -> Step<()> {
-    let lines = session.wanted_lines();
-    let Some(placed) = session.cart(PLACE_CART, lines).await? else {
-        return Ok(None);
-    };
-    let Some(mut own) = session.own_cart(&placed) else {
-        return Ok(Some(()));
-    };
+    let (_, mut own) = session.hold_cart(PLACE_CART).await?;
     let change: fn(OrderRef) -> Action = match session.random() % 3 {
         0 => Action::Cancel,
         1 => Action::Refund,
@@ -29,16 +23,9 @@ async fn run(session: &mut Session<'_>) -> Step<()> {
         },
     };
     let name = "change line of cart alone";
-    if session
-        .change_lines_alone(name, &own, change)
-        .await?
-        .is_none()
-    {
-        return Ok(None);
-    }
-    let stranger = session.show_cart_as_stranger("poll cart of another buyer", &own);
-    if stranger.await?.is_none() {
-        return Ok(None);
-    }
+    session.change_lines_alone(name, &own, change).await?;
+    session
+        .show_cart_as_stranger("poll cart of another buyer", &own)
+        .await?;
     session.pay_cart(PAY_CART, &mut own, "first").await
 }

@@ -11,5 +11,6 @@ pub const CART_EXPIRES: Behavior = Behavior {
 
 async fn run(session: &mut Session<'_>) -> Step<()> {
     let lines = session.wanted_lines();
-    Ok(session.cart(PLACE_CART, lines).await?.map(|_| ()))
+    session.cart(PLACE_CART, lines).await?;
+    Ok(())
 }

@@ -15,26 +15,12 @@ pub const CART_EXTENDS: Behavior = Behavior {
 };
 
 async fn run(session: &mut Session<'_>) -> Step<()> {
-    let lines = session.wanted_lines();
-    let Some(placed) = session.cart(PLACE_CART, lines).await? else {
-        return Ok(None);
-    };
-    let Some(mut own) = session.own_cart(&placed) else {
-        return Ok(Some(()));
-    };
+    let (_, mut own) = session.hold_cart(PLACE_CART).await?;
     let first_hold = own.remaining();
-    if session
-        .extend_cart("extend cart", &mut own)
-        .await?
-        .is_none()
-    {
-        return Ok(None);
-    }
+    session.extend_cart("extend cart", &mut own).await?;
     let pause = Duration::from_millis(session.random() % (PAUSE_MS_MAX + 1));
     session.wait(first_hold + pause).await;
-    if session.show_cart(POLL_CART, &mut own).await?.is_none() {
-        return Ok(None);
-    }
+    session.show_cart(POLL_CART, &mut own).await?;
     match session.random() % 2 {
         0 => session.pay_cart(PAY_CART, &mut own, "first").await,
         _ => session.cancel_cart(CANCEL_CART, &mut own).await,

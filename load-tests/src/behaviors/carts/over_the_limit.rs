@@ -11,20 +11,11 @@ pub const CART_OVER_THE_LIMIT: Behavior = Behavior {
 };
 
 async fn run(session: &mut Session<'_>) -> Step<()> {
-    let lines = session.wanted_lines();
-    let Some(placed) = session.cart(PLACE_CART, lines).await? else {
-        return Ok(None);
-    };
-    let Some(mut own) = session.own_cart(&placed) else {
-        return Ok(Some(()));
-    };
+    let (_, mut own) = session.hold_cart(PLACE_CART).await?;
     let most = session.lines_at_the_limit(&own);
     let name = "place cart above the limit";
-    if session.cart(name, most.clone()).await?.is_none() {
-        return Ok(None);
-    }
-    if session.cancel_cart(CANCEL_CART, &mut own).await?.is_none() {
-        return Ok(None);
-    }
-    Ok(session.cart(PLACE_CART, most).await?.map(|_| ()))
+    session.cart(name, most.clone()).await?;
+    session.cancel_cart(CANCEL_CART, &mut own).await?;
+    session.cart(PLACE_CART, most).await?;
+    Ok(())
 }

@@ -11,21 +11,9 @@ pub const CART_PAYS: Behavior = Behavior {
 };
 
 async fn run(session: &mut Session<'_>) -> Step<()> {
-    let lines = session.wanted_lines();
-    let Some(placed) = session.cart(PLACE_CART, lines).await? else {
-        return Ok(None);
-    };
-    let Some(mut own) = session.own_cart(&placed) else {
-        return Ok(Some(()));
-    };
+    let (placed, mut own) = session.hold_cart(PLACE_CART).await?;
     for _ in 0..2 {
-        if session
-            .pay_cart(PAY_CART, &mut own, "first")
-            .await?
-            .is_none()
-        {
-            return Ok(None);
-        }
+        session.pay_cart(PAY_CART, &mut own, "first").await?;
     }
     match session.random() % 4 {
         0 => {
@@ -35,9 +23,6 @@ async fn run(session: &mut Session<'_>) -> Step<()> {
         }
         1 => session.cancel_cart(CANCEL_CART, &mut own).await,
         2 => session.show_cart(POLL_CART, &mut own).await,
-        _ => {
-            let again = session.repeat_cart(REPEAT_CART, &placed, Some(&own));
-            Ok(again.await?.map(|_| ()))
-        }
+        _ => session.repeat_cart(REPEAT_CART, &placed, Some(&own)).await,
     }
 }

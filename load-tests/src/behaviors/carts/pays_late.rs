@@ -11,22 +11,10 @@ pub const CART_PAYS_LATE: Behavior = Behavior {
 };
 
 async fn run(session: &mut Session<'_>) -> Step<()> {
-    let lines = session.wanted_lines();
-    let Some(placed) = session.cart(PLACE_CART, lines).await? else {
-        return Ok(None);
-    };
-    let Some(mut own) = session.own_cart(&placed) else {
-        return Ok(Some(()));
-    };
+    let (_, mut own) = session.hold_cart(PLACE_CART).await?;
     session.wait_for_expiry_of(&own).await;
     for _ in 0..2 {
-        if session
-            .pay_cart("pay cart late", &mut own, "late")
-            .await?
-            .is_none()
-        {
-            return Ok(None);
-        }
+        session.pay_cart("pay cart late", &mut own, "late").await?;
     }
     session.show_cart(POLL_CART, &mut own).await
 }

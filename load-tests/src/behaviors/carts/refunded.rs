@@ -11,19 +11,7 @@ pub const CART_REFUNDED: Behavior = Behavior {
 };
 
 async fn run(session: &mut Session<'_>) -> Step<()> {
-    let lines = session.wanted_lines();
-    let Some(placed) = session.cart(PLACE_CART, lines).await? else {
-        return Ok(None);
-    };
-    let Some(mut own) = session.own_cart(&placed) else {
-        return Ok(Some(()));
-    };
-    if session
-        .pay_cart(PAY_CART, &mut own, "first")
-        .await?
-        .is_none()
-    {
-        return Ok(None);
-    }
+    let (_, mut own) = session.hold_cart(PLACE_CART).await?;
+    session.pay_cart(PAY_CART, &mut own, "first").await?;
     session.refund_cart("refund cart", &mut own).await
 }

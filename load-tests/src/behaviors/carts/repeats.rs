@@ -1,8 +1,6 @@
 //! A buyer whose cart is sent twice with the same key: concurrently, as by a double click, or
 //! later, as after a lost response.
 
-use std::time::Duration;
-
 use super::{super::Behavior, PLACE_CART, REPEAT_CART};
 use crate::session::{Session, Step};
 
@@ -20,13 +18,8 @@ async fn run(session: &mut Session<'_>) -> Step<()> {
     if random.is_multiple_of(2) {
         return session.cart_twice(PLACE_CART, REPEAT_CART, lines).await;
     }
-    let Some(first) = session.cart(PLACE_CART, lines).await? else {
-        return Ok(None);
-    };
-    session
-        .wait(Duration::from_millis(random / 2 % (PAUSE_MS_MAX + 1)))
-        .await;
+    let first = session.cart(PLACE_CART, lines).await?;
+    session.wait_at_most(PAUSE_MS_MAX, random / 2).await;
     let own = session.own_cart(&first);
-    let again = session.repeat_cart(REPEAT_CART, &first, own.as_ref());
-    Ok(again.await?.map(|_| ()))
+    session.repeat_cart(REPEAT_CART, &first, own.as_ref()).await
 }

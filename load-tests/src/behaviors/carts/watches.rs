@@ -10,13 +10,7 @@ pub const CART_WATCHES: Behavior = Behavior {
 };
 
 async fn run(session: &mut Session<'_>) -> Step<()> {
-    let lines = session.wanted_lines();
-    let Some(placed) = session.cart(PLACE_CART, lines).await? else {
-        return Ok(None);
-    };
-    let Some(mut own) = session.own_cart(&placed) else {
-        return Ok(Some(()));
-    };
+    let (_, mut own) = session.hold_cart(PLACE_CART).await?;
     match session.random() % 3 {
         0 => session.cancel_and_watch(CANCEL_CART, &mut own).await,
         _ => session.pay_and_watch(PAY_CART, &mut own).await,

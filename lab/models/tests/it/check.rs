@@ -1,8 +1,48 @@
 //! Runs the checker: a sound model to the end, a weakened one to its first counterexample.
+//!
+//! The macros make a test of each line. One of `sound!` has a model, and how many states it has at
+//! least. One of `refuted!` has a model, the rules that are left out of it, and the property that is
+//! then broken.
 
 use std::{collections::BTreeSet, fmt::Debug, hash::Hash};
 
 use stateright::{Checker, HasDiscoveries, Model};
+
+/// Makes tests of sound models.
+macro_rules! sound {
+    ($($(#[$attribute:meta])* $test:ident: $model:expr, $at_least:literal states;)+) => {
+        $(
+            $(#[$attribute])*
+            #[test]
+            fn $test() {
+                $crate::check::assert_sound($model, $at_least);
+            }
+        )+
+    };
+}
+
+/// Makes tests of models with rules left out. They call the function that follows `by`, or else
+/// [`find_counterexample`].
+macro_rules! refuted {
+    (
+        by $find:path;
+        $($(#[$attribute:meta])* $test:ident:
+            $model:expr, without $($rule:ident),+ => $property:expr;)+
+    ) => {
+        $(
+            $(#[$attribute])*
+            #[test]
+            fn $test() {
+                let mut model = $model;
+                $(model.rules.$rule = false;)+
+                $find(model, $property);
+            }
+        )+
+    };
+    ($test:ident: $($tests:tt)+) => {
+        refuted! { by $crate::check::find_counterexample; $test: $($tests)+ }
+    };
+}
 
 /// Every property holds in every state, and there are so many of them.
 pub fn assert_sound<M>(model: M, at_least: usize)

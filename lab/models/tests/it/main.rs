@@ -6,6 +6,7 @@
     reason = "a test may stop at whatever goes wrong, and say what it measured"
 )]
 
+#[macro_use]
 mod check;
 mod lock;
 mod payment;

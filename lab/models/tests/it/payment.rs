@@ -26,92 +26,42 @@ use self::{
     money::{Payment, Rules},
     properties::{ASKED_ONCE, FAILED, KEPT, ONCE, RETURNED},
 };
-use crate::check::{assert_sound, find_counterexample};
 
-#[test]
-fn money_that_was_returned_confirms_nothing() {
-    let payment = Payment { rules: Rules::ALL };
-    assert_sound(payment, 50_000);
+const PAYMENT: Payment = Payment { rules: Rules::ALL };
+
+sound! {
+    money_that_was_returned_confirms_nothing: PAYMENT, 50_000 states;
 }
 
-fn without(weaken: impl FnOnce(&mut Rules), property: &'static str) {
-    let mut rules = Rules::ALL;
-    weaken(&mut rules);
-    find_counterexample(Payment { rules }, property);
-}
-
-#[test]
-fn with_a_returned_payment_that_can_be_taken_the_checker_finds_it_confirming() {
-    without(|rules| rules.spent_is_never_bound = false, RETURNED);
-}
-
-#[test]
-fn with_a_payment_that_is_bound_twice_the_checker_finds_two_that_it_has_paid() {
-    without(|rules| rules.is_bound_once = false, ONCE);
-}
-
-#[test]
-fn with_a_payment_that_is_bound_before_its_step_the_checker_finds_a_return_between_them() {
-    without(|rules| rules.binds_with_the_step = false, RETURNED);
-}
-
-#[test]
-fn with_a_row_that_is_noted_as_it_was_read_the_checker_finds_it_confirmed_since() {
-    without(|rules| rules.done_looks_again = false, RETURNED);
-}
-
-#[test]
-fn with_a_noted_row_that_spends_nothing_the_checker_finds_the_payment_confirming() {
-    without(|rules| rules.done_spends = false, RETURNED);
-}
-
-#[test]
-fn with_a_noted_row_that_spends_what_another_has_taken_the_checker_finds_that_confirmed() {
-    without(|rules| rules.done_spares_another = false, RETURNED);
-}
-
-#[test]
-fn with_a_return_that_is_forgotten_because_it_comes_first_the_checker_finds_a_confirmation() {
-    without(|rules| rules.first_return_is_kept = false, RETURNED);
-}
-
-#[test]
-fn with_a_return_that_passes_over_a_noted_payment_the_checker_finds_a_confirmation() {
-    without(|rules| rules.noted_payment_is_spent = false, RETURNED);
-}
-
-#[test]
-fn with_a_return_that_is_acknowledged_too_early_the_checker_finds_a_confirmed_order() {
-    without(|rules| rules.refunds_before_answer = false, RETURNED);
-}
-
-/// Each of the two guards alone: a list that hides what has paid another does not show it either.
-#[test]
-fn with_an_admin_who_returns_and_spends_nothing_the_checker_finds_money_due_twice() {
-    let weaken = |rules: &mut Rules| {
-        rules.refund_spends = false;
-        rules.list_hides_another = false;
-    };
-    without(weaken, ASKED_ONCE);
-}
-
-#[test]
-fn with_a_list_that_shows_returned_payments_the_checker_finds_money_due_twice() {
-    without(|rules| rules.list_hides_returned = false, ASKED_ONCE);
-}
-
-#[test]
-fn with_a_list_that_shows_what_has_paid_another_the_checker_finds_it_due_while_that_is_confirmed() {
-    without(|rules| rules.list_hides_another = false, KEPT);
-}
-
-#[test]
-fn with_a_refused_report_that_is_not_noted_the_checker_finds_money_that_no_list_shows() {
-    without(|rules| rules.refused_is_noted = false, KEPT);
-}
-
-#[test]
-fn with_a_first_return_that_no_report_claims_the_checker_finds_a_failed_refund_that_no_list_shows()
-{
-    without(|rules| rules.report_claims_return = false, FAILED);
+refuted! {
+    with_a_returned_payment_that_can_be_taken_the_checker_finds_it_confirming:
+        PAYMENT, without spent_is_never_bound => RETURNED;
+    with_a_payment_that_is_bound_twice_the_checker_finds_two_that_it_has_paid:
+        PAYMENT, without is_bound_once => ONCE;
+    with_a_payment_that_is_bound_before_its_step_the_checker_finds_a_return_between_them:
+        PAYMENT, without binds_with_the_step => RETURNED;
+    with_a_row_that_is_noted_as_it_was_read_the_checker_finds_it_confirmed_since:
+        PAYMENT, without done_looks_again => RETURNED;
+    with_a_noted_row_that_spends_nothing_the_checker_finds_the_payment_confirming:
+        PAYMENT, without done_spends => RETURNED;
+    with_a_noted_row_that_spends_what_another_has_taken_the_checker_finds_that_confirmed:
+        PAYMENT, without done_spares_another => RETURNED;
+    with_a_return_that_is_forgotten_because_it_comes_first_the_checker_finds_a_confirmation:
+        PAYMENT, without first_return_is_kept => RETURNED;
+    with_a_return_that_passes_over_a_noted_payment_the_checker_finds_a_confirmation:
+        PAYMENT, without noted_payment_is_spent => RETURNED;
+    with_a_return_that_is_acknowledged_too_early_the_checker_finds_a_confirmed_order:
+        PAYMENT, without refunds_before_answer => RETURNED;
+    /// Each of the two guards alone: a list that hides what has paid another does not show it
+    /// either.
+    with_an_admin_who_returns_and_spends_nothing_the_checker_finds_money_due_twice:
+        PAYMENT, without refund_spends, list_hides_another => ASKED_ONCE;
+    with_a_list_that_shows_returned_payments_the_checker_finds_money_due_twice:
+        PAYMENT, without list_hides_returned => ASKED_ONCE;
+    with_a_list_that_shows_what_has_paid_another_the_checker_finds_it_due_while_that_is_confirmed:
+        PAYMENT, without list_hides_another => KEPT;
+    with_a_refused_report_that_is_not_noted_the_checker_finds_money_that_no_list_shows:
+        PAYMENT, without refused_is_noted => KEPT;
+    with_a_first_return_that_no_report_claims_the_checker_finds_a_failed_refund_that_no_list_shows:
+        PAYMENT, without report_claims_return => FAILED;
 }

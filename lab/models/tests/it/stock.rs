@@ -86,7 +86,7 @@ mod state;
 mod transfer;
 mod truth;
 
-use crate::check::{assert_sound, find_counterexample};
+use crate::check::find_counterexample;
 
 use self::{
     properties::{COUNT, LIMIT, REFUSED, SETTLED, TAKEN_ONCE, TAKES_ONCE_FOR_GOOD},
@@ -158,272 +158,93 @@ const GIVEN_UP: Spillover = Spillover {
     ..MANY_ROUNDS
 };
 
-fn assert_rounds_need(rules: Rules, property: &'static str) {
-    find_counterexample(
-        Spillover {
-            rules,
-            rounds: 2,
-            ..ROUNDS
-        },
-        property,
-    );
-}
+/// What the rules of rounds are left out of.
+const TWO_ROUNDS: Spillover = Spillover {
+    rounds: 2,
+    ..ROUNDS
+};
+/// What the other rules are left out of.
+const THREE_ATTEMPTS: Spillover = Spillover {
+    attempts: 3,
+    ..ONE_ORDER
+};
 
-fn assert_takes_twice(rules: Rules) {
-    let last = find_counterexample(
-        Spillover {
-            rules,
-            attempts: 3,
-            ..ONE_ORDER
-        },
-        TAKEN_ONCE,
-    );
+fn find_double_take(model: Spillover, property: &'static str) {
+    let last = find_counterexample(model, property);
     assert!(last.orders.iter().any(|order| order.times_taken() == 2));
 }
 
-#[test]
-fn the_spillover_never_takes_twice() {
-    assert_sound(ONE_ORDER, 500_000);
+sound! {
+    the_spillover_never_takes_twice: ONE_ORDER, 500_000 states;
+    two_orders_at_once_stay_within_the_buyers_limit: TWO_ORDERS, 100_000 states;
+    a_unit_goes_back_once_and_its_order_never_takes_again: RETURNS, 50_000 states;
+    a_reacquisition_stays_within_the_buyers_limit: RETAKE, 1_000_000 states;
+    #[ignore = "half a million states"]
+    a_unit_goes_back_once_and_its_order_never_takes_again_at_a_larger_size:
+        Spillover { attempts: 3, ..RETURNS }, 400_000 states;
+    an_order_takes_once_in_all_its_rounds: ROUNDS, 200_000 states;
+    an_order_takes_once_in_many_rounds_of_a_short_ring: MANY_ROUNDS, 60_000 states;
+    a_unit_goes_back_once_whatever_the_round: ROUNDS_AND_RETURNS, 70_000 states;
+    #[ignore = "millions of states"]
+    an_order_takes_once_in_all_its_rounds_at_a_larger_size:
+        Spillover { attempts: 3, ..ROUNDS }, 1_000_000 states;
+    a_spillover_whose_round_home_has_lost_still_ends: LOST_ROUNDS, 50_000 states;
 }
 
-#[test]
-fn two_orders_at_once_stay_within_the_buyers_limit() {
-    assert_sound(TWO_ORDERS, 100_000);
+refuted! {
+    with_an_end_of_its_own_round_only_the_checker_finds_a_spillover_without_end:
+        LOST_ROUNDS, without later_round_ends_it => SETTLED;
 }
 
-#[test]
-fn a_unit_goes_back_once_and_its_order_never_takes_again() {
-    assert_sound(RETURNS, 50_000);
+sound! {
+    an_order_that_was_given_up_is_reopened_and_takes_once: GIVEN_UP, 100_000 states;
 }
 
-#[test]
-fn a_reacquisition_stays_within_the_buyers_limit() {
-    assert_sound(RETAKE, 1_000_000);
+refuted! {
+    with_an_order_that_is_reopened_in_its_round_the_checker_finds_a_double_take:
+        GIVEN_UP, without reopened_in_the_next_round => TAKEN_ONCE;
+    with_an_order_that_is_reopened_without_its_count_the_count_is_wrong:
+        GIVEN_UP, without reopened_is_counted => COUNT;
+    with_a_round_that_begins_early_the_checker_finds_a_double_take:
+        TWO_ROUNDS, without round_follows_declines_of_all => TAKEN_ONCE;
+    with_a_round_that_is_decided_twice_the_checker_finds_a_double_take:
+        TWO_ROUNDS, without round_is_decided_once => TAKEN_ONCE;
+    with_a_round_that_home_does_not_open_the_checker_finds_a_refused_order_with_a_unit:
+        TWO_ROUNDS, without home_opens_the_round => REFUSED;
+    with_sold_out_of_any_round_the_checker_finds_a_refused_order_with_a_unit:
+        TWO_ROUNDS, without sold_out_names_its_round => REFUSED;
+    with_sold_out_that_is_reopened_the_checker_finds_a_refused_order_with_a_unit:
+        TWO_ROUNDS, without sold_out_is_final => REFUSED;
+    with_sold_out_that_home_does_not_confirm_the_checker_finds_a_refused_order_with_a_unit:
+        TWO_ROUNDS, without told_by_home => REFUSED;
 }
 
-#[test]
-#[ignore = "half a million states"]
-fn a_unit_goes_back_once_and_its_order_never_takes_again_at_a_larger_size() {
-    assert_sound(
-        Spillover {
-            attempts: 3,
-            ..RETURNS
-        },
-        400_000,
-    );
+refuted! {
+    by find_double_take;
+    without_recorded_decisions_the_checker_finds_a_double_take:
+        THREE_ATTEMPTS, without declined_is_recorded => TAKEN_ONCE;
+    without_the_deadline_in_reservations_the_checker_finds_a_double_take:
+        THREE_ATTEMPTS, without deadline_in_reservations => TAKEN_ONCE;
+    without_waiting_for_the_deadlines_the_checker_finds_a_double_take:
+        THREE_ATTEMPTS, without wait_for_deadlines => TAKEN_ONCE;
+    without_home_last_the_checker_finds_a_double_take:
+        THREE_ATTEMPTS, without home_last => TAKEN_ONCE;
+    with_declined_records_that_expire_the_checker_finds_a_double_take:
+        THREE_ATTEMPTS, without declined_never_expires => TAKEN_ONCE;
+    with_forget_declined_that_ignores_the_deadline_the_checker_finds_a_double_take:
+        THREE_ATTEMPTS, without forget_declined_knows_its_spillover => TAKEN_ONCE;
+    with_forget_spillover_that_ignores_the_due_time_the_checker_finds_a_double_take:
+        THREE_ATTEMPTS, without forget_spillover_knows_its_spillover => TAKEN_ONCE;
+    without_the_deadline_in_finish_the_checker_finds_a_double_take:
+        THREE_ATTEMPTS, without deadline_in_finish => TAKEN_ONCE;
+    with_only_the_first_deadline_remembered_the_checker_finds_a_double_take:
+        THREE_ATTEMPTS, without home_remembers_the_latest_deadline => TAKEN_ONCE;
+    without_a_margin_for_the_clocks_the_checker_finds_a_double_take:
+        THREE_ATTEMPTS, without margin_covers_the_clocks => TAKEN_ONCE;
 }
 
-#[test]
-fn an_order_takes_once_in_all_its_rounds() {
-    assert_sound(ROUNDS, 200_000);
-}
-
-#[test]
-fn an_order_takes_once_in_many_rounds_of_a_short_ring() {
-    assert_sound(MANY_ROUNDS, 60_000);
-}
-
-#[test]
-fn a_unit_goes_back_once_whatever_the_round() {
-    assert_sound(ROUNDS_AND_RETURNS, 70_000);
-}
-
-#[test]
-#[ignore = "millions of states"]
-fn an_order_takes_once_in_all_its_rounds_at_a_larger_size() {
-    assert_sound(
-        Spillover {
-            attempts: 3,
-            ..ROUNDS
-        },
-        1_000_000,
-    );
-}
-
-#[test]
-fn a_spillover_whose_round_home_has_lost_still_ends() {
-    assert_sound(LOST_ROUNDS, 50_000);
-}
-
-#[test]
-fn with_an_end_of_its_own_round_only_the_checker_finds_a_spillover_without_end() {
-    let rules = Rules {
-        later_round_ends_it: false,
-        ..Rules::ALL
-    };
-    find_counterexample(
-        Spillover {
-            rules,
-            ..LOST_ROUNDS
-        },
-        SETTLED,
-    );
-}
-
-#[test]
-fn an_order_that_was_given_up_is_reopened_and_takes_once() {
-    assert_sound(GIVEN_UP, 100_000);
-}
-
-#[test]
-fn with_an_order_that_is_reopened_in_its_round_the_checker_finds_a_double_take() {
-    let rules = Rules {
-        reopened_in_the_next_round: false,
-        ..Rules::ALL
-    };
-    find_counterexample(Spillover { rules, ..GIVEN_UP }, TAKEN_ONCE);
-}
-
-#[test]
-fn with_an_order_that_is_reopened_without_its_count_the_count_is_wrong() {
-    let rules = Rules {
-        reopened_is_counted: false,
-        ..Rules::ALL
-    };
-    find_counterexample(Spillover { rules, ..GIVEN_UP }, COUNT);
-}
-
-#[test]
-fn with_a_round_that_begins_early_the_checker_finds_a_double_take() {
-    let rules = Rules {
-        round_follows_declines_of_all: false,
-        ..Rules::ALL
-    };
-    assert_rounds_need(rules, TAKEN_ONCE);
-}
-
-#[test]
-fn with_a_round_that_is_decided_twice_the_checker_finds_a_double_take() {
-    let rules = Rules {
-        round_is_decided_once: false,
-        ..Rules::ALL
-    };
-    assert_rounds_need(rules, TAKEN_ONCE);
-}
-
-#[test]
-fn with_a_round_that_home_does_not_open_the_checker_finds_a_refused_order_with_a_unit() {
-    let rules = Rules {
-        home_opens_the_round: false,
-        ..Rules::ALL
-    };
-    assert_rounds_need(rules, REFUSED);
-}
-
-#[test]
-fn with_sold_out_of_any_round_the_checker_finds_a_refused_order_with_a_unit() {
-    let rules = Rules {
-        sold_out_names_its_round: false,
-        ..Rules::ALL
-    };
-    assert_rounds_need(rules, REFUSED);
-}
-
-#[test]
-fn with_sold_out_that_is_reopened_the_checker_finds_a_refused_order_with_a_unit() {
-    let rules = Rules {
-        sold_out_is_final: false,
-        ..Rules::ALL
-    };
-    assert_rounds_need(rules, REFUSED);
-}
-
-#[test]
-fn with_sold_out_that_home_does_not_confirm_the_checker_finds_a_refused_order_with_a_unit() {
-    let rules = Rules {
-        told_by_home: false,
-        ..Rules::ALL
-    };
-    assert_rounds_need(rules, REFUSED);
-}
-
-#[test]
-fn without_recorded_decisions_the_checker_finds_a_double_take() {
-    assert_takes_twice(Rules {
-        declined_is_recorded: false,
-        ..Rules::ALL
-    });
-}
-
-#[test]
-fn without_the_deadline_in_reservations_the_checker_finds_a_double_take() {
-    assert_takes_twice(Rules {
-        deadline_in_reservations: false,
-        ..Rules::ALL
-    });
-}
-
-#[test]
-fn without_waiting_for_the_deadlines_the_checker_finds_a_double_take() {
-    assert_takes_twice(Rules {
-        wait_for_deadlines: false,
-        ..Rules::ALL
-    });
-}
-
-#[test]
-fn without_home_last_the_checker_finds_a_double_take() {
-    assert_takes_twice(Rules {
-        home_last: false,
-        ..Rules::ALL
-    });
-}
-
-#[test]
-fn with_declined_records_that_expire_the_checker_finds_a_double_take() {
-    assert_takes_twice(Rules {
-        declined_never_expires: false,
-        ..Rules::ALL
-    });
-}
-
-#[test]
-fn with_forget_declined_that_ignores_the_deadline_the_checker_finds_a_double_take() {
-    assert_takes_twice(Rules {
-        forget_declined_knows_its_spillover: false,
-        ..Rules::ALL
-    });
-}
-
-#[test]
-fn with_forget_spillover_that_ignores_the_due_time_the_checker_finds_a_double_take() {
-    assert_takes_twice(Rules {
-        forget_spillover_knows_its_spillover: false,
-        ..Rules::ALL
-    });
-}
-
-#[test]
-fn without_the_deadline_in_finish_the_checker_finds_a_double_take() {
-    assert_takes_twice(Rules {
-        deadline_in_finish: false,
-        ..Rules::ALL
-    });
-}
-
-#[test]
-fn with_only_the_first_deadline_remembered_the_checker_finds_a_double_take() {
-    assert_takes_twice(Rules {
-        home_remembers_the_latest_deadline: false,
-        ..Rules::ALL
-    });
-}
-
-#[test]
-fn without_a_margin_for_the_clocks_the_checker_finds_a_double_take() {
-    assert_takes_twice(Rules {
-        margin_covers_the_clocks: false,
-        ..Rules::ALL
-    });
-}
-
-#[test]
-fn without_home_last_a_crash_strands_a_declined_record() {
-    let rules = Rules {
-        home_last: false,
-        ..Rules::ALL
-    };
-    find_counterexample(Spillover { rules, ..ONE_ORDER }, SETTLED);
+refuted! {
+    without_home_last_a_crash_strands_a_declined_record: ONE_ORDER, without home_last => SETTLED;
 }
 
 #[test]
@@ -442,38 +263,13 @@ fn without_the_deadline_in_finish_a_buyer_gets_more_than_the_limit() {
     assert_eq!(last.orders.iter().map(Order::times_taken).sum::<usize>(), 2);
 }
 
-#[test]
-fn without_sticky_released_a_repeat_takes_again() {
-    let rules = Rules {
-        released_is_remembered: false,
-        ..Rules::ALL
-    };
-    find_counterexample(Spillover { rules, ..RETURNS }, TAKES_ONCE_FOR_GOOD);
-}
-
-#[test]
-fn with_a_count_that_comes_back_twice_the_buyers_count_is_too_low() {
-    let rules = Rules {
-        count_comes_back_once: false,
-        ..Rules::ALL
-    };
-    find_counterexample(Spillover { rules, ..RETAKE }, COUNT);
-}
-
-#[test]
-fn with_the_unit_back_before_the_count_a_crash_leaves_a_count_without_an_owner() {
-    let rules = Rules {
-        count_comes_back_first: false,
-        ..Rules::ALL
-    };
-    find_counterexample(Spillover { rules, ..RETURNS }, SETTLED);
-}
-
-#[test]
-fn without_the_count_of_rejected_orders_a_buyer_is_counted_for_ever() {
-    let rules = Rules {
-        rejected_gives_its_count_back: false,
-        ..Rules::ALL
-    };
-    find_counterexample(Spillover { rules, ..RETURNS }, SETTLED);
+refuted! {
+    without_sticky_released_a_repeat_takes_again:
+        RETURNS, without released_is_remembered => TAKES_ONCE_FOR_GOOD;
+    with_a_count_that_comes_back_twice_the_buyers_count_is_too_low:
+        RETAKE, without count_comes_back_once => COUNT;
+    with_the_unit_back_before_the_count_a_crash_leaves_a_count_without_an_owner:
+        RETURNS, without count_comes_back_first => SETTLED;
+    without_the_count_of_rejected_orders_a_buyer_is_counted_for_ever:
+        RETURNS, without rejected_gives_its_count_back => SETTLED;
 }

@@ -32,153 +32,42 @@ use self::{
     changes::Changes,
     walks::{CURRENT_IS_TRUE, FAULT_STANDS, NO_FALSE_ALARM, NONE_MISSED, Rules, Walks},
 };
-use crate::check::{assert_sound, find_counterexample};
 
 const TWO_WALKS: Walks = Walks {
     rules: Rules::ALL,
     walks: 2,
 };
 
-fn assert_needed(rules: Rules, property: &'static str) {
-    find_counterexample(Walks { rules, ..TWO_WALKS }, property);
+sound! {
+    an_audit_without_a_walk_says_nothing_that_a_full_one_contradicts: TWO_WALKS, 350_000 states;
+    #[ignore = "millions of states"]
+    an_audit_without_a_walk_says_nothing_that_a_full_one_contradicts_at_a_larger_size:
+        Walks { walks: 3, ..TWO_WALKS }, 1_000_000 states;
 }
 
-#[test]
-fn an_audit_without_a_walk_says_nothing_that_a_full_one_contradicts() {
-    assert_sound(TWO_WALKS, 350_000);
-}
-
-#[test]
-#[ignore = "millions of states"]
-fn an_audit_without_a_walk_says_nothing_that_a_full_one_contradicts_at_a_larger_size() {
-    assert_sound(
-        Walks {
-            walks: 3,
-            ..TWO_WALKS
-        },
-        1_000_000,
-    );
-}
-
-#[test]
-fn with_pieces_of_different_moments_the_checker_finds_a_false_alarm() {
-    assert_needed(
-        Rules {
-            pieces_share_a_snapshot: false,
-            ..Rules::ALL
-        },
-        NO_FALSE_ALARM,
-    );
-}
-
-#[test]
-fn with_pieces_of_different_moments_the_checker_finds_a_fault_that_is_missed() {
-    assert_needed(
-        Rules {
-            pieces_share_a_snapshot: false,
-            ..Rules::ALL
-        },
-        NONE_MISSED,
-    );
-}
-
-#[test]
-fn with_rows_of_another_moment_the_checker_finds_a_false_alarm() {
-    assert_needed(
-        Rules {
-            rows_are_of_the_snapshot: false,
-            ..Rules::ALL
-        },
-        NO_FALSE_ALARM,
-    );
-}
-
-#[test]
-fn with_a_row_that_changes_after_its_order_the_checker_finds_a_false_alarm() {
-    assert_needed(
-        Rules {
-            order_and_row_change_together: false,
-            ..Rules::ALL
-        },
-        NO_FALSE_ALARM,
-    );
-}
-
-#[test]
-fn with_a_walk_that_is_good_before_its_end_the_checker_finds_a_fault_that_is_missed() {
-    assert_needed(
-        Rules {
-            only_a_whole_walk_is_good: false,
-            ..Rules::ALL
-        },
-        NONE_MISSED,
-    );
-}
-
-#[test]
-fn with_counters_for_a_revision_the_checker_finds_orders_that_have_changed() {
-    assert_needed(
-        Rules {
-            every_change_moves_the_revision: false,
-            ..Rules::ALL
-        },
-        CURRENT_IS_TRUE,
-    );
-}
-
-#[test]
-fn with_the_revision_of_rows_that_were_not_compared_the_checker_finds_orders_that_have_changed() {
-    assert_needed(
-        Rules {
-            revision_is_of_the_snapshot: false,
-            ..Rules::ALL
-        },
-        CURRENT_IS_TRUE,
-    );
-}
-
-#[test]
-fn with_a_fault_that_is_not_noted_the_checker_finds_an_audit_that_hides_it() {
-    assert_needed(
-        Rules {
-            faults_are_noted: false,
-            ..Rules::ALL
-        },
-        FAULT_STANDS,
-    );
-}
-
-#[test]
-fn with_a_result_that_any_later_note_replaces_the_checker_finds_an_audit_that_hides_a_fault() {
-    assert_needed(
-        Rules {
-            good_is_dated_by_its_beginning: false,
-            ..Rules::ALL
-        },
-        FAULT_STANDS,
-    );
-}
-
-#[test]
-fn with_a_fault_that_is_dated_by_its_beginning_the_checker_finds_an_audit_that_hides_it() {
-    assert_needed(
-        Rules {
-            fault_is_dated_by_its_end: false,
-            ..Rules::ALL
-        },
-        FAULT_STANDS,
-    );
-}
-
-#[test]
-fn with_a_fault_beside_rows_that_are_called_current_the_checker_finds_a_contradiction() {
-    assert_needed(
-        Rules {
-            nothing_is_current_beside_a_fault: false,
-            ..Rules::ALL
-        },
-        CURRENT_IS_TRUE,
-    );
+refuted! {
+    with_pieces_of_different_moments_the_checker_finds_a_false_alarm:
+        TWO_WALKS, without pieces_share_a_snapshot => NO_FALSE_ALARM;
+    with_pieces_of_different_moments_the_checker_finds_a_fault_that_is_missed:
+        TWO_WALKS, without pieces_share_a_snapshot => NONE_MISSED;
+    with_rows_of_another_moment_the_checker_finds_a_false_alarm:
+        TWO_WALKS, without rows_are_of_the_snapshot => NO_FALSE_ALARM;
+    with_a_row_that_changes_after_its_order_the_checker_finds_a_false_alarm:
+        TWO_WALKS, without order_and_row_change_together => NO_FALSE_ALARM;
+    with_a_walk_that_is_good_before_its_end_the_checker_finds_a_fault_that_is_missed:
+        TWO_WALKS, without only_a_whole_walk_is_good => NONE_MISSED;
+    with_counters_for_a_revision_the_checker_finds_orders_that_have_changed:
+        TWO_WALKS, without every_change_moves_the_revision => CURRENT_IS_TRUE;
+    with_the_revision_of_rows_that_were_not_compared_the_checker_finds_orders_that_have_changed:
+        TWO_WALKS, without revision_is_of_the_snapshot => CURRENT_IS_TRUE;
+    with_a_fault_that_is_not_noted_the_checker_finds_an_audit_that_hides_it:
+        TWO_WALKS, without faults_are_noted => FAULT_STANDS;
+    with_a_result_that_any_later_note_replaces_the_checker_finds_an_audit_that_hides_a_fault:
+        TWO_WALKS, without good_is_dated_by_its_beginning => FAULT_STANDS;
+    with_a_fault_that_is_dated_by_its_beginning_the_checker_finds_an_audit_that_hides_it:
+        TWO_WALKS, without fault_is_dated_by_its_end => FAULT_STANDS;
+    with_a_fault_beside_rows_that_are_called_current_the_checker_finds_a_contradiction:
+        TWO_WALKS, without nothing_is_current_beside_a_fault => CURRENT_IS_TRUE;
 }
 
 const THREE_CHANGES: Changes = Changes {
@@ -186,126 +75,30 @@ const THREE_CHANGES: Changes = Changes {
     transactions: 3,
 };
 
-fn assert_needed_by_changes(rules: changes::Rules, property: &'static str) {
-    let weakened = Changes {
-        rules,
-        ..THREE_CHANGES
-    };
-    find_counterexample(weakened, property);
+sound! {
+    an_audit_by_what_has_changed_finds_what_a_full_one_finds: THREE_CHANGES, 100_000 states;
+    #[ignore = "millions of states"]
+    an_audit_by_what_has_changed_finds_what_a_full_one_finds_at_a_larger_size:
+        Changes { transactions: 4, ..THREE_CHANGES }, 1_000_000 states;
 }
 
-#[test]
-fn an_audit_by_what_has_changed_finds_what_a_full_one_finds() {
-    assert_sound(THREE_CHANGES, 100_000);
-}
-
-#[test]
-#[ignore = "millions of states"]
-fn an_audit_by_what_has_changed_finds_what_a_full_one_finds_at_a_larger_size() {
-    assert_sound(
-        Changes {
-            transactions: 4,
-            ..THREE_CHANGES
-        },
-        1_000_000,
-    );
-}
-
-#[test]
-fn with_events_from_the_end_of_the_snapshot_the_checker_finds_a_fault_that_is_missed() {
-    assert_needed_by_changes(
-        changes::Rules {
-            events_begin_at_the_oldest_open_transaction: false,
-            ..changes::Rules::ALL
-        },
-        changes::NONE_MISSED,
-    );
-}
-
-#[test]
-fn with_events_that_count_twice_the_checker_finds_a_fault_that_is_missed() {
-    assert_needed_by_changes(
-        changes::Rules {
-            seen_events_are_passed_over: false,
-            ..changes::Rules::ALL
-        },
-        changes::NONE_MISSED,
-    );
-}
-
-#[test]
-fn with_events_in_the_order_of_ids_the_checker_finds_a_needless_walk() {
-    assert_needed_by_changes(
-        changes::Rules {
-            positions_follow_what_has_ended: false,
-            ..changes::Rules::ALL
-        },
-        changes::NO_NEEDLESS_WALK,
-    );
-}
-
-#[test]
-fn with_the_last_event_of_an_order_the_checker_finds_a_needless_walk() {
-    assert_needed_by_changes(
-        changes::Rules {
-            the_first_event_counts: false,
-            ..changes::Rules::ALL
-        },
-        changes::NO_NEEDLESS_WALK,
-    );
-}
-
-#[test]
-fn with_reacquired_orders_the_checker_finds_a_needless_walk() {
-    assert_needed_by_changes(
-        changes::Rules {
-            reacquired_orders_are_walked: false,
-            ..changes::Rules::ALL
-        },
-        changes::NO_NEEDLESS_WALK,
-    );
-}
-
-#[test]
-fn with_refunds_of_orders_without_units_the_checker_finds_a_needless_walk() {
-    assert_needed_by_changes(
-        changes::Rules {
-            refunds_of_due_orders_are_walked: false,
-            ..changes::Rules::ALL
-        },
-        changes::NO_NEEDLESS_WALK,
-    );
-}
-
-#[test]
-fn with_events_that_were_removed_the_checker_finds_a_fault_that_is_missed() {
-    assert_needed_by_changes(
-        changes::Rules {
-            removed_events_are_walked: false,
-            ..changes::Rules::ALL
-        },
-        changes::NONE_MISSED,
-    );
-}
-
-#[test]
-fn with_events_of_an_earlier_moment_the_checker_finds_a_fault_that_is_missed() {
-    assert_needed_by_changes(
-        changes::Rules {
-            events_are_of_the_snapshot: false,
-            ..changes::Rules::ALL
-        },
-        changes::NONE_MISSED,
-    );
-}
-
-#[test]
-fn with_sums_that_move_alone_the_checker_finds_a_fault_that_is_missed() {
-    assert_needed_by_changes(
-        changes::Rules {
-            the_place_moves_with_the_sums: false,
-            ..changes::Rules::ALL
-        },
-        changes::NONE_MISSED,
-    );
+refuted! {
+    with_events_from_the_end_of_the_snapshot_the_checker_finds_a_fault_that_is_missed:
+        THREE_CHANGES, without events_begin_at_the_oldest_open_transaction => changes::NONE_MISSED;
+    with_events_that_count_twice_the_checker_finds_a_fault_that_is_missed:
+        THREE_CHANGES, without seen_events_are_passed_over => changes::NONE_MISSED;
+    with_events_in_the_order_of_ids_the_checker_finds_a_needless_walk:
+        THREE_CHANGES, without positions_follow_what_has_ended => changes::NO_NEEDLESS_WALK;
+    with_the_last_event_of_an_order_the_checker_finds_a_needless_walk:
+        THREE_CHANGES, without the_first_event_counts => changes::NO_NEEDLESS_WALK;
+    with_reacquired_orders_the_checker_finds_a_needless_walk:
+        THREE_CHANGES, without reacquired_orders_are_walked => changes::NO_NEEDLESS_WALK;
+    with_refunds_of_orders_without_units_the_checker_finds_a_needless_walk:
+        THREE_CHANGES, without refunds_of_due_orders_are_walked => changes::NO_NEEDLESS_WALK;
+    with_events_that_were_removed_the_checker_finds_a_fault_that_is_missed:
+        THREE_CHANGES, without removed_events_are_walked => changes::NONE_MISSED;
+    with_events_of_an_earlier_moment_the_checker_finds_a_fault_that_is_missed:
+        THREE_CHANGES, without events_are_of_the_snapshot => changes::NONE_MISSED;
+    with_sums_that_move_alone_the_checker_finds_a_fault_that_is_missed:
+        THREE_CHANGES, without the_place_moves_with_the_sums => changes::NONE_MISSED;
 }

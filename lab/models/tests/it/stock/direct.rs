@@ -37,7 +37,6 @@ use self::{
     properties::{EXPLAINED, LIMIT, NEEDLESS},
     recorders::{Recorders, Rules},
 };
-use crate::check::{assert_sound, find_counterexample};
 
 const TWO_RECORDERS: Recorders = Recorders {
     rules: Rules::ALL,
@@ -67,73 +66,25 @@ const SPILLOVER: Recorders = Recorders {
     ..ONE_BUYER
 };
 
-#[test]
-fn two_recorders_and_a_failover_record_one_history() {
-    assert_sound(TWO_RECORDERS, 500_000);
+sound! {
+    two_recorders_and_a_failover_record_one_history: TWO_RECORDERS, 500_000 states;
+    a_buyer_stays_within_the_limit_whatever_is_recorded_from_memory: ONE_BUYER, 5_000 states;
+    a_list_of_three_entries_is_recorded_as_far_as_it_continues: THREE_ENTRIES, 400_000 states;
+    a_buyer_stays_within_the_limit_with_orders_off_home: SPILLOVER, 1_000 states;
 }
 
-#[test]
-fn a_buyer_stays_within_the_limit_whatever_is_recorded_from_memory() {
-    assert_sound(ONE_BUYER, 5_000);
-}
-
-#[test]
-fn a_list_of_three_entries_is_recorded_as_far_as_it_continues() {
-    assert_sound(THREE_ENTRIES, 400_000);
-}
-
-#[test]
-fn a_buyer_stays_within_the_limit_with_orders_off_home() {
-    assert_sound(SPILLOVER, 1_000);
-}
-
-fn without(weaken: impl Fn(&mut Rules), size: Recorders, property: &'static str) {
-    let mut rules = Rules::ALL;
-    weaken(&mut rules);
-    find_counterexample(Recorders { rules, ..size }, property);
-}
-
-#[test]
-fn without_the_nonce_an_entry_at_the_same_position_passes_for_the_one_before() {
-    without(|rules| rules.nonce = false, THREE_ENTRIES, EXPLAINED);
-}
-
-#[test]
-fn with_a_gap_in_the_list_an_entry_of_another_process_is_never_recorded() {
-    without(|rules| rules.gap = false, THREE_ENTRIES, EXPLAINED);
-}
-
-#[test]
-fn a_list_that_does_not_continue_the_checkpoint_leaves_entries_out() {
-    let weaken = |rules: &mut Rules| rules.continues_the_checkpoint = false;
-    without(weaken, THREE_ENTRIES, EXPLAINED);
-}
-
-#[test]
-fn without_the_compare_and_set_two_histories_are_recorded() {
-    without(|rules| rules.compare_and_set = false, ONE_BUYER, LIMIT);
-}
-
-#[test]
-fn terms_that_are_remembered_let_an_off_home_order_come_on_top() {
-    without(|rules| rules.terms = false, SPILLOVER, LIMIT);
-}
-
-#[test]
-fn a_recorder_that_goes_on_behind_a_lost_entry_never_notices_it() {
-    without(|rules| rules.anchor = false, TWO_RECORDERS, EXPLAINED);
-}
-
-#[test]
-fn a_trim_that_takes_the_anchor_ends_in_a_repair_without_a_failover() {
-    let weaken = |rules: &mut Rules| rules.anchor_stays = false;
-    let failovers = 0;
-    without(
-        weaken,
-        Recorders {
-            failovers,
-            ..TWO_RECORDERS
-        },
-        NEEDLESS,
-    );
+refuted! {
+    without_the_nonce_an_entry_at_the_same_position_passes_for_the_one_before:
+        THREE_ENTRIES, without nonce => EXPLAINED;
+    with_a_gap_in_the_list_an_entry_of_another_process_is_never_recorded:
+        THREE_ENTRIES, without gap => EXPLAINED;
+    a_list_that_does_not_continue_the_checkpoint_leaves_entries_out:
+        THREE_ENTRIES, without continues_the_checkpoint => EXPLAINED;
+    without_the_compare_and_set_two_histories_are_recorded:
+        ONE_BUYER, without compare_and_set => LIMIT;
+    terms_that_are_remembered_let_an_off_home_order_come_on_top: SPILLOVER, without terms => LIMIT;
+    a_recorder_that_goes_on_behind_a_lost_entry_never_notices_it:
+        TWO_RECORDERS, without anchor => EXPLAINED;
+    a_trim_that_takes_the_anchor_ends_in_a_repair_without_a_failover:
+        Recorders { failovers: 0, ..TWO_RECORDERS }, without anchor_stays => NEEDLESS;
 }

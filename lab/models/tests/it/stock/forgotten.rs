@@ -40,7 +40,6 @@ use self::{
     check::{HomeCheck, Rules},
     properties::{KNOWN, SETTLED, TOLD},
 };
-use crate::check::{assert_sound, find_counterexample};
 
 const CHECK: HomeCheck = HomeCheck {
     rules: Rules::ALL,
@@ -72,184 +71,53 @@ const DOOR: HomeCheck = HomeCheck {
     ..CHECK
 };
 
-fn assert_needed(check: HomeCheck, rules: Rules, property: &'static str) {
-    find_counterexample(HomeCheck { rules, ..check }, property);
+sound! {
+    home_knows_every_order_of_the_ledger_whatever_its_server_loses: CHECK, 20_000 states;
+    home_knows_every_order_of_the_ledger_whatever_keys_are_lost: LOST_KEYS, 20_000 states;
+    home_knows_every_order_of_the_ledger_whatever_both_servers_lose: BOTH_FAIL, 20_000 states;
+    no_order_of_the_ledger_is_refused_at_the_door: DOOR, 20_000 states;
 }
 
-#[test]
-fn home_knows_every_order_of_the_ledger_whatever_its_server_loses() {
-    assert_sound(CHECK, 20_000);
+refuted! {
+    a_door_that_does_not_ask_for_the_mark_refuses_an_order:
+        DOOR, without door_asks_for_the_mark => TOLD;
+    a_door_that_reads_the_mark_only_afterwards_refuses_an_order:
+        DOOR, without door_reads_the_mark_before => TOLD;
+    a_door_that_reads_the_mark_only_before_refuses_an_order:
+        DOOR, without door_reads_the_mark_after => TOLD;
+    a_door_that_does_not_compare_the_histories_refuses_an_order:
+        DOOR, without door_compares_the_history => TOLD;
+    a_door_that_does_not_see_a_repair_refuses_an_order:
+        DOOR, without door_compares_the_fence => TOLD;
 }
 
-#[test]
-fn home_knows_every_order_of_the_ledger_whatever_keys_are_lost() {
-    assert_sound(LOST_KEYS, 20_000);
+sound! {
+    #[ignore = "millions of states"]
+    home_knows_every_order_of_the_ledger_at_a_larger_size:
+        HomeCheck { losses: 1, other_failovers: 1, ..CHECK }, 1_000_000 states;
 }
 
-#[test]
-fn home_knows_every_order_of_the_ledger_whatever_both_servers_lose() {
-    assert_sound(BOTH_FAIL, 20_000);
-}
-
-#[test]
-fn no_order_of_the_ledger_is_refused_at_the_door() {
-    assert_sound(DOOR, 20_000);
-}
-
-#[test]
-fn a_door_that_does_not_ask_for_the_mark_refuses_an_order() {
-    let rules = Rules {
-        door_asks_for_the_mark: false,
-        ..Rules::ALL
-    };
-    assert_needed(DOOR, rules, TOLD);
-}
-
-#[test]
-fn a_door_that_reads_the_mark_only_afterwards_refuses_an_order() {
-    let rules = Rules {
-        door_reads_the_mark_before: false,
-        ..Rules::ALL
-    };
-    assert_needed(DOOR, rules, TOLD);
-}
-
-#[test]
-fn a_door_that_reads_the_mark_only_before_refuses_an_order() {
-    let rules = Rules {
-        door_reads_the_mark_after: false,
-        ..Rules::ALL
-    };
-    assert_needed(DOOR, rules, TOLD);
-}
-
-#[test]
-fn a_door_that_does_not_compare_the_histories_refuses_an_order() {
-    let rules = Rules {
-        door_compares_the_history: false,
-        ..Rules::ALL
-    };
-    assert_needed(DOOR, rules, TOLD);
-}
-
-#[test]
-fn a_door_that_does_not_see_a_repair_refuses_an_order() {
-    let rules = Rules {
-        door_compares_the_fence: false,
-        ..Rules::ALL
-    };
-    assert_needed(DOOR, rules, TOLD);
-}
-
-#[test]
-#[ignore = "millions of states"]
-fn home_knows_every_order_of_the_ledger_at_a_larger_size() {
-    assert_sound(
-        HomeCheck {
-            losses: 1,
-            other_failovers: 1,
-            ..CHECK
-        },
-        1_000_000,
-    );
-}
-
-#[test]
-fn without_the_comparison_home_does_not_know_an_order() {
-    let rules = Rules {
-        orders_are_compared: false,
-        ..Rules::ALL
-    };
-    assert_needed(CHECK, rules, KNOWN);
-}
-
-#[test]
-fn without_waiting_for_the_deadlines_home_does_not_know_an_order() {
-    let rules = Rules {
-        waits_for_deadlines: false,
-        ..Rules::ALL
-    };
-    assert_needed(CHECK, rules, KNOWN);
-}
-
-#[test]
-fn without_a_margin_for_the_clocks_home_does_not_know_an_order() {
-    let rules = Rules {
-        margin_covers_the_clocks: false,
-        ..Rules::ALL
-    };
-    assert_needed(CHECK, rules, KNOWN);
-}
-
-#[test]
-fn without_waiting_for_the_recorder_home_does_not_know_an_order() {
-    let rules = Rules {
-        waits_for_the_recorder: false,
-        ..Rules::ALL
-    };
-    assert_needed(CHECK, rules, KNOWN);
-}
-
-#[test]
-fn with_a_tail_that_was_read_before_the_deadlines_home_does_not_know_an_order() {
-    let rules = Rules {
-        tail_is_read_after_the_deadlines: false,
-        ..Rules::ALL
-    };
-    assert_needed(CHECK, rules, KNOWN);
-}
-
-#[test]
-fn with_the_mark_before_the_comparison_home_does_not_know_an_order() {
-    let rules = Rules {
-        mark_comes_last: false,
-        ..Rules::ALL
-    };
-    assert_needed(CHECK, rules, KNOWN);
-}
-
-#[test]
-fn with_a_mark_of_whatever_history_it_finds_home_does_not_know_an_order() {
-    let rules = Rules {
-        mark_names_the_history_that_was_checked: false,
-        ..Rules::ALL
-    };
-    assert_needed(CHECK, rules, KNOWN);
-}
-
-/// A server that is promoted, replaced, and promoted again has its run id all the time.
-#[test]
-fn with_the_run_id_of_the_server_home_does_not_know_an_order() {
-    let rules = Rules {
-        history_is_new_after_each_failover: false,
-        ..Rules::ALL
-    };
-    assert_needed(CHECK, rules, KNOWN);
-}
-
-#[test]
-fn with_a_mark_that_outlives_the_decisions_home_does_not_know_an_order() {
-    let rules = Rules {
-        mark_goes_with_the_decisions: false,
-        ..Rules::ALL
-    };
-    assert_needed(LOST_KEYS, rules, KNOWN);
-}
-
-#[test]
-fn with_the_mark_of_a_late_reconciler_home_does_not_know_an_order() {
-    let rules = Rules {
-        mark_is_fenced: false,
-        ..Rules::ALL
-    };
-    assert_needed(LOST_KEYS, rules, KNOWN);
-}
-
-#[test]
-fn without_a_new_start_after_the_others_failover_the_check_does_not_end() {
-    let rules = Rules {
-        begins_again_with_any_history: false,
-        ..Rules::ALL
-    };
-    assert_needed(BOTH_FAIL, rules, SETTLED);
+refuted! {
+    without_the_comparison_home_does_not_know_an_order: CHECK, without orders_are_compared => KNOWN;
+    without_waiting_for_the_deadlines_home_does_not_know_an_order:
+        CHECK, without waits_for_deadlines => KNOWN;
+    without_a_margin_for_the_clocks_home_does_not_know_an_order:
+        CHECK, without margin_covers_the_clocks => KNOWN;
+    without_waiting_for_the_recorder_home_does_not_know_an_order:
+        CHECK, without waits_for_the_recorder => KNOWN;
+    with_a_tail_that_was_read_before_the_deadlines_home_does_not_know_an_order:
+        CHECK, without tail_is_read_after_the_deadlines => KNOWN;
+    with_the_mark_before_the_comparison_home_does_not_know_an_order:
+        CHECK, without mark_comes_last => KNOWN;
+    with_a_mark_of_whatever_history_it_finds_home_does_not_know_an_order:
+        CHECK, without mark_names_the_history_that_was_checked => KNOWN;
+    /// A server that is promoted, replaced, and promoted again has its run id all the time.
+    with_the_run_id_of_the_server_home_does_not_know_an_order:
+        CHECK, without history_is_new_after_each_failover => KNOWN;
+    with_a_mark_that_outlives_the_decisions_home_does_not_know_an_order:
+        LOST_KEYS, without mark_goes_with_the_decisions => KNOWN;
+    with_the_mark_of_a_late_reconciler_home_does_not_know_an_order:
+        LOST_KEYS, without mark_is_fenced => KNOWN;
+    without_a_new_start_after_the_others_failover_the_check_does_not_end:
+        BOTH_FAIL, without begins_again_with_any_history => SETTLED;
 }

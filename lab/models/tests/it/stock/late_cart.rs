@@ -47,68 +47,43 @@ fn a_cart_that_is_paid_late_twice_takes_the_units_of_every_line_or_of_none() {
     assert_sound_with(ATTEMPTS_MAX, 1_000_000);
 }
 
-fn without(weaken: impl Fn(&mut Rules), property: &'static str) {
+const TWO_PAYMENTS: LateCart = LateCart {
+    rules: Rules::ALL,
+    payments: [0, 1],
+    attempts: ATTEMPTS_MAX,
+};
+
+fn find_for_all_payments(late: LateCart, property: &'static str) {
     for payments in PAYMENTS {
-        let mut rules = Rules::ALL;
-        weaken(&mut rules);
-        let late = LateCart {
-            rules,
-            payments,
-            attempts: ATTEMPTS_MAX,
-        };
-        find_counterexample(late, property);
+        find_counterexample(LateCart { payments, ..late }, property);
     }
 }
 
-#[test]
-fn with_a_cart_that_is_confirmed_before_its_lines_are_held_the_checker_finds_a_half_sold_one() {
-    without(|rules| rules.confirms_held_lines_only = false, ALL_OR_NONE);
+refuted! {
+    by find_for_all_payments;
+    with_a_cart_that_is_confirmed_before_its_lines_are_held_the_checker_finds_a_half_sold_one:
+        TWO_PAYMENTS, without confirms_held_lines_only => ALL_OR_NONE;
+    without_the_version_of_the_cart_the_checker_finds_a_cart_in_parts:
+        TWO_PAYMENTS, without cart_version_is_checked => ALL_OR_NONE;
 }
 
-#[test]
-fn without_the_version_of_the_cart_the_checker_finds_a_cart_in_parts() {
-    without(|rules| rules.cart_version_is_checked = false, ALL_OR_NONE);
+refuted! {
+    without_the_version_of_the_cart_the_checker_finds_a_forgotten_payment:
+        TWO_PAYMENTS, without cart_version_is_checked => KEPT;
 }
 
-#[test]
-fn without_the_version_of_the_cart_the_checker_finds_a_forgotten_payment() {
-    let late = LateCart {
-        rules: Rules {
-            cart_version_is_checked: false,
-            ..Rules::ALL
-        },
-        payments: [0, 1],
-        attempts: ATTEMPTS_MAX,
-    };
-    find_counterexample(late, KEPT);
-}
-
-#[test]
-fn without_the_versions_of_lines_the_checker_finds_a_sold_cart_without_its_units() {
-    without(|rules| rules.line_versions_are_checked = false, SOLD);
-}
-
-#[test]
-fn with_held_lines_that_a_refund_leaves_alone_the_checker_finds_a_cart_in_parts() {
-    without(|rules| rules.refund_frees_held_lines = false, ALL_OR_NONE);
-}
-
-#[test]
-fn with_a_late_take_that_holds_the_checker_finds_a_cart_in_parts() {
-    without(|rules| rules.late_takes_go_back = false, ALL_OR_NONE);
-}
-
-#[test]
-fn with_held_lines_that_wait_for_an_expired_cart_the_checker_finds_units_that_are_never_free() {
-    without(|rules| rules.held_lines_expire_alone = false, FREED);
-}
-
-#[test]
-fn with_a_report_that_takes_what_the_cart_has_the_checker_finds_money_that_is_due_for_no_reason() {
-    without(|rules| rules.takes_missing_lines_only = false, DUE);
-}
-
-#[test]
-fn with_units_that_return_later_the_checker_finds_money_that_is_due_for_no_reason() {
-    without(|rules| rules.returns_first = false, DUE);
+refuted! {
+    by find_for_all_payments;
+    without_the_versions_of_lines_the_checker_finds_a_sold_cart_without_its_units:
+        TWO_PAYMENTS, without line_versions_are_checked => SOLD;
+    with_held_lines_that_a_refund_leaves_alone_the_checker_finds_a_cart_in_parts:
+        TWO_PAYMENTS, without refund_frees_held_lines => ALL_OR_NONE;
+    with_a_late_take_that_holds_the_checker_finds_a_cart_in_parts:
+        TWO_PAYMENTS, without late_takes_go_back => ALL_OR_NONE;
+    with_held_lines_that_wait_for_an_expired_cart_the_checker_finds_units_that_are_never_free:
+        TWO_PAYMENTS, without held_lines_expire_alone => FREED;
+    with_a_report_that_takes_what_the_cart_has_the_checker_finds_money_that_is_due_for_no_reason:
+        TWO_PAYMENTS, without takes_missing_lines_only => DUE;
+    with_units_that_return_later_the_checker_finds_money_that_is_due_for_no_reason:
+        TWO_PAYMENTS, without returns_first => DUE;
 }

@@ -35,7 +35,6 @@ use self::{
     properties::LIMIT,
     shards::{Rules, Shards},
 };
-use crate::check::{assert_sound, find_counterexample};
 
 const SHARDS: Shards = Shards {
     rules: Rules::ALL,
@@ -44,87 +43,22 @@ const SHARDS: Shards = Shards {
     failovers: 1,
 };
 
-#[test]
-fn no_buyer_gets_more_than_the_limit_whatever_home_forgets() {
-    assert_sound(SHARDS, 5_000);
+sound! {
+    no_buyer_gets_more_than_the_limit_whatever_home_forgets: SHARDS, 5_000 states;
+    no_buyer_gets_more_than_the_limit_whatever_home_forgets_twice:
+        Shards { failovers: 2, ..SHARDS }, 50_000 states;
+    #[ignore = "millions of states"]
+    no_buyer_gets_more_than_the_limit_at_a_larger_size:
+        Shards { limit: 2, failovers: 2, ..SHARDS }, 500_000 states;
 }
 
-#[test]
-fn no_buyer_gets_more_than_the_limit_whatever_home_forgets_twice() {
-    assert_sound(
-        Shards {
-            failovers: 2,
-            ..SHARDS
-        },
-        50_000,
-    );
-}
-
-#[test]
-#[ignore = "millions of states"]
-fn no_buyer_gets_more_than_the_limit_at_a_larger_size() {
-    assert_sound(
-        Shards {
-            limit: 2,
-            failovers: 2,
-            ..SHARDS
-        },
-        500_000,
-    );
-}
-
-#[test]
-fn without_a_check_of_off_home_orders_a_buyer_gets_more() {
-    find_counterexample(
-        Shards {
-            rules: Rules {
-                off_home_are_checked: false,
-                ..Rules::ALL
-            },
-            ..SHARDS
-        },
-        LIMIT,
-    );
-}
-
-#[test]
-fn without_a_check_at_home_released_and_forgotten_units_come_on_top() {
-    find_counterexample(
-        Shards {
-            rules: Rules {
-                known_buyers_are_checked: false,
-                ..Rules::ALL
-            },
-            ..SHARDS
-        },
-        LIMIT,
-    );
-}
-
-#[test]
-fn without_reading_off_home_orders_in_turn_one_in_recording_is_missed() {
-    find_counterexample(
-        Shards {
-            rules: Rules {
-                off_home_orders_are_read_in_turn: false,
-                ..Rules::ALL
-            },
-            ..SHARDS
-        },
-        LIMIT,
-    );
-}
-
-#[test]
-fn without_being_alone_two_recorders_pass_too_much_together() {
-    find_counterexample(
-        Shards {
-            rules: Rules {
-                off_home_are_alone: false,
-                ..Rules::ALL
-            },
-            ..SHARDS
-        },
-        LIMIT,
-    );
+refuted! {
+    without_a_check_of_off_home_orders_a_buyer_gets_more:
+        SHARDS, without off_home_are_checked => LIMIT;
+    without_a_check_at_home_released_and_forgotten_units_come_on_top:
+        SHARDS, without known_buyers_are_checked => LIMIT;
+    without_reading_off_home_orders_in_turn_one_in_recording_is_missed:
+        SHARDS, without off_home_orders_are_read_in_turn => LIMIT;
+    without_being_alone_two_recorders_pass_too_much_together:
+        SHARDS, without off_home_are_alone => LIMIT;
 }

@@ -56,7 +56,7 @@ use self::{
     repair::Repairing,
     rules::Rules,
 };
-use crate::check::{assert_sound, find_counterexample};
+use crate::check::assert_sound;
 
 const ONE_UNIT: Repairing = Repairing {
     rules: Rules::ALL,
@@ -104,67 +104,24 @@ const FROM_MEMORY: Repairing = Repairing {
     ..ONE_UNIT
 };
 
-#[test]
-fn whatever_is_recorded_from_memory_redis_and_the_ledger_agree() {
-    assert_sound(FROM_MEMORY, 100_000);
+sound! {
+    whatever_is_recorded_from_memory_redis_and_the_ledger_agree: FROM_MEMORY, 100_000 states;
+    a_buyer_stays_within_the_limit_whatever_is_recorded_from_memory:
+        Repairing { units: 2, limit: 1, ..FROM_MEMORY }, 100_000 states;
 }
 
-#[test]
-fn a_buyer_stays_within_the_limit_whatever_is_recorded_from_memory() {
-    let (units, limit) = (2, 1);
-    assert_sound(
-        Repairing {
-            units,
-            limit,
-            ..FROM_MEMORY
-        },
-        100_000,
-    );
+refuted! {
+    what_is_recorded_from_memory_behind_any_checkpoint_leaves_drift:
+        FROM_MEMORY, without direct_record_continues_the_checkpoint => EXPLAINED;
 }
 
-#[test]
-fn what_is_recorded_from_memory_behind_any_checkpoint_leaves_drift() {
-    let rules = Rules {
-        direct_record_continues_the_checkpoint: false,
-        ..Rules::ALL
-    };
-    find_counterexample(
-        Repairing {
-            rules,
-            ..FROM_MEMORY
-        },
-        EXPLAINED,
-    );
-}
-
-#[test]
-fn whatever_a_failover_loses_redis_and_the_ledger_agree() {
-    assert_sound(ONE_UNIT, 300_000);
-}
-
-#[test]
-fn a_second_failover_is_repaired_like_the_first() {
-    assert_sound(TWO_FAILOVERS, 100_000);
-}
-
-#[test]
-fn two_repairers_do_not_disturb_each_other() {
-    assert_sound(TWO_REPAIRERS, 300_000);
-}
-
-#[test]
-fn a_buyer_stays_within_the_limit_whatever_is_lost() {
-    assert_sound(ONE_BUYER, 300_000);
-}
-
-#[test]
-fn a_unit_that_comes_is_there_once_whatever_is_lost() {
-    assert_sound(TOP_UP, 50_000);
-}
-
-#[test]
-fn a_unit_that_goes_is_gone_once_whatever_is_lost() {
-    assert_sound(TAKE_BACK, 200_000);
+sound! {
+    whatever_a_failover_loses_redis_and_the_ledger_agree: ONE_UNIT, 300_000 states;
+    a_second_failover_is_repaired_like_the_first: TWO_FAILOVERS, 100_000 states;
+    two_repairers_do_not_disturb_each_other: TWO_REPAIRERS, 300_000 states;
+    a_buyer_stays_within_the_limit_whatever_is_lost: ONE_BUYER, 300_000 states;
+    a_unit_that_comes_is_there_once_whatever_is_lost: TOP_UP, 50_000 states;
+    a_unit_that_goes_is_gone_once_whatever_is_lost: TAKE_BACK, 200_000 states;
 }
 
 /// As after a restore of the ledger, but at any moment.
@@ -182,205 +139,48 @@ fn repairers_may_drop_what_the_segment_has_stored() {
     }
 }
 
-#[test]
-#[ignore = "3 million states"]
-fn two_repairers_and_two_orders_at_a_larger_size() {
-    assert_sound(
-        Repairing {
-            repairers: 2,
-            ..ONE_UNIT
-        },
-        2_000_000,
-    );
+sound! {
+    #[ignore = "3 million states"]
+    two_repairers_and_two_orders_at_a_larger_size:
+        Repairing { repairers: 2, ..ONE_UNIT }, 2_000_000 states;
+    #[ignore = "3 million states"]
+    two_repairers_three_times_at_a_larger_size:
+        Repairing { halts: 3, ..TWO_REPAIRERS }, 2_000_000 states;
+    #[ignore = "a million states"]
+    two_failovers_and_two_orders_at_a_larger_size:
+        Repairing { failovers: 2, ..ONE_UNIT }, 1_000_000 states;
 }
 
-#[test]
-#[ignore = "3 million states"]
-fn two_repairers_three_times_at_a_larger_size() {
-    assert_sound(
-        Repairing {
-            halts: 3,
-            ..TWO_REPAIRERS
-        },
-        2_000_000,
-    );
-}
-
-#[test]
-#[ignore = "a million states"]
-fn two_failovers_and_two_orders_at_a_larger_size() {
-    assert_sound(
-        Repairing {
-            failovers: 2,
-            ..ONE_UNIT
-        },
-        1_000_000,
-    );
-}
-
-#[test]
-fn a_recorder_that_goes_on_without_its_anchor_records_what_is_not_there() {
-    let rules = Rules {
-        recorder_checks_the_anchor: false,
-        ..Rules::ALL
-    };
-    find_counterexample(Repairing { rules, ..ONE_UNIT }, EXPLAINED);
-}
-
-#[test]
-fn a_recorder_that_goes_on_over_any_adjusted_entry_leaves_drift() {
-    let rules = Rules {
-        recorder_checks_the_adjusted_units: false,
-        ..Rules::ALL
-    };
-    find_counterexample(Repairing { rules, ..TAKE_BACK }, EXPLAINED);
-}
-
-#[test]
-fn rounds_that_share_a_last_entry_mix_up() {
-    let rules = Rules {
-        decides_on_its_own_halt: false,
-        ..Rules::ALL
-    };
-    find_counterexample(Repairing { rules, ..ONE_UNIT }, EXPLAINED);
-}
-
-#[test]
-fn adjust_that_does_not_know_the_last_entry_sets_an_old_counter() {
-    let rules = Rules {
-        adjust_knows_the_last_entry: false,
-        ..Rules::ALL
-    };
-    find_counterexample(Repairing { rules, ..ONE_UNIT }, EXPLAINED);
-}
-
-/// With a last entry that no two rounds share, the token is a second lock on the same door: each of
-/// the two scripts needs one.
-#[test]
-fn adjust_that_knows_neither_token_nor_last_entry_sets_the_counter_of_who_is_late() {
-    let rules = Rules {
-        scripts_know_the_token: false,
-        adjust_knows_the_last_entry: false,
-        ..Rules::ALL
-    };
-    find_counterexample(
-        Repairing {
-            rules,
-            ..TWO_REPAIRERS
-        },
-        EXPLAINED,
-    );
-}
-
-#[test]
-fn restore_that_knows_neither_token_nor_last_entry_brings_old_decisions() {
-    let rules = Rules {
-        scripts_know_the_token: false,
-        restore_knows_the_last_entry: false,
-        ..Rules::ALL
-    };
-    find_counterexample(
-        Repairing {
-            rules,
-            ..TWO_REPAIRERS
-        },
-        EXPLAINED,
-    );
-}
-
-#[test]
-fn restore_that_does_not_know_the_last_entry_decides_for_orders_without_units() {
-    let rules = Rules {
-        restore_knows_the_last_entry: false,
-        ..Rules::ALL
-    };
-    find_counterexample(Repairing { rules, ..ONE_UNIT }, REPAIRED);
-}
-
-#[test]
-fn adjust_that_does_not_know_of_the_restore_opens_a_segment_that_has_forgotten_its_orders() {
-    let rules = Rules {
-        adjust_knows_of_the_restore: false,
-        ..Rules::ALL
-    };
-    find_counterexample(
-        Repairing {
-            rules,
-            ..TWO_FAILOVERS
-        },
-        EXPLAINED,
-    );
-}
-
-/// It needs one failover less: the halt itself has dropped them.
-#[test]
-fn adjust_that_does_not_know_of_the_restore_opens_a_segment_whose_orders_were_dropped() {
-    let rules = Rules {
-        adjust_knows_of_the_restore: false,
-        ..Rules::ALL
-    };
-    let (orders, drops) = (1, true);
-    find_counterexample(
-        Repairing {
-            rules,
-            orders,
-            drops,
-            ..ONE_UNIT
-        },
-        EXPLAINED,
-    );
-}
-
-#[test]
-fn without_the_decisions_an_order_takes_again() {
-    let rules = Rules {
-        decisions_restored: false,
-        ..Rules::ALL
-    };
-    find_counterexample(Repairing { rules, ..ONE_UNIT }, EXPLAINED);
-}
-
-#[test]
-fn without_the_counts_of_those_who_hold_nothing_a_buyer_is_counted_for_ever() {
-    let rules = Rules {
-        counts_restored: false,
-        ..Rules::ALL
-    };
-    find_counterexample(Repairing { rules, ..ONE_UNIT }, REPAIRED);
-}
-
-#[test]
-fn without_the_transfers_a_unit_comes_twice() {
-    let rules = Rules {
-        transfers_restored: false,
-        ..Rules::ALL
-    };
-    find_counterexample(Repairing { rules, ..TOP_UP }, EXPLAINED);
-}
-
-#[test]
-fn without_the_transfers_one_that_went_out_unsatisfiable_never_ends() {
-    let rules = Rules {
-        transfers_restored: false,
-        ..Rules::ALL
-    };
-    find_counterexample(Repairing { rules, ..TAKE_BACK }, REPAIRED);
-}
-
-#[test]
-fn a_commit_without_the_version_loses_count_of_the_units() {
-    let rules = Rules {
-        commit_knows_the_version: false,
-        ..Rules::ALL
-    };
-    find_counterexample(Repairing { rules, ..ONE_UNIT }, COVERED);
-}
-
-#[test]
-fn without_the_limit_what_is_read_while_repairing_exceeds_it() {
-    let rules = Rules {
-        limit_checked_when_repairing: false,
-        ..Rules::ALL
-    };
-    find_counterexample(Repairing { rules, ..ONE_BUYER }, LIMIT);
+refuted! {
+    a_recorder_that_goes_on_without_its_anchor_records_what_is_not_there:
+        ONE_UNIT, without recorder_checks_the_anchor => EXPLAINED;
+    a_recorder_that_goes_on_over_any_adjusted_entry_leaves_drift:
+        TAKE_BACK, without recorder_checks_the_adjusted_units => EXPLAINED;
+    rounds_that_share_a_last_entry_mix_up: ONE_UNIT, without decides_on_its_own_halt => EXPLAINED;
+    adjust_that_does_not_know_the_last_entry_sets_an_old_counter:
+        ONE_UNIT, without adjust_knows_the_last_entry => EXPLAINED;
+    /// With a last entry that no two rounds share, the token is a second lock on the same door: each
+    /// of the two scripts needs one.
+    adjust_that_knows_neither_token_nor_last_entry_sets_the_counter_of_who_is_late:
+        TWO_REPAIRERS, without scripts_know_the_token, adjust_knows_the_last_entry => EXPLAINED;
+    restore_that_knows_neither_token_nor_last_entry_brings_old_decisions:
+        TWO_REPAIRERS, without scripts_know_the_token, restore_knows_the_last_entry => EXPLAINED;
+    restore_that_does_not_know_the_last_entry_decides_for_orders_without_units:
+        ONE_UNIT, without restore_knows_the_last_entry => REPAIRED;
+    adjust_that_does_not_know_of_the_restore_opens_a_segment_that_has_forgotten_its_orders:
+        TWO_FAILOVERS, without adjust_knows_of_the_restore => EXPLAINED;
+    /// It needs one failover less: the halt itself has dropped them.
+    adjust_that_does_not_know_of_the_restore_opens_a_segment_whose_orders_were_dropped:
+        Repairing { orders: 1, drops: true, ..ONE_UNIT },
+        without adjust_knows_of_the_restore => EXPLAINED;
+    without_the_decisions_an_order_takes_again: ONE_UNIT, without decisions_restored => EXPLAINED;
+    without_the_counts_of_those_who_hold_nothing_a_buyer_is_counted_for_ever:
+        ONE_UNIT, without counts_restored => REPAIRED;
+    without_the_transfers_a_unit_comes_twice: TOP_UP, without transfers_restored => EXPLAINED;
+    without_the_transfers_one_that_went_out_unsatisfiable_never_ends:
+        TAKE_BACK, without transfers_restored => REPAIRED;
+    a_commit_without_the_version_loses_count_of_the_units:
+        ONE_UNIT, without commit_knows_the_version => COVERED;
+    without_the_limit_what_is_read_while_repairing_exceeds_it:
+        ONE_BUYER, without limit_checked_when_repairing => LIMIT;
 }

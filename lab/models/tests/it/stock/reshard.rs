@@ -26,7 +26,7 @@ use self::{
     properties::{TAKEN_ONCE, TOLD_THE_TRUTH},
     resharding::{Resharding, Rules},
 };
-use crate::check::{assert_sound, find_counterexample};
+use crate::check::find_counterexample;
 
 const RESHARDING: Resharding = Resharding {
     rules: Rules::ALL,
@@ -34,102 +34,44 @@ const RESHARDING: Resharding = Resharding {
     attempts: 2,
 };
 
-fn assert_needed(rules: Rules, property: &'static str) {
-    let last = find_counterexample(
-        Resharding {
-            rules,
-            ..RESHARDING
-        },
-        property,
-    );
+fn find_broken_promise(model: Resharding, property: &'static str) {
+    let last = find_counterexample(model, property);
     assert!(last.takes > 1 || last.told_falsely);
 }
 
-#[test]
-fn a_resharded_item_takes_an_order_once_and_calls_none_sold_out_too_early() {
-    assert_sound(RESHARDING, 150_000);
-}
-
-#[test]
-#[ignore = "over a million states"]
-fn a_resharded_item_takes_an_order_once_at_a_larger_size() {
-    assert_sound(
-        Resharding {
-            attempts: 3,
-            ..RESHARDING
-        },
-        1_000_000,
-    );
+sound! {
+    a_resharded_item_takes_an_order_once_and_calls_none_sold_out_too_early:
+        RESHARDING, 150_000 states;
+    #[ignore = "over a million states"]
+    a_resharded_item_takes_an_order_once_at_a_larger_size:
+        Resharding { attempts: 3, ..RESHARDING }, 1_000_000 states;
 }
 
 /// The naive way: append segments, and change every home at once.
 #[test]
 fn with_a_ring_that_merely_grows_the_checker_finds_a_double_take() {
-    assert_needed(Rules::NONE, TAKEN_ONCE);
-}
-
-#[test]
-fn with_a_home_that_answers_any_ring_the_checker_finds_a_double_take() {
-    assert_needed(
-        Rules {
-            home_checks_the_ring: false,
-            ..Rules::ALL
+    let rules = Rules::NONE;
+    find_broken_promise(
+        Resharding {
+            rules,
+            ..RESHARDING
         },
         TAKEN_ONCE,
     );
 }
 
-#[test]
-fn with_a_process_of_the_old_ring_that_spills_over_the_checker_finds_a_double_take() {
-    assert_needed(
-        Rules {
-            others_check_the_ring: false,
-            ..Rules::ALL
-        },
-        TAKEN_ONCE,
-    );
-}
-
-#[test]
-fn without_restored_memory_a_repeat_is_decided_twice() {
-    assert_needed(
-        Rules {
-            memory_is_restored: false,
-            ..Rules::ALL
-        },
-        TAKEN_ONCE,
-    );
-}
-
-#[test]
-fn with_a_segment_that_is_set_before_all_are_halted_the_checker_finds_a_double_take() {
-    assert_needed(
-        Rules {
-            all_are_halted_first: false,
-            ..Rules::ALL
-        },
-        TAKEN_ONCE,
-    );
-}
-
-#[test]
-fn with_rings_that_are_told_apart_by_their_size_alone_a_second_try_takes_twice() {
-    assert_needed(
-        Rules {
-            ring_has_a_token: false,
-            ..Rules::ALL
-        },
-        TAKEN_ONCE,
-    );
-}
-
-#[test]
-fn with_a_proof_of_sold_out_that_misses_the_new_segment_an_order_is_refused_beside_a_unit() {
-    assert_needed(
-        Rules {
-            proof_checks_the_ring: false,
-            ..Rules::ALL
-        },
-        TOLD_THE_TRUTH,
-    );
+refuted! {
+    by find_broken_promise;
+    with_a_home_that_answers_any_ring_the_checker_finds_a_double_take:
+        RESHARDING, without home_checks_the_ring => TAKEN_ONCE;
+    with_a_process_of_the_old_ring_that_spills_over_the_checker_finds_a_double_take:
+        RESHARDING, without others_check_the_ring => TAKEN_ONCE;
+    without_restored_memory_a_repeat_is_decided_twice:
+        RESHARDING, without memory_is_restored => TAKEN_ONCE;
+    with_a_segment_that_is_set_before_all_are_halted_the_checker_finds_a_double_take:
+        RESHARDING, without all_are_halted_first => TAKEN_ONCE;
+    with_rings_that_are_told_apart_by_their_size_alone_a_second_try_takes_twice:
+        RESHARDING, without ring_has_a_token => TAKEN_ONCE;
+    with_a_proof_of_sold_out_that_misses_the_new_segment_an_order_is_refused_beside_a_unit:
+        RESHARDING, without proof_checks_the_ring => TOLD_THE_TRUTH;
 }

@@ -22,7 +22,6 @@ use self::{
     moving::{Moving, Rules},
     properties::EXPLAINED,
 };
-use crate::check::{assert_sound, find_counterexample};
 
 const MOVING: Moving = Moving {
     rules: Rules::ALL,
@@ -31,50 +30,16 @@ const MOVING: Moving = Moving {
     behind: 2,
 };
 
-#[test]
-fn transfers_lose_no_unit_and_make_none() {
-    assert_sound(MOVING, 1_000);
+sound! {
+    transfers_lose_no_unit_and_make_none: MOVING, 1_000 states;
+    #[ignore = "150 thousand states"]
+    transfers_lose_no_unit_and_make_none_at_a_larger_size:
+        Moving { units: 2, asked: 2, behind: 3, ..MOVING }, 100_000 states;
 }
 
-#[test]
-#[ignore = "150 thousand states"]
-fn transfers_lose_no_unit_and_make_none_at_a_larger_size() {
-    assert_sound(
-        Moving {
-            units: 2,
-            asked: 2,
-            behind: 3,
-            ..MOVING
-        },
-        100_000,
-    );
-}
-
-#[test]
-fn without_remembering_transfers_the_checker_finds_a_segment_that_nobody_can_explain() {
-    find_counterexample(
-        Moving {
-            rules: Rules {
-                transfers_are_remembered: false,
-                ..Rules::ALL
-            },
-            units: 2,
-            ..MOVING
-        },
-        EXPLAINED,
-    );
-}
-
-#[test]
-fn without_waiting_for_the_ledger_the_checker_finds_a_unit_that_is_there_twice() {
-    find_counterexample(
-        Moving {
-            rules: Rules {
-                in_waits_for_the_ledger: false,
-                ..Rules::ALL
-            },
-            ..MOVING
-        },
-        EXPLAINED,
-    );
+refuted! {
+    without_remembering_transfers_the_checker_finds_a_segment_that_nobody_can_explain:
+        Moving { units: 2, ..MOVING }, without transfers_are_remembered => EXPLAINED;
+    without_waiting_for_the_ledger_the_checker_finds_a_unit_that_is_there_twice:
+        MOVING, without in_waits_for_the_ledger => EXPLAINED;
 }

@@ -17,7 +17,6 @@
 mod snapshots;
 
 use self::snapshots::{PROOF, Rules, Snapshots};
-use crate::check::{assert_sound, find_counterexample};
 
 const TWO_SEGMENTS: Snapshots = Snapshots {
     rules: Rules::ALL,
@@ -25,109 +24,31 @@ const TWO_SEGMENTS: Snapshots = Snapshots {
     units: 2,
 };
 
-fn assert_needed(rules: Rules) {
-    find_counterexample(
-        Snapshots {
-            rules,
-            ..TWO_SEGMENTS
-        },
-        PROOF,
-    );
+sound! {
+    two_snapshots_that_agree_prove_how_few_units_were_free: TWO_SEGMENTS, 50_000 states;
+    #[ignore = "millions of states"]
+    two_snapshots_of_three_segments_prove_how_few_units_were_free_at_a_larger_size:
+        Snapshots { segments: 3, ..TWO_SEGMENTS }, 1_000_000 states;
 }
 
-#[test]
-fn two_snapshots_that_agree_prove_how_few_units_were_free() {
-    assert_sound(TWO_SEGMENTS, 50_000);
-}
-
-#[test]
-#[ignore = "millions of states"]
-fn two_snapshots_of_three_segments_prove_how_few_units_were_free_at_a_larger_size() {
-    assert_sound(
-        Snapshots {
-            segments: 3,
-            ..TWO_SEGMENTS
-        },
-        1_000_000,
-    );
-}
-
-#[test]
-fn one_snapshot_proves_nothing() {
-    assert_needed(Rules {
-        two_snapshots: false,
-        ..Rules::ALL
-    });
-}
-
-#[test]
-fn equal_numbers_prove_nothing_without_the_gains() {
-    assert_needed(Rules {
-        gains_are_compared: false,
-        ..Rules::ALL
-    });
-}
-
-#[test]
-fn without_the_units_in_transit_the_checker_finds_a_false_proof() {
-    assert_needed(Rules {
-        units_in_transit_count: false,
-        ..Rules::ALL
-    });
-}
-
-#[test]
-fn with_units_that_are_noted_after_they_left_the_checker_finds_a_false_proof() {
-    assert_needed(Rules {
-        leaving_is_written_with_out: false,
-        ..Rules::ALL
-    });
-}
-
-#[test]
-fn with_an_arrival_that_is_no_gain_the_checker_finds_a_false_proof() {
-    assert_needed(Rules {
-        arrival_is_a_gain: false,
-        ..Rules::ALL
-    });
-}
-
-#[test]
-fn with_units_that_are_settled_in_transit_the_checker_finds_a_false_proof() {
-    assert_needed(Rules {
-        settled_after_arrival: false,
-        ..Rules::ALL
-    });
-}
-
-#[test]
-fn with_a_transfer_that_is_settled_beside_an_open_one_the_checker_finds_a_false_proof() {
-    assert_needed(Rules {
-        settled_when_all_arrived: false,
-        ..Rules::ALL
-    });
-}
-
-#[test]
-fn with_a_late_settlement_that_is_obeyed_the_checker_finds_a_false_proof() {
-    assert_needed(Rules {
-        settlement_names_the_last_out: false,
-        ..Rules::ALL
-    });
-}
-
-#[test]
-fn with_a_repair_that_is_no_gain_the_checker_finds_a_false_proof() {
-    assert_needed(Rules {
-        repair_is_a_gain: false,
-        ..Rules::ALL
-    });
-}
-
-#[test]
-fn with_a_repair_that_leaves_older_settlements_valid_the_checker_finds_a_false_proof() {
-    assert_needed(Rules {
-        repair_refuses_older_settlements: false,
-        ..Rules::ALL
-    });
+refuted! {
+    one_snapshot_proves_nothing: TWO_SEGMENTS, without two_snapshots => PROOF;
+    equal_numbers_prove_nothing_without_the_gains:
+        TWO_SEGMENTS, without gains_are_compared => PROOF;
+    without_the_units_in_transit_the_checker_finds_a_false_proof:
+        TWO_SEGMENTS, without units_in_transit_count => PROOF;
+    with_units_that_are_noted_after_they_left_the_checker_finds_a_false_proof:
+        TWO_SEGMENTS, without leaving_is_written_with_out => PROOF;
+    with_an_arrival_that_is_no_gain_the_checker_finds_a_false_proof:
+        TWO_SEGMENTS, without arrival_is_a_gain => PROOF;
+    with_units_that_are_settled_in_transit_the_checker_finds_a_false_proof:
+        TWO_SEGMENTS, without settled_after_arrival => PROOF;
+    with_a_transfer_that_is_settled_beside_an_open_one_the_checker_finds_a_false_proof:
+        TWO_SEGMENTS, without settled_when_all_arrived => PROOF;
+    with_a_late_settlement_that_is_obeyed_the_checker_finds_a_false_proof:
+        TWO_SEGMENTS, without settlement_names_the_last_out => PROOF;
+    with_a_repair_that_is_no_gain_the_checker_finds_a_false_proof:
+        TWO_SEGMENTS, without repair_is_a_gain => PROOF;
+    with_a_repair_that_leaves_older_settlements_valid_the_checker_finds_a_false_proof:
+        TWO_SEGMENTS, without repair_refuses_older_settlements => PROOF;
 }

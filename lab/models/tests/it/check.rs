@@ -1,12 +1,28 @@
 //! Runs the checker: a sound model to the end, a weakened one to its first counterexample.
 //!
 //! The macros make a test of each line. One of `sound!` has a model, and how many states it has at
-//! least. One of `refuted!` has a model, the rules that are left out of it, and the property that is
-//! then broken.
+//! least. One of `refuted!` has a model, the rules that are left out of it, and the property that
+//! is then broken.
 
 use std::{collections::BTreeSet, fmt::Debug, hash::Hash};
 
 use stateright::{Checker, HasDiscoveries, Model};
+
+/// Makes the rules of a protocol.
+macro_rules! rules {
+    ($($(#[$attribute:meta])* $rule:ident,)+) => {
+        /// The rules, one switch each, so that each can be left out alone.
+        #[derive(Debug, Clone, Copy)]
+        pub struct Rules {
+            $($(#[$attribute])* pub $rule: bool,)+
+        }
+
+        impl Rules {
+            /// Nothing is left out.
+            pub const ALL: Self = Self { $($rule: true,)+ };
+        }
+    };
+}
 
 /// Makes tests of sound models.
 macro_rules! sound {

@@ -9,59 +9,37 @@ pub const PAYERS: usize = 2;
 /// Which of them is the cart.
 const CART: usize = 1;
 
-/// The rules, one switch each. [`Rules::ALL`] is the protocol.
-#[derive(Debug, Clone, Copy)]
-pub struct Rules {
+rules! {
     /// A payment that was returned is bound to nothing.
-    pub spent_is_never_bound: bool,
+    spent_is_never_bound,
     /// A payment that is bound is bound to nothing else.
-    pub is_bound_once: bool,
+    is_bound_once,
     /// A payment is bound in the transaction that confirms what it pays.
-    pub binds_with_the_step: bool,
+    binds_with_the_step,
     /// An admin's note finds out in its transaction whether the payment has paid what the row
     /// names.
-    pub done_looks_again: bool,
+    done_looks_again,
     /// An admin's note spends the payment.
-    pub done_spends: bool,
+    done_spends,
     /// An admin's note about one payer is refused if the payment has paid the other.
-    pub done_spares_another: bool,
+    done_spares_another,
     /// A return of a payment of which nothing is known is remembered.
-    pub first_return_is_kept: bool,
+    first_return_is_kept,
     /// A return spends a payment that was noted as one that nothing could take.
-    pub noted_payment_is_spent: bool,
+    noted_payment_is_spent,
     /// A report of a return is acknowledged once what it has paid is refunded.
-    pub refunds_before_answer: bool,
+    refunds_before_answer,
     /// An admin who returns the money of what was paid spends the payment in the same transaction.
-    pub refund_spends: bool,
+    refund_spends,
     /// The list shows no payment that was returned.
-    pub list_hides_returned: bool,
+    list_hides_returned,
     /// The list shows no payment that has paid another payer than that of its row.
-    pub list_hides_another: bool,
+    list_hides_another,
     /// A report that is refused is noted before it is acknowledged.
-    pub refused_is_noted: bool,
+    refused_is_noted,
     /// A report of a payment that was returned before anything was known of it claims the return,
     /// and the refund of it that has failed.
-    pub report_claims_return: bool,
-}
-
-impl Rules {
-    /// The protocol.
-    pub const ALL: Self = Self {
-        spent_is_never_bound: true,
-        is_bound_once: true,
-        binds_with_the_step: true,
-        done_looks_again: true,
-        done_spends: true,
-        done_spares_another: true,
-        first_return_is_kept: true,
-        noted_payment_is_spent: true,
-        refunds_before_answer: true,
-        refund_spends: true,
-        list_hides_returned: true,
-        list_hides_another: true,
-        refused_is_noted: true,
-        report_claims_return: true,
-    };
+    report_claims_return,
 }
 
 /// State of an order or a cart. What is paid is paid by this payment.

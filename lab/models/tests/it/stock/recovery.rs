@@ -159,8 +159,8 @@ refuted! {
     rounds_that_share_a_last_entry_mix_up: ONE_UNIT, without decides_on_its_own_halt => EXPLAINED;
     adjust_that_does_not_know_the_last_entry_sets_an_old_counter:
         ONE_UNIT, without adjust_knows_the_last_entry => EXPLAINED;
-    /// With a last entry that no two rounds share, the token is a second lock on the same door: each
-    /// of the two scripts needs one.
+    /// With a last entry that no two rounds share, the token is a second lock on the same door:
+    /// each of the two scripts needs one.
     adjust_that_knows_neither_token_nor_last_entry_sets_the_counter_of_who_is_late:
         TWO_REPAIRERS, without scripts_know_the_token, adjust_knows_the_last_entry => EXPLAINED;
     restore_that_knows_neither_token_nor_last_entry_brings_old_decisions:

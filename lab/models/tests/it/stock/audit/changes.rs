@@ -16,42 +16,25 @@ pub const NONE_MISSED: &str =
 pub const NO_NEEDLESS_WALK: &str =
     "an audit by what has changed finds no difference that was not there";
 
-/// The rules, one switch each. [`Rules::ALL`] is what is built.
-#[derive(Debug, Clone, Copy)]
-pub struct Rules {
+rules! {
     /// The events behind a snapshot begin at its oldest open transaction, and not at its end.
-    pub events_begin_at_the_oldest_open_transaction: bool,
+    events_begin_at_the_oldest_open_transaction,
     /// Those of them that the snapshot had are passed over.
-    pub seen_events_are_passed_over: bool,
+    seen_events_are_passed_over,
     /// The position of an event is not below what has ended.
-    pub positions_follow_what_has_ended: bool,
+    positions_follow_what_has_ended,
     /// The first event of an order since the snapshot tells what it had then, and not the last.
-    pub the_first_event_counts: bool,
+    the_first_event_counts,
     /// An order whose units were reacquired does not tell in which segment it had them.
-    pub reacquired_orders_are_walked: bool,
+    reacquired_orders_are_walked,
     /// A refund does not tell whether its order had units, if one that was due had none.
-    pub refunds_of_due_orders_are_walked: bool,
+    refunds_of_due_orders_are_walked,
     /// Events that were removed tell nothing.
-    pub removed_events_are_walked: bool,
+    removed_events_are_walked,
     /// Events, orders and rows are read from one snapshot.
-    pub events_are_of_the_snapshot: bool,
+    events_are_of_the_snapshot,
     /// The place among the events moves with the sums.
-    pub the_place_moves_with_the_sums: bool,
-}
-
-impl Rules {
-    /// What is built.
-    pub const ALL: Self = Self {
-        events_begin_at_the_oldest_open_transaction: true,
-        seen_events_are_passed_over: true,
-        positions_follow_what_has_ended: true,
-        the_first_event_counts: true,
-        reacquired_orders_are_walked: true,
-        refunds_of_due_orders_are_walked: true,
-        removed_events_are_walked: true,
-        events_are_of_the_snapshot: true,
-        the_place_moves_with_the_sums: true,
-    };
+    the_place_moves_with_the_sums,
 }
 
 /// Audits under some rules, and how much of them is checked.

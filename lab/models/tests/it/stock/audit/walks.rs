@@ -18,45 +18,27 @@ pub const FAULT_STANDS: &str = "a fault that was noted is told until a later sna
 /// The same.
 pub const CURRENT_IS_TRUE: &str = "rows are called current only if no order was changed since, except by hand, and no fault stands";
 
-/// The rules, one switch each. [`Rules::ALL`] is what is built.
-#[derive(Debug, Clone, Copy)]
-pub struct Rules {
+rules! {
     /// All pieces read the orders of one moment.
-    pub pieces_share_a_snapshot: bool,
+    pieces_share_a_snapshot,
     /// And the rows are those of that moment.
-    pub rows_are_of_the_snapshot: bool,
+    rows_are_of_the_snapshot,
     /// One transaction changes an order and its row.
-    pub order_and_row_change_together: bool,
+    order_and_row_change_together,
     /// A walk that was ended is no audit.
-    pub only_a_whole_walk_is_good: bool,
+    only_a_whole_walk_is_good,
     /// A row has a version besides its counters.
-    pub every_change_moves_the_revision: bool,
+    every_change_moves_the_revision,
     /// The revision that is noted is the one that was compared.
-    pub revision_is_of_the_snapshot: bool,
+    revision_is_of_the_snapshot,
     /// The ledger keeps the last fault.
-    pub faults_are_noted: bool,
+    faults_are_noted,
     /// A good audit counts from its beginning.
-    pub good_is_dated_by_its_beginning: bool,
+    good_is_dated_by_its_beginning,
     /// A fault counts from its end.
-    pub fault_is_dated_by_its_end: bool,
+    fault_is_dated_by_its_end,
     /// A fault stands above a revision that has not moved.
-    pub nothing_is_current_beside_a_fault: bool,
-}
-
-impl Rules {
-    /// What is built.
-    pub const ALL: Self = Self {
-        pieces_share_a_snapshot: true,
-        rows_are_of_the_snapshot: true,
-        order_and_row_change_together: true,
-        only_a_whole_walk_is_good: true,
-        every_change_moves_the_revision: true,
-        revision_is_of_the_snapshot: true,
-        faults_are_noted: true,
-        good_is_dated_by_its_beginning: true,
-        fault_is_dated_by_its_end: true,
-        nothing_is_current_beside_a_fault: true,
-    };
+    nothing_is_current_beside_a_fault,
 }
 
 /// Audits under some rules, and how much of them is checked.

@@ -9,48 +9,29 @@ pub const LINES: usize = 2;
 /// The request, and its repeat.
 pub const REQUESTS: usize = 2;
 
-/// The rules, one switch each. [`Rules::ALL`] is the protocol.
-#[derive(Debug, Clone, Copy)]
-pub struct Rules {
+rules! {
     /// The cart's row is written before a line takes units.
-    pub row_first: bool,
+    row_first,
     /// Only a cart that is `held` can be paid.
-    pub pays_held_carts_only: bool,
+    pays_held_carts_only,
     /// A payment changes nothing unless every line is held.
-    pub pays_whole_carts_only: bool,
+    pays_whole_carts_only,
     /// A cart becomes `held` only when the ledger has all of its lines as held.
-    pub holds_recorded_lines_only: bool,
+    holds_recorded_lines_only,
     /// A change applies only to the version that it was decided on.
-    pub versions_are_checked: bool,
+    versions_are_checked,
     /// No line expires while its cart is being placed or held.
-    pub lines_wait_for_their_cart: bool,
+    lines_wait_for_their_cart,
     /// The reconciler ends a cart that is being placed only after its deadline.
-    pub settles_at_the_deadline: bool,
+    settles_at_the_deadline,
     /// The reconciler looks at a cart that has failed until no line can be recorded any more.
-    pub looks_until_no_line_can_come: bool,
+    looks_until_no_line_can_come,
     /// A request that fails the cart says that this is all only if no other request has placed it.
-    pub only_one_alone_settles: bool,
+    only_one_alone_settles,
     /// No segment takes for the cart long after its deadline.
-    pub takes_end: bool,
+    takes_end,
     /// An extension moves the end of every line's hold together with the cart's.
-    pub extends_every_line: bool,
-}
-
-impl Rules {
-    /// The protocol.
-    pub const ALL: Self = Self {
-        row_first: true,
-        pays_held_carts_only: true,
-        pays_whole_carts_only: true,
-        holds_recorded_lines_only: true,
-        versions_are_checked: true,
-        lines_wait_for_their_cart: true,
-        settles_at_the_deadline: true,
-        looks_until_no_line_can_come: true,
-        only_one_alone_settles: true,
-        takes_end: true,
-        extends_every_line: true,
-    };
+    extends_every_line,
 }
 
 /// State of the cart.

@@ -7,37 +7,22 @@ use super::{
     state::{Effect, Fresh, Id, Ledger, Mark, Order, Read, Recorder, State},
 };
 
-/// The rules, one switch each. [`Rules::ALL`] is the protocol.
-#[derive(Debug, Clone, Copy)]
-pub struct Rules {
+rules! {
     /// The entry before a fresh one is known by its nonce, and not by its position alone.
-    pub nonce: bool,
+    nonce,
     /// A list of fresh entries is recorded only as far as each names the one before it.
-    pub gap: bool,
+    gap,
     /// Its first entry must name the checkpoint.
-    pub continues_the_checkpoint: bool,
+    continues_the_checkpoint,
     /// The row changes only if its checkpoint is still the one that the recorder remembers.
-    pub compare_and_set: bool,
+    compare_and_set,
     /// Whether an order was off home is read when the entries are recorded, and not remembered.
-    pub terms: bool,
+    terms,
     /// A claim records nothing if the entry at the checkpoint is gone: also one that was recorded
     /// from memory, and that a failover had lost before.
-    pub anchor: bool,
+    anchor,
     /// The entry at the checkpoint is not trimmed.
-    pub anchor_stays: bool,
-}
-
-impl Rules {
-    /// The protocol.
-    pub const ALL: Self = Self {
-        nonce: true,
-        gap: true,
-        continues_the_checkpoint: true,
-        compare_and_set: true,
-        terms: true,
-        anchor: true,
-        anchor_stays: true,
-    };
+    anchor_stays,
 }
 
 /// Recorders under some rules, and how much of them is checked.

@@ -14,64 +14,40 @@ const CLOCK_ERROR: u8 = 1;
 /// Enough for two checks, one after the other.
 const TIME_MOST: u8 = 6;
 
-/// The rules, one switch each. [`Rules::ALL`] is the protocol.
-#[derive(Debug, Clone, Copy)]
-pub struct Rules {
+rules! {
     /// The orders of the ledger are compared with home's decisions at all.
-    pub orders_are_compared: bool,
+    orders_are_compared,
     /// The comparison waits until no order can be under way that home has declined before.
-    pub waits_for_deadlines: bool,
+    waits_for_deadlines,
     /// It waits longer than the time that an order may take: clocks differ.
-    pub margin_covers_the_clocks: bool,
+    margin_covers_the_clocks,
     /// It waits until the ledger has what the other segment has taken.
-    pub waits_for_the_recorder: bool,
+    waits_for_the_recorder,
     /// What that is, is read after the deadlines.
-    pub tail_is_read_after_the_deadlines: bool,
+    tail_is_read_after_the_deadlines,
     /// The mark comes after the comparison.
-    pub mark_comes_last: bool,
+    mark_comes_last,
     /// The mark is written only if home still has the history at which the check began.
-    pub mark_names_the_history_that_was_checked: bool,
+    mark_names_the_history_that_was_checked,
     /// Each failover begins another history: the replication id. A run id comes back with its
     /// server.
-    pub history_is_new_after_each_failover: bool,
+    history_is_new_after_each_failover,
     /// A repair that drops home's decisions drops the mark.
-    pub mark_goes_with_the_decisions: bool,
+    mark_goes_with_the_decisions,
     /// Home refuses a mark under a token that is not the highest.
-    pub mark_is_fenced: bool,
+    mark_is_fenced,
     /// The check begins again when the other segment has another history.
-    pub begins_again_with_any_history: bool,
+    begins_again_with_any_history,
     /// The door refuses a stranger by itself only if home is marked.
-    pub door_asks_for_the_mark: bool,
+    door_asks_for_the_mark,
     /// The door has read the mark before it asks whether home knows the order.
-    pub door_reads_the_mark_before: bool,
+    door_reads_the_mark_before,
     /// It reads the mark again afterwards.
-    pub door_reads_the_mark_after: bool,
+    door_reads_the_mark_after,
     /// Both marks name the same history.
-    pub door_compares_the_history: bool,
+    door_compares_the_history,
     /// No repair came in between.
-    pub door_compares_the_fence: bool,
-}
-
-impl Rules {
-    /// The protocol.
-    pub const ALL: Self = Self {
-        orders_are_compared: true,
-        waits_for_deadlines: true,
-        margin_covers_the_clocks: true,
-        waits_for_the_recorder: true,
-        tail_is_read_after_the_deadlines: true,
-        mark_comes_last: true,
-        mark_names_the_history_that_was_checked: true,
-        history_is_new_after_each_failover: true,
-        mark_goes_with_the_decisions: true,
-        mark_is_fenced: true,
-        begins_again_with_any_history: true,
-        door_asks_for_the_mark: true,
-        door_reads_the_mark_before: true,
-        door_reads_the_mark_after: true,
-        door_compares_the_history: true,
-        door_compares_the_fence: true,
-    };
+    door_compares_the_fence,
 }
 
 /// Home and another segment under some rules, and how much of them is checked.

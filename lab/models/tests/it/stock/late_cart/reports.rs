@@ -11,39 +11,23 @@ pub const REPORTS: usize = 2;
 /// How many times the units of a line can be taken again, at most.
 pub const ATTEMPTS_MAX: u8 = 2;
 
-/// The rules, one switch each. [`Rules::ALL`] is the protocol.
-#[derive(Debug, Clone, Copy)]
-pub struct Rules {
+rules! {
     /// The units that a line had return before it takes any again.
-    pub returns_first: bool,
+    returns_first,
     /// A line that the ledger has as held takes no further units.
-    pub takes_missing_lines_only: bool,
+    takes_missing_lines_only,
     /// A payment changes nothing unless every line is held.
-    pub confirms_held_lines_only: bool,
+    confirms_held_lines_only,
     /// A report writes only if the cart is still expired.
-    pub cart_version_is_checked: bool,
+    cart_version_is_checked,
     /// A transaction changes only lines that are as it has read them.
-    pub line_versions_are_checked: bool,
+    line_versions_are_checked,
     /// The transaction that makes money due also frees the lines that took units again.
-    pub refund_frees_held_lines: bool,
+    refund_frees_held_lines,
     /// Units that are taken for a line that is not expired any more go straight back.
-    pub late_takes_go_back: bool,
+    late_takes_go_back,
     /// A line that is held while its cart is expired ends at the end of its own hold.
-    pub held_lines_expire_alone: bool,
-}
-
-impl Rules {
-    /// The protocol.
-    pub const ALL: Self = Self {
-        returns_first: true,
-        takes_missing_lines_only: true,
-        confirms_held_lines_only: true,
-        cart_version_is_checked: true,
-        line_versions_are_checked: true,
-        refund_frees_held_lines: true,
-        late_takes_go_back: true,
-        held_lines_expire_alone: true,
-    };
+    held_lines_expire_alone,
 }
 
 /// State of the cart.

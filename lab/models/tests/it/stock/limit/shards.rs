@@ -7,30 +7,18 @@ use super::{
     state::{Event, Order, State, Transaction},
 };
 
-/// The rules, one switch each. [`Rules::ALL`] is the protocol.
-#[derive(Debug, Clone, Copy)]
-pub struct Rules {
+rules! {
     /// Who records an order that strayed from its home holds it against what the ledger has of the
     /// buyer.
-    pub off_home_are_checked: bool,
+    off_home_are_checked,
     /// Also when an order at home is recorded, if the ledger has an order of the buyer. No process
     /// checks it before the first off-home order is written down.
-    pub known_buyers_are_checked: bool,
+    known_buyers_are_checked,
     /// Whether the query for off-home orders comes after the row locks, so that none comes in
     /// between.
-    pub off_home_orders_are_read_in_turn: bool,
+    off_home_orders_are_read_in_turn,
     /// Who records an off-home order is alone with the item's orders until the commit.
-    pub off_home_are_alone: bool,
-}
-
-impl Rules {
-    /// The protocol.
-    pub const ALL: Self = Self {
-        off_home_are_checked: true,
-        known_buyers_are_checked: true,
-        off_home_orders_are_read_in_turn: true,
-        off_home_are_alone: true,
-    };
+    off_home_are_alone,
 }
 
 /// Two shards under some rules, and how much of them is checked.

@@ -7,33 +7,22 @@ use super::{
     state::{Attempt, Decision, OLD_RING, Reconciler, SEGMENTS, State, TRIES, around},
 };
 
-/// The rules, one switch each. [`Rules::ALL`] is the protocol.
-#[derive(Debug, Clone, Copy)]
-pub struct Rules {
+rules! {
     /// Home refuses an attempt that goes by another ring.
-    pub home_checks_the_ring: bool,
+    home_checks_the_ring,
     /// And so do the other segments.
-    pub others_check_the_ring: bool,
+    others_check_the_ring,
     /// A proof counts only if every segment that was read has the ring that the reader goes by.
-    pub proof_checks_the_ring: bool,
+    proof_checks_the_ring,
     /// A resharded segment has what the ledger and the outboxes know of orders.
-    pub memory_is_restored: bool,
+    memory_is_restored,
     /// No segment is set before all are halted.
-    pub all_are_halted_first: bool,
+    all_are_halted_first,
     /// Two rings of as many segments differ.
-    pub ring_has_a_token: bool,
+    ring_has_a_token,
 }
 
 impl Rules {
-    /// The protocol.
-    pub const ALL: Self = Self {
-        home_checks_the_ring: true,
-        others_check_the_ring: true,
-        proof_checks_the_ring: true,
-        memory_is_restored: true,
-        all_are_halted_first: true,
-        ring_has_a_token: true,
-    };
     /// Segments are added, and that is all.
     pub const NONE: Self = Self {
         home_checks_the_ring: false,

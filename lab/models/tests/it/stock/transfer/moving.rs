@@ -7,21 +7,11 @@ use super::{
     state::{RECONCILERS, SEGMENTS, State, TRANSFERS, Transfer},
 };
 
-/// The rules, one switch each. [`Rules::ALL`] is the protocol.
-#[derive(Debug, Clone, Copy)]
-pub struct Rules {
+rules! {
     /// A segment remembers the transfers that went out and came in.
-    pub transfers_are_remembered: bool,
+    transfers_are_remembered,
     /// Units are put in only when the ledger says that they went out, and as many as it says.
-    pub in_waits_for_the_ledger: bool,
-}
-
-impl Rules {
-    /// The protocol.
-    pub const ALL: Self = Self {
-        transfers_are_remembered: true,
-        in_waits_for_the_ledger: true,
-    };
+    in_waits_for_the_ledger,
 }
 
 /// Transfers under some rules, and how much of them is checked.

@@ -10,45 +10,27 @@ const TRANSFERS: usize = 2;
 /// What is promised.
 pub const PROOF: &str = "at the instant of a proof no more units were free than it says";
 
-/// The rules, one switch each. [`Rules::ALL`] is the protocol.
-#[derive(Debug, Clone, Copy)]
-pub struct Rules {
+rules! {
     /// A proof takes two snapshots.
-    pub two_snapshots: bool,
+    two_snapshots,
     /// No segment may have gained between its two readings.
-    pub gains_are_compared: bool,
+    gains_are_compared,
     /// `leaving` is added to what a segment has available.
-    pub units_in_transit_count: bool,
+    units_in_transit_count,
     /// The script that takes the units out notes them in `leaving`.
-    pub leaving_is_written_with_out: bool,
+    leaving_is_written_with_out,
     /// Units that arrive are a gain.
-    pub arrival_is_a_gain: bool,
+    arrival_is_a_gain,
     /// A transfer is settled only after its units have arrived.
-    pub settled_after_arrival: bool,
+    settled_after_arrival,
     /// A segment is settled only when no transfer from it is under way.
-    pub settled_when_all_arrived: bool,
+    settled_when_all_arrived,
     /// A settlement is refused when units have left since it was decided on.
-    pub settlement_names_the_last_out: bool,
+    settlement_names_the_last_out,
     /// A repair is a gain.
-    pub repair_is_a_gain: bool,
+    repair_is_a_gain,
     /// A repair renews `left`, so that settlements of before are refused.
-    pub repair_refuses_older_settlements: bool,
-}
-
-impl Rules {
-    /// The protocol.
-    pub const ALL: Self = Self {
-        two_snapshots: true,
-        gains_are_compared: true,
-        units_in_transit_count: true,
-        leaving_is_written_with_out: true,
-        arrival_is_a_gain: true,
-        settled_after_arrival: true,
-        settled_when_all_arrived: true,
-        settlement_names_the_last_out: true,
-        repair_is_a_gain: true,
-        repair_refuses_older_settlements: true,
-    };
+    repair_refuses_older_settlements,
 }
 
 /// Snapshots under some rules, and how much of them is checked.

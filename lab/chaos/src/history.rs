@@ -45,6 +45,19 @@ pub struct SaleItem {
 }
 
 impl SaleItem {
+    /// The item of the tests.
+    #[cfg(test)]
+    pub fn vase() -> Self {
+        Self {
+            id: "vase".into(),
+            durability: Durability::Recorded,
+            stock: 9,
+            limit: 9,
+            segments: 1,
+            hold_seconds: 2,
+        }
+    }
+
     /// Seconds to which a buyer may have a hold extended.
     pub fn max_hold_seconds(&self) -> u32 {
         self.hold_seconds * 2
@@ -91,6 +104,28 @@ pub struct OrderHistory {
 }
 
 impl OrderHistory {
+    /// An order of which nothing is known yet.
+    pub fn new(
+        item: &Arc<SaleItem>,
+        buyer: impl Into<String>,
+        key: impl Into<String>,
+        quantity: u32,
+    ) -> Self {
+        Self {
+            item: Arc::clone(item),
+            buyer: buyer.into(),
+            key: key.into(),
+            quantity,
+            requests: 0,
+            placement: Placement::Unknown,
+            payment: None,
+            acknowledged: Vec::new(),
+            requested: BTreeSet::new(),
+            contradictions: Vec::new(),
+            span: None,
+        }
+    }
+
     /// The states in which the ledger may have the order, once every hold has ended.
     pub fn allowed(&self) -> BTreeSet<OrderState> {
         let mut allowed = after_hold(&self.acknowledged, &self.requested);
@@ -149,25 +184,15 @@ mod tests {
         requested: &[OrderState],
     ) -> OrderHistory {
         let item = SaleItem {
-            id: "vase".into(),
             durability,
-            stock: 1,
-            limit: 1,
-            segments: 1,
-            hold_seconds: 2,
+            ..SaleItem::vase()
         };
         OrderHistory {
-            item: Arc::new(item),
-            buyer: "ann".into(),
-            key: "k".into(),
-            quantity: 1,
             requests: 1,
-            payment: None,
             placement: Placement::Acknowledged(Uuid::nil()),
             acknowledged: acknowledged.into(),
             requested: requested.iter().copied().collect(),
-            contradictions: Vec::new(),
-            span: None,
+            ..OrderHistory::new(&Arc::new(item), "ann", "k", 1)
         }
     }
 

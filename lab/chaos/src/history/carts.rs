@@ -61,6 +61,26 @@ pub struct CartHistory {
 }
 
 impl CartHistory {
+    /// A cart of which nothing is known yet.
+    pub fn new(
+        lines: Vec<(Arc<SaleItem>, u32)>,
+        buyer: impl Into<String>,
+        key: impl Into<String>,
+    ) -> Self {
+        Self {
+            lines,
+            buyer: buyer.into(),
+            key: key.into(),
+            requests: 0,
+            placement: CartPlacement::Unknown,
+            payment: None,
+            acknowledged: Vec::new(),
+            requested: BTreeSet::new(),
+            contradictions: Vec::new(),
+            span: None,
+        }
+    }
+
     /// The states in which the ledger may have an acknowledged cart, once every hold has ended.
     pub fn allowed(&self) -> BTreeSet<CartState> {
         after_hold(&self.acknowledged, &self.requested)

@@ -138,11 +138,11 @@ fn judge_refusals<'a>(
 #[cfg(test)]
 mod tests {
     use std::{
-        collections::{BTreeMap, BTreeSet, HashMap},
+        collections::{BTreeMap, HashMap},
         sync::Arc,
     };
 
-    use client::{CartState, Durability, OrderState};
+    use client::{CartState, OrderState};
     use uuid::Uuid;
 
     use super::judge;
@@ -162,24 +162,15 @@ mod tests {
     fn history(placement: CartPlacement, acknowledged: &[CartState]) -> CartHistory {
         let item = |id: &str| SaleItem {
             id: id.into(),
-            durability: Durability::Recorded,
-            stock: 9,
             limit: 2,
-            segments: 1,
-            hold_seconds: 2,
+            ..SaleItem::vase()
         };
         let line = |(number, id): (u32, &str)| (Arc::new(item(id)), 1 + number);
         CartHistory {
-            lines: (0..).zip(ITEMS).map(line).collect(),
-            buyer: "ann".into(),
-            key: "k".into(),
             requests: 1,
             placement,
-            payment: None,
             acknowledged: acknowledged.into(),
-            requested: BTreeSet::new(),
-            contradictions: Vec::new(),
-            span: None,
+            ..CartHistory::new((0..).zip(ITEMS).map(line).collect(), "ann", "k")
         }
     }
 

@@ -138,7 +138,7 @@ fn judge_limit(item: &SaleItem, rows: &HashMap<Uuid, OrderRow>, verdict: &mut Ve
 #[cfg(test)]
 mod tests {
     use std::{
-        collections::{BTreeSet, HashMap, HashSet},
+        collections::{HashMap, HashSet},
         sync::Arc,
     };
 
@@ -164,54 +164,27 @@ mod tests {
         redis_may_lose: bool,
     ) -> Verdict {
         let item = Arc::new(SaleItem {
-            id: "vase".into(),
             durability,
-            stock: 9,
             limit: 2,
-            segments: 1,
-            hold_seconds: 2,
+            ..SaleItem::vase()
         });
         let order = OrderHistory {
             acknowledged: acknowledged.into(),
             ..history_of(&item, "ann", Placement::Acknowledged(ID))
         };
-        let row = row.map(|(state, quantity)| {
-            (
-                ID,
-                OrderRow {
-                    quantity,
-                    ..row_of("ann", state)
-                },
-            )
+        let row = row.map(|(state, quantity)| OrderRow {
+            quantity,
+            ..row_of("ann", state)
         });
-        let (rows, mut verdict) = (
-            row.into_iter().collect::<HashMap<_, _>>(),
-            Verdict::default(),
-        );
-        judge(
-            &item,
-            &[order],
-            &rows,
-            &HashSet::new(),
-            redis_may_lose,
-            &mut verdict,
-        );
-        verdict
+        let rows = row.into_iter().map(|row| (ID, row)).collect();
+        judge_all(&item, &[order], &rows, redis_may_lose)
     }
 
     fn history_of(item: &Arc<SaleItem>, buyer: &str, placement: Placement) -> OrderHistory {
         OrderHistory {
-            item: Arc::clone(item),
-            buyer: buyer.into(),
-            key: "k".into(),
-            quantity: 1,
             requests: 1,
             placement,
-            payment: None,
-            acknowledged: Vec::new(),
-            requested: BTreeSet::new(),
-            contradictions: Vec::new(),
-            span: None,
+            ..OrderHistory::new(item, buyer, "k", 1)
         }
     }
 
@@ -222,6 +195,24 @@ mod tests {
             state,
             payment: None,
         }
+    }
+
+    fn judge_all(
+        item: &Arc<SaleItem>,
+        orders: &[OrderHistory],
+        rows: &HashMap<Uuid, OrderRow>,
+        redis_may_lose: bool,
+    ) -> Verdict {
+        let mut verdict = Verdict::default();
+        judge(
+            item,
+            orders,
+            rows,
+            &HashSet::new(),
+            redis_may_lose,
+            &mut verdict,
+        );
+        verdict
     }
 
     /// The verdict about a buyer with these placements, each after this number of requests, for
@@ -235,14 +226,7 @@ mod tests {
         placements: &[(Placement, u32)],
         states: &[OrderState],
     ) -> Verdict {
-        let item = Arc::new(SaleItem {
-            id: "vase".into(),
-            durability: Durability::Recorded,
-            stock: 9,
-            limit: 9,
-            segments: 1,
-            hold_seconds: 2,
-        });
+        let item = Arc::new(SaleItem::vase());
         let order = |(placement, requests): &(Placement, u32)| OrderHistory {
             requests: *requests,
             ..history_of(&item, "ann", placement.clone())
@@ -253,16 +237,7 @@ mod tests {
             .zip(2..)
             .map(|(state, id)| (Uuid::from_u128(id), row_of("ann", *state)))
             .collect();
-        let mut verdict = Verdict::default();
-        judge(
-            &item,
-            &histories,
-            &rows,
-            &HashSet::new(),
-            redis_may_lose,
-            &mut verdict,
-        );
-        verdict
+        judge_all(&item, &histories, &rows, redis_may_lose)
     }
 
     #[test]
@@ -302,14 +277,7 @@ mod tests {
 
     #[test]
     fn an_order_paid_by_an_unacknowledged_payment_is_found() {
-        let item = Arc::new(SaleItem {
-            id: "vase".into(),
-            durability: Durability::Recorded,
-            stock: 9,
-            limit: 9,
-            segments: 1,
-            hold_seconds: 2,
-        });
+        let item = Arc::new(SaleItem::vase());
         let order = OrderHistory {
             acknowledged: vec![Held, Confirmed],
             payment: Some("pay-1".into()),
@@ -320,15 +288,8 @@ mod tests {
                 payment: payment.map(Into::into),
                 ..row_of("ann", Confirmed)
             };
-            let mut verdict = Verdict::default();
-            judge(
-                &item,
-                std::slice::from_ref(&order),
-                &HashMap::from([(ID, row)]),
-                &HashSet::new(),
-                false,
-                &mut verdict,
-            );
+            let rows = HashMap::from([(ID, row)]);
+            let verdict = judge_all(&item, std::slice::from_ref(&order), &rows, false);
             assert_eq!(
                 verdict.is_good(),
                 good,
@@ -386,25 +347,11 @@ mod tests {
 
     #[test]
     fn a_wrong_quantity_and_an_exceeded_limit_are_found() {
-        assert_eq!(
-            judged(
-                Durability::Recorded,
-                &[Held, Confirmed],
-                Some((Confirmed, 2)),
-                false
-            )
-            .lost,
-            1
-        );
-        assert_eq!(
-            judged(
-                Durability::Recorded,
-                &[Held, Confirmed],
-                Some((Confirmed, 4)),
-                false
-            )
-            .oversold,
-            2
-        );
+        let confirmed = |quantity| {
+            let row = Some((Confirmed, quantity));
+            judged(Durability::Recorded, &[Held, Confirmed], row, false)
+        };
+        assert_eq!(confirmed(2).lost, 1);
+        assert_eq!(confirmed(4).oversold, 2);
     }
 }

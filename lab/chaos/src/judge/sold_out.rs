@@ -292,15 +292,12 @@ impl CartHistory {
 #[cfg(test)]
 mod tests {
     use std::{
-        collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+        collections::{BTreeMap, HashMap, HashSet},
         sync::Arc,
         time::{Duration, Instant},
     };
 
-    use client::{
-        Durability,
-        OrderState::{self, *},
-    };
+    use client::OrderState::{self, *};
     use uuid::Uuid;
 
     use super::{Evidence, InDoubt, judge};
@@ -328,17 +325,9 @@ mod tests {
 
     impl Case {
         fn new() -> Self {
-            let item = SaleItem {
-                id: "vase".into(),
-                durability: Durability::Recorded,
-                stock: 9,
-                limit: 9,
-                segments: 1,
-                hold_seconds: 2,
-            };
             Self {
                 start: Instant::now() + Duration::from_secs(1),
-                item: Arc::new(item),
+                item: Arc::new(SaleItem::vase()),
                 histories: Vec::new(),
                 carts: Vec::new(),
                 rows: HashMap::new(),
@@ -353,18 +342,22 @@ mod tests {
         }
 
         fn order(&self, placement: Placement, ms: u64, quantity: u32) -> OrderHistory {
+            let buyer = format!("buyer-{}", self.histories.len());
             OrderHistory {
-                item: Arc::clone(&self.item),
-                buyer: format!("buyer-{}", self.histories.len()),
-                key: "k".into(),
-                quantity,
                 requests: 1,
                 placement,
-                payment: None,
-                acknowledged: Vec::new(),
-                requested: BTreeSet::new(),
-                contradictions: Vec::new(),
                 span: Some((self.at(ms), self.at(ms + 200))),
+                ..OrderHistory::new(&self.item, buyer, "k", quantity)
+            }
+        }
+
+        /// A cart of one unit, placed at once.
+        fn cart(&self, placement: CartPlacement) -> CartHistory {
+            CartHistory {
+                requests: 1,
+                placement,
+                span: Some((self.at(0), self.at(200))),
+                ..CartHistory::new(vec![(Arc::clone(&self.item), 1)], "cora", "k")
             }
         }
 
@@ -502,22 +495,11 @@ mod tests {
     fn a_cart_that_failed_claims_its_lines_until_they_are_back() {
         let failed = |code: &str, item: &str| {
             let case = Case::new();
-            let cart = CartHistory {
-                lines: vec![(Arc::clone(&case.item), 1)],
-                buyer: "cora".into(),
-                key: "k".into(),
-                requests: 1,
-                placement: CartPlacement::Refused {
-                    code: code.into(),
-                    item: Some(item.into()),
-                    is_final: true,
-                },
-                payment: None,
-                acknowledged: Vec::new(),
-                requested: BTreeSet::new(),
-                contradictions: Vec::new(),
-                span: Some((case.at(0), case.at(200))),
-            };
+            let cart = case.cart(CartPlacement::Refused {
+                code: code.into(),
+                item: Some(item.into()),
+                is_final: true,
+            });
             case.with(|case| {
                 case.has_row(7, "cora", Cancelled);
                 case.lines.insert(id(7));
@@ -583,21 +565,10 @@ mod tests {
     #[test]
     fn the_lines_of_an_acknowledged_cart_are_claims_by_their_names() {
         let case = Case::new();
-        let cart = CartHistory {
-            lines: vec![(Arc::clone(&case.item), 1)],
-            buyer: "cora".into(),
-            key: "k".into(),
-            requests: 1,
-            placement: CartPlacement::Acknowledged {
-                id: id(1),
-                orders: BTreeMap::from([("vase".to_owned(), id(7))]),
-            },
-            payment: None,
-            acknowledged: Vec::new(),
-            requested: BTreeSet::new(),
-            contradictions: Vec::new(),
-            span: Some((case.at(0), case.at(200))),
-        };
+        let cart = case.cart(CartPlacement::Acknowledged {
+            id: id(1),
+            orders: BTreeMap::from([("vase".to_owned(), id(7))]),
+        });
         let case = case.with(|case| case.carts.push(cart)).refused(5_000, 1);
         assert!(case.is_good(1));
         assert!(!case.back(7, 3_000).is_good(1));

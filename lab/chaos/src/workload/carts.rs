@@ -1,7 +1,6 @@
 //! A session with a cart: from the first request to the end of its life.
 
 use std::{
-    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -82,18 +81,7 @@ impl CartSession {
         let cart = lines.iter().fold(NewCart::new(), |cart, (item, quantity)| {
             cart.with(&item.id, *quantity)
         });
-        let history = CartHistory {
-            lines,
-            buyer: name,
-            key: key.to_string(),
-            requests: 0,
-            placement: CartPlacement::Unknown,
-            payment: None,
-            acknowledged: Vec::new(),
-            requested: BTreeSet::new(),
-            contradictions: Vec::new(),
-            span: None,
-        };
+        let history = CartHistory::new(lines, name, key.to_string());
         Self {
             api: api.clone(),
             buyer: api.client.buyer(token.clone()),

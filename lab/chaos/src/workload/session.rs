@@ -1,7 +1,6 @@
 //! A session: one order of one buyer, from the first request to the end of its life.
 
 use std::{
-    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -83,23 +82,10 @@ impl Session {
         redis_may_lose: bool,
         rng: &mut StdRng,
     ) -> Self {
-        let item = Arc::clone(item);
         let (name, token) = buyers.one(rng);
         let quantity = rng.random_range(1..=item.limit.min(3));
         let key = IdempotencyKey::from(rng.random::<u64>());
-        let history = OrderHistory {
-            item: Arc::clone(&item),
-            buyer: name,
-            key: key.to_string(),
-            quantity,
-            requests: 0,
-            placement: Placement::Unknown,
-            payment: None,
-            acknowledged: Vec::new(),
-            requested: BTreeSet::new(),
-            contradictions: Vec::new(),
-            span: None,
-        };
+        let history = OrderHistory::new(item, name, key.to_string(), quantity);
         Self {
             api: api.clone(),
             buyer: api.client.buyer(token.clone()),

@@ -2,7 +2,7 @@
 //!
 //! The macros make a test of each line. One of `sound!` has a model, and how many states it has at
 //! least. One of `refuted!` has a model, the rules that are left out of it, and the property that
-//! is then broken.
+//! is broken then.
 
 use std::{collections::BTreeSet, fmt::Debug, hash::Hash};
 
@@ -43,14 +43,15 @@ macro_rules! refuted {
     (
         by $find:path;
         $($(#[$attribute:meta])* $test:ident:
-            $model:expr, without $($rule:ident),+ => $property:expr;)+
+            $model:expr $(, without $($rule:ident),+)? => $property:expr;)+
     ) => {
         $(
             $(#[$attribute])*
             #[test]
             fn $test() {
+                #[allow(unused_mut, reason = "some are refuted as they are")]
                 let mut model = $model;
-                $(model.rules.$rule = false;)+
+                $($(model.rules.$rule = false;)+)?
                 $find(model, $property);
             }
         )+

@@ -48,9 +48,8 @@ const BALLOT: Protocol = Protocol {
     forgets: false,
 };
 
-#[test]
-fn the_ballot_is_sound() {
-    assert_sound(BALLOT, 200_000);
+sound! {
+    the_ballot_is_sound: BALLOT, 200_000 states;
 }
 
 #[test]
@@ -73,46 +72,16 @@ fn the_ballot_is_sound_at_a_larger_size() {
     );
 }
 
-#[test]
-fn with_the_highest_of_the_nodes_own_counters_a_token_is_given_twice_without_any_fault() {
-    let protocol = Protocol {
-        way: Way::NodeCounters,
-        clients: 3,
-        extends: false,
-        expires: false,
-        ..BALLOT
-    };
-    find_counterexample(protocol, UNIQUE);
-}
-
-#[test]
-fn with_a_token_minted_after_the_lock_one_that_lapsed_fences_its_successor_out() {
-    let protocol = Protocol {
-        way: Way::MintLater,
-        extends: false,
-        ..BALLOT
-    };
-    find_counterexample(protocol, INTACT);
-}
-
-#[test]
-fn with_a_second_round_that_accepts_what_is_not_below_a_token_is_given_twice() {
-    let protocol = Protocol {
-        way: Way::SecondRound,
-        extends: false,
-        ..BALLOT
-    };
-    find_counterexample(protocol, UNIQUE);
-}
-
-#[test]
-fn with_a_counter_that_is_read_later_a_holder_gets_its_successors_token() {
-    let protocol = Protocol {
-        way: Way::ReadLater,
-        extends: false,
-        ..BALLOT
-    };
-    find_counterexample(protocol, UNIQUE);
+refuted! {
+    with_the_highest_of_the_nodes_own_counters_a_token_is_given_twice_without_any_fault:
+        Protocol { way: Way::NodeCounters, clients: 3, extends: false, expires: false, ..BALLOT }
+            => UNIQUE;
+    with_a_token_minted_after_the_lock_one_that_lapsed_fences_its_successor_out:
+        Protocol { way: Way::MintLater, extends: false, ..BALLOT } => INTACT;
+    with_a_second_round_that_accepts_what_is_not_below_a_token_is_given_twice:
+        Protocol { way: Way::SecondRound, extends: false, ..BALLOT } => UNIQUE;
+    with_a_counter_that_is_read_later_a_holder_gets_its_successors_token:
+        Protocol { way: Way::ReadLater, extends: false, ..BALLOT } => UNIQUE;
 }
 
 #[test]

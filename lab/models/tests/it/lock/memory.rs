@@ -78,14 +78,9 @@ const ALL_BUT_ONE_LOST: Protocol = Protocol {
     ..MINORITY_LOST
 };
 
-#[test]
-fn durable_nodes_that_restart_vote_at_once_and_the_lock_stays_exclusive() {
-    assert_sound(CRASHES, 40_000);
-}
-
-#[test]
-fn new_nodes_vote_at_once_and_a_node_that_lost_its_memory_waits() {
-    assert_sound(MINORITY_LOST, 200_000);
+sound! {
+    durable_nodes_that_restart_vote_at_once_and_the_lock_stays_exclusive: CRASHES, 40_000 states;
+    new_nodes_vote_at_once_and_a_node_that_lost_its_memory_waits: MINORITY_LOST, 200_000 states;
 }
 
 #[test]
@@ -121,68 +116,21 @@ fn a_node_that_answers_before_its_vote_is_on_disk_gives_the_lock_to_two() {
     find_counterexample(protocol, RISING);
 }
 
-#[test]
-fn a_node_without_its_memory_that_votes_on_its_own_word_gives_the_lock_to_two() {
-    let protocol = Protocol {
-        variant: Variant::BlankVotesAlone,
-        ..MINORITY_LOST
-    };
-    find_counterexample(protocol, EXCLUSIVE);
-}
-
-#[test]
-fn a_fresh_start_on_the_answers_of_a_quorum_gives_the_lock_to_two() {
-    let protocol = Protocol {
-        variant: Variant::QuorumIsFresh,
-        ..ALL_BUT_ONE_LOST
-    };
-    find_counterexample(protocol, EXCLUSIVE);
-}
-
-#[test]
-fn a_fresh_start_that_counts_marks_of_other_clients_gives_the_lock_to_two() {
-    let protocol = Protocol {
-        variant: Variant::MarksOfOthersCount,
-        ..MINORITY_LOST
-    };
-    find_counterexample(protocol, EXCLUSIVE);
-}
-
-#[test]
-fn a_fresh_start_that_takes_longer_than_a_lease_gives_the_lock_to_two() {
-    let protocol = Protocol {
-        variant: Variant::LookOutlivesLease,
-        ..MINORITY_LOST
-    };
-    find_counterexample(protocol, EXCLUSIVE);
-}
-
-#[test]
-fn a_fresh_start_that_sends_a_mark_twice_gives_the_lock_to_two() {
-    let protocol = Protocol {
-        variant: Variant::MarkIsRepeated,
-        looks: 1,
-        ..MINORITY_LOST
-    };
-    find_counterexample(protocol, EXCLUSIVE);
-}
-
-#[test]
-fn a_late_admission_that_does_not_check_the_mark_gives_the_lock_to_two() {
-    let protocol = Protocol {
-        variant: Variant::AdmissionIgnoresMark,
-        ..MINORITY_LOST
-    };
-    find_counterexample(protocol, EXCLUSIVE);
-}
-
-/// Nodes that have all lost their memory look like new ones. So the rule needs the operator's
-/// promise: without `durable=true` there is no way to tell the two cases apart.
-#[test]
-fn a_fresh_start_of_nodes_that_all_lost_their_memory_gives_the_lock_to_two() {
-    let protocol = Protocol {
-        losses: 3,
-        ..MINORITY_LOST
-    };
-    find_counterexample(protocol, EXCLUSIVE);
+refuted! {
+    a_node_without_its_memory_that_votes_on_its_own_word_gives_the_lock_to_two:
+        Protocol { variant: Variant::BlankVotesAlone, ..MINORITY_LOST } => EXCLUSIVE;
+    a_fresh_start_on_the_answers_of_a_quorum_gives_the_lock_to_two:
+        Protocol { variant: Variant::QuorumIsFresh, ..ALL_BUT_ONE_LOST } => EXCLUSIVE;
+    a_fresh_start_that_counts_marks_of_other_clients_gives_the_lock_to_two:
+        Protocol { variant: Variant::MarksOfOthersCount, ..MINORITY_LOST } => EXCLUSIVE;
+    a_fresh_start_that_takes_longer_than_a_lease_gives_the_lock_to_two:
+        Protocol { variant: Variant::LookOutlivesLease, ..MINORITY_LOST } => EXCLUSIVE;
+    a_fresh_start_that_sends_a_mark_twice_gives_the_lock_to_two:
+        Protocol { variant: Variant::MarkIsRepeated, looks: 1, ..MINORITY_LOST } => EXCLUSIVE;
+    a_late_admission_that_does_not_check_the_mark_gives_the_lock_to_two:
+        Protocol { variant: Variant::AdmissionIgnoresMark, ..MINORITY_LOST } => EXCLUSIVE;
+    /// Nodes that have all lost their memory look like new ones. So the rule needs the operator's
+    /// promise: without `durable=true` there is no way to tell the two cases apart.
+    a_fresh_start_of_nodes_that_all_lost_their_memory_gives_the_lock_to_two:
+        Protocol { losses: 3, ..MINORITY_LOST } => EXCLUSIVE;
 }

@@ -55,6 +55,24 @@ pub struct Observation<'a> {
     pub at: Duration,
 }
 
+#[cfg(test)]
+impl<'a> Observation<'a> {
+    /// A request of buyer 1 for item 0 that took a millisecond, the first of the sale.
+    pub fn of(action: &'a Action, outcome: &'a Outcome) -> Self {
+        Self {
+            buyer: 1,
+            item: 0,
+            action,
+            outcome,
+            violation: None,
+            begun: Duration::ZERO,
+            unknown_first: false,
+            took: Duration::from_millis(1),
+            at: Duration::from_millis(1),
+        }
+    }
+}
+
 /// Counts of all requests and the orders that they placed. Each request is in exactly one of held,
 /// sold out, limited, carts, carts refused, extended, replayed, reads, payments, ends, declined,
 /// given up and errors.
@@ -364,8 +382,6 @@ pub fn micros(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use client::{NewOrder, OrderState};
     use uuid::Uuid;
 
@@ -374,8 +390,6 @@ mod tests {
         action::{Action, OrderRef},
         outcome::Outcome,
     };
-
-    const MILLISECOND: Duration = Duration::from_millis(1);
 
     fn record(
         history: &mut History,
@@ -387,14 +401,8 @@ mod tests {
         let action = Action::Order(NewOrder::new("vase", quantity));
         history.record(&Observation {
             buyer,
-            item: 0,
-            action: &action,
-            outcome,
             violation,
-            begun: Duration::ZERO,
-            unknown_first: false,
-            took: MILLISECOND,
-            at: MILLISECOND,
+            ..Observation::of(&action, outcome)
         });
     }
 
@@ -408,17 +416,16 @@ mod tests {
             id: Uuid::from_u128(id),
             quantity: 1,
         });
-        history.record(&Observation {
-            buyer: 1,
-            item: 0,
-            action: &action,
-            outcome,
-            violation: None,
-            begun: Duration::ZERO,
-            unknown_first: false,
-            took: MILLISECOND,
-            at: MILLISECOND,
-        });
+        history.record(&Observation::of(&action, outcome));
+    }
+
+    fn brings_to(
+        history: &mut History,
+        action: fn(OrderRef) -> Action,
+        id: u128,
+        state: OrderState,
+    ) {
+        record_step(history, action, id, &Outcome::InState(state));
     }
 
     fn held(id: u128, replayed: bool) -> Outcome {
@@ -481,36 +488,16 @@ mod tests {
             order,
             payment: "pay_1".into(),
         };
-        record_step(
-            &mut history,
-            pay,
-            1,
-            &Outcome::InState(OrderState::Confirmed),
-        );
-        record_step(
-            &mut history,
-            pay,
-            1,
-            &Outcome::InState(OrderState::Confirmed),
-        );
+        brings_to(&mut history, pay, 1, OrderState::Confirmed);
+        brings_to(&mut history, pay, 1, OrderState::Confirmed);
         record_step(
             &mut history,
             Action::Cancel,
             1,
             &Outcome::Refused("order_not_cancellable"),
         );
-        record_step(
-            &mut history,
-            Action::Cancel,
-            2,
-            &Outcome::InState(OrderState::Cancelled),
-        );
-        record_step(
-            &mut history,
-            Action::Show,
-            2,
-            &Outcome::InState(OrderState::Cancelled),
-        );
+        brings_to(&mut history, Action::Cancel, 2, OrderState::Cancelled);
+        brings_to(&mut history, Action::Show, 2, OrderState::Cancelled);
         assert_eq!(
             (
                 history.held,
@@ -536,12 +523,7 @@ mod tests {
             (1, 2),
             "the third has expired, and the first is paid"
         );
-        record_step(
-            &mut history,
-            Action::Refund,
-            1,
-            &Outcome::InState(OrderState::Refunded),
-        );
+        brings_to(&mut history, Action::Refund, 1, OrderState::Refunded);
         assert_eq!((history.units(0), history.units_returned), (0, 3));
     }
 
@@ -549,12 +531,7 @@ mod tests {
     fn a_repeat_does_not_revive_a_cancelled_order() {
         let mut history = History::new().unwrap();
         record(&mut history, 1, 1, &held(1, false), None);
-        record_step(
-            &mut history,
-            Action::Cancel,
-            1,
-            &Outcome::InState(OrderState::Cancelled),
-        );
+        brings_to(&mut history, Action::Cancel, 1, OrderState::Cancelled);
         record(&mut history, 1, 1, &held(1, true), None);
         assert_eq!((history.held, history.units(0)), (1, 0));
     }
@@ -567,12 +544,7 @@ mod tests {
         }
         record(&mut history, 2, 2, &held(9, false), None);
         assert_eq!((history.buyers_over(2), history.buyers_over(3)), (1, 0));
-        record_step(
-            &mut history,
-            Action::Cancel,
-            0,
-            &Outcome::InState(OrderState::Cancelled),
-        );
+        brings_to(&mut history, Action::Cancel, 0, OrderState::Cancelled);
         assert_eq!(history.buyers_over(2), 0, "returned units do not count");
     }
 

@@ -207,39 +207,29 @@ impl ItemVerdict {
                 audit.confirmed
             ),
         );
-        must(
-            self.stranded == 0,
-            format!(
-                "{} units are left although the item was reported as sold out",
-                self.stranded
+        let none_of = [
+            (
+                self.stranded,
+                "",
+                " units are left although the item was reported as sold out",
             ),
-        );
-        must(
-            self.wrongly_sold_out == 0,
-            format!(
-                "{} orders were refused as sold out while units were free",
-                self.wrongly_sold_out
+            (
+                self.wrongly_sold_out,
+                "",
+                " orders were refused as sold out while units were free",
             ),
-        );
-        must(
-            self.drift == 0,
-            format!("the audit cannot account for {} units", self.drift),
-        );
-        must(
-            self.oversold == 0,
-            format!("{} units were promised beyond the stock", self.oversold),
-        );
-        must(
-            audit.in_flight == 0,
-            format!(
-                "{} units are still on their way to the ledger",
-                audit.in_flight
+            (self.drift, "the audit cannot account for ", " units"),
+            (self.oversold, "", " units were promised beyond the stock"),
+            (
+                audit.in_flight,
+                "",
+                " units are still on their way to the ledger",
             ),
-        );
-        must(
-            audit.returning == 0,
-            format!("{} units are still returning", audit.returning),
-        );
+            (audit.returning, "", " units are still returning"),
+        ];
+        for (count, before, behind) in none_of {
+            must(count == 0, format!("{before}{count}{behind}"));
+        }
         for segment in &audit.segments {
             must(
                 segment.finding.is_none(),
@@ -544,7 +534,15 @@ mod tests {
 
     type Given = (Outcome, Option<&'static str>);
 
-    const TIME: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(500));
+    fn observation<'a>(action: &'a Action, outcome: &'a Outcome) -> Observation<'a> {
+        let [took, at] = [4, 500].map(Duration::from_millis);
+        Observation {
+            begun: at - took,
+            took,
+            at,
+            ..Observation::of(action, outcome)
+        }
+    }
 
     /// The history of buyers 0, 1, ... with these outcomes of orders of one unit.
     fn history_of(outcomes: &[Given]) -> History {
@@ -553,14 +551,8 @@ mod tests {
         for (buyer, (outcome, violation)) in outcomes.iter().enumerate() {
             history.record(&Observation {
                 buyer,
-                item: 0,
-                action: &action,
-                outcome,
                 violation: *violation,
-                begun: TIME.1 - TIME.0,
-                unknown_first: false,
-                took: TIME.0,
-                at: TIME.1,
+                ..observation(&action, outcome)
             });
         }
         history
@@ -576,14 +568,7 @@ mod tests {
         };
         history.record(&Observation {
             buyer: 0,
-            item: 0,
-            action: &action,
-            outcome: &Outcome::InState(state),
-            violation: None,
-            begun: TIME.1 - TIME.0,
-            unknown_first: false,
-            took: TIME.0,
-            at: TIME.1,
+            ..observation(&action, &Outcome::InState(state))
         });
     }
 
@@ -622,14 +607,12 @@ mod tests {
         }
     }
 
+    fn verdict_of(history: &History, audit: Audit) -> Verdict {
+        Verdict::new("rush", history, &[closed(audit)], expectations(history))
+    }
+
     fn judge(outcomes: &[Given], audit: &Audit) -> Verdict {
-        let history = history_of(outcomes);
-        Verdict::new(
-            "rush",
-            &history,
-            &[closed(audit.clone())],
-            expectations(&history),
-        )
+        verdict_of(&history_of(outcomes), audit.clone())
     }
 
     fn audit(stock: u64, held: u64) -> Audit {
@@ -679,12 +662,7 @@ mod tests {
                 confirmed,
                 ..audit(5, held)
             };
-            Verdict::new(
-                "whole-life",
-                &history,
-                &[closed(audit)],
-                expectations(&history),
-            )
+            verdict_of(&history, audit)
         };
         assert!(judge(1, 1).good, "{}", judge(1, 1));
         finds(
@@ -699,19 +677,10 @@ mod tests {
             let mut history = history_of(&[held(1)]);
             history.record(&Observation {
                 buyer: 2,
-                item: 0,
-                action: &Action::Order(NewOrder::new("vase", 1)),
-                outcome: &Outcome::Limited,
-                violation: None,
-                begun: TIME.1 - TIME.0,
                 unknown_first,
-                took: TIME.0,
-                at: TIME.1,
+                ..observation(&Action::Order(NewOrder::new("vase", 1)), &Outcome::Limited)
             });
-            let of = |held| {
-                let closed = [closed(audit(held, held))];
-                Verdict::new("rush", &history, &closed, expectations(&history))
-            };
+            let of = |held| verdict_of(&history, audit(held, held));
             assert!(of(1).good, "{}", of(1));
             assert_eq!(of(2).good, unknown_first, "{}", of(2));
             finds(
@@ -725,12 +694,7 @@ mod tests {
     fn returned_units_are_neither_sold_nor_lost() {
         let mut history = history_of(&[held(1), held(2)]);
         pay(&mut history, 1, OrderState::RefundDue);
-        let verdict = Verdict::new(
-            "whole-life",
-            &history,
-            &[closed(audit(5, 1))],
-            expectations(&history),
-        );
+        let verdict = verdict_of(&history, audit(5, 1));
         assert!(verdict.good, "{verdict}");
         assert_eq!((verdict.units_sold, verdict.units_returned), (1, 1));
     }
@@ -745,7 +709,7 @@ mod tests {
             Some("a repeat returned another order"),
         );
         let wrong = (Outcome::Wrong("409 not_open".into()), None);
-        let table: [(&[Given], Audit, &str); 8] = [
+        let in_history: [(&[Given], Audit, &str); 5] = [
             (
                 &[held(1), held(2)],
                 audit(5, 1),
@@ -762,38 +726,27 @@ mod tests {
                 "1 units were promised beyond the stock",
             ),
             (
-                &[held(1)],
-                Audit {
-                    oversold: 4,
-                    ..audit(5, 1)
-                },
-                "4 units were promised beyond the stock",
-            ),
-            (
-                &[held(1)],
-                Audit {
-                    drift: 1,
-                    ..audit(5, 1)
-                },
-                "the audit cannot account for 1 units",
-            ),
-            (
-                &[held(1)],
-                Audit {
-                    returning: 1,
-                    ..audit(5, 1)
-                },
-                "1 units are still returning",
-            ),
-            (
                 &[held(1), repeat],
                 audit(5, 2),
                 "1 x a repeat returned another order",
             ),
             (&[held(1), wrong], audit(5, 1), "1 x 409 not_open"),
         ];
-        for (outcomes, audit, finding) in table {
+        for (outcomes, audit, finding) in in_history {
             finds(&judge(outcomes, &audit), finding);
+        }
+        let in_audit: [(fn(&mut Audit), &str); 3] = [
+            (
+                |it| it.oversold = 4,
+                "4 units were promised beyond the stock",
+            ),
+            (|it| it.drift = 1, "the audit cannot account for 1 units"),
+            (|it| it.returning = 1, "1 units are still returning"),
+        ];
+        for (change, finding) in in_audit {
+            let mut audit = audit(5, 1);
+            change(&mut audit);
+            finds(&judge(&[held(1)], &audit), finding);
         }
     }
 

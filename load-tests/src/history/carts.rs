@@ -178,15 +178,10 @@ mod tests {
     fn record(history: &mut History, at_ms: u64, action: &Action, outcome: &Outcome) {
         let begun = Duration::from_millis(at_ms);
         history.record(&Observation {
-            buyer: 1,
             item: 1,
-            action,
-            outcome,
-            violation: None,
             begun,
-            unknown_first: false,
-            took: Duration::from_millis(1),
             at: begun + Duration::from_millis(1),
+            ..Observation::of(action, outcome)
         });
     }
 

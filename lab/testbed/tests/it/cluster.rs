@@ -5,11 +5,7 @@ use std::time::Instant;
 use ::redis::{InfoDict, cluster::ClusterClient, cmd};
 use testbed::{Redis, RedisCluster, eventually, timeout};
 
-use crate::support::ask;
-
-async fn keys(node: &Redis) -> u32 {
-    ask(&node.url(), &cmd("DBSIZE")).await.unwrap()
-}
+use crate::support::{ask, keys, set};
 
 fn client_of(cluster: &RedisCluster) -> ClusterClient {
     let urls: Vec<_> = cluster.nodes().iter().map(Redis::url).collect();
@@ -72,14 +68,10 @@ async fn a_restarted_master_has_its_keys_and_other_masters_serve_meanwhile() {
     let mut cluster = RedisCluster::start(3).await.unwrap();
     // The slot of "b" is in the first third, that of "c" in the second. Each command goes to its
     // own master, without a cluster client that would hide errors.
-    let () = ask(&cluster.nodes()[0].url(), cmd("SET").arg("b").arg(1))
-        .await
-        .unwrap();
+    set(&cluster.nodes()[0], "b").await;
     cluster.nodes_mut()[0].kill().await.unwrap();
     until_failure_is_marked_by(&cluster.nodes()[1]).await;
-    let () = ask(&cluster.nodes()[1].url(), cmd("SET").arg("c").arg(1))
-        .await
-        .unwrap();
+    set(&cluster.nodes()[1], "c").await;
     cluster.nodes_mut()[0].restart().await.unwrap();
     assert_eq!(keys(&cluster.nodes()[0]).await, 1);
 }
@@ -110,12 +102,8 @@ async fn a_shard_whose_master_is_killed_is_served_by_its_replica() {
     let (lagging, prompt) = (cluster.shard(0)[1], cluster.shard(1)[1]);
     cluster.nodes()[lagging].lag().await.unwrap();
     // The slot of "b" is in the first third, that of "c" in the second.
-    let () = ask(&cluster.nodes()[0].url(), cmd("SET").arg("b").arg(1))
-        .await
-        .unwrap();
-    let () = ask(&cluster.nodes()[1].url(), cmd("SET").arg("c").arg(1))
-        .await
-        .unwrap();
+    set(&cluster.nodes()[0], "b").await;
+    set(&cluster.nodes()[1], "c").await;
     for (shard, replica) in [(0, lagging), (1, prompt)] {
         let killed = Instant::now();
         assert_eq!(cluster.kill_master(shard).await.unwrap(), shard);

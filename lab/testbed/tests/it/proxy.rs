@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use ::redis::cmd;
+use ::redis::{aio::MultiplexedConnection, cmd};
 use testbed::{Proxy, Redis, Traffic, eventually};
 
-use crate::support::ask;
+use crate::support::{ask, has};
 
 async fn redis_behind_a_proxy() -> (Redis, Proxy, String) {
     let redis = Redis::start().await.unwrap();
@@ -18,8 +18,12 @@ async fn set(url: &str, key: &str) -> ::redis::RedisResult<()> {
     ask(url, cmd("SET").arg(key).arg(1)).await
 }
 
-async fn has(redis: &Redis, key: &str) -> bool {
-    ask(&redis.url(), cmd("EXISTS").arg(key)).await.unwrap()
+/// Whether a client that sets `a` gets no answer.
+async fn gives_up(connection: &mut MultiplexedConnection) -> bool {
+    let set = cmd("SET").arg("a").arg(1).to_owned();
+    let answer = set.exec_async(connection);
+    let answer = tokio::time::timeout(Duration::from_millis(200), answer).await;
+    answer.is_err()
 }
 
 async fn receives(redis: &Redis, key: &str) {
@@ -44,12 +48,7 @@ async fn held_traffic_arrives_after_its_sender_has_given_up() {
     // existing connection.
     let mut connection = testbed::patient_connection(&url).await.unwrap();
     proxy.set(Traffic::Hold);
-    let given_up = tokio::time::timeout(
-        Duration::from_millis(200),
-        cmd("SET").arg("a").arg(1).exec_async(&mut connection),
-    )
-    .await;
-    assert!(given_up.is_err() && !has(&redis, "a").await);
+    assert!(gives_up(&mut connection).await && !has(&redis, "a").await);
     proxy.set(Traffic::Pass);
     receives(&redis, "a").await;
     assert!(set(&url, "b").await.is_ok());
@@ -60,12 +59,7 @@ async fn a_command_whose_answer_is_held_is_carried_out() {
     let (redis, proxy, url) = redis_behind_a_proxy().await;
     let mut connection = testbed::patient_connection(&url).await.unwrap();
     proxy.set(Traffic::HoldAnswers);
-    let given_up = tokio::time::timeout(
-        Duration::from_millis(200),
-        cmd("SET").arg("a").arg(1).exec_async(&mut connection),
-    )
-    .await;
-    assert!(given_up.is_err());
+    assert!(gives_up(&mut connection).await);
     receives(&redis, "a").await;
 }
 
@@ -74,12 +68,7 @@ async fn a_held_request_is_lost_by_a_reset() {
     let (redis, proxy, url) = redis_behind_a_proxy().await;
     let mut connection = testbed::patient_connection(&url).await.unwrap();
     proxy.set(Traffic::HoldRequests);
-    let given_up = tokio::time::timeout(
-        Duration::from_millis(200),
-        cmd("SET").arg("a").arg(1).exec_async(&mut connection),
-    )
-    .await;
-    assert!(given_up.is_err());
+    assert!(gives_up(&mut connection).await);
     proxy.set(Traffic::Reset);
     assert!(
         set(&url, "b").await.unwrap_err().is_io_error(),

@@ -11,7 +11,7 @@ use testbed::{AppendFsync, LocalError, Redis, TestbedError, free_port, redis::Re
 
 use crate::{
     contract::Probe,
-    support::{ask, ask_within, script},
+    support::{ask, ask_within, keys, script, set},
 };
 
 impl Probe for RedisKind {
@@ -44,6 +44,13 @@ impl Probe for RedisKind {
     }
 }
 
+async fn setting(redis: &Redis, key: &str) -> String {
+    let found: (String, String) = ask(&redis.url(), cmd("CONFIG").arg("GET").arg(key))
+        .await
+        .unwrap();
+    found.1
+}
+
 #[tokio::test]
 async fn the_server_that_answers_is_our_child() {
     let redis = Redis::start().await.unwrap();
@@ -59,9 +66,9 @@ async fn a_server_without_append_only_file_loses_its_data_in_a_restart() {
         .start()
         .await
         .unwrap();
-    let () = ask(&redis.url(), cmd("SET").arg("a").arg(1)).await.unwrap();
+    set(&redis, "a").await;
     redis.restart().await.unwrap();
-    assert_eq!(ask::<u32>(&redis.url(), &cmd("DBSIZE")).await.unwrap(), 0);
+    assert_eq!(keys(&redis).await, 0);
 }
 
 #[tokio::test]
@@ -77,10 +84,7 @@ async fn restart_waits_until_the_data_is_loaded() {
         .await
         .unwrap();
     redis.restart().await.unwrap();
-    assert_eq!(
-        ask::<u32>(&redis.url(), &cmd("DBSIZE")).await.unwrap(),
-        20_000
-    );
+    assert_eq!(keys(&redis).await, 20_000);
 }
 
 #[tokio::test]
@@ -93,10 +97,7 @@ async fn the_defaults_are_those_that_stock_needs() {
         ("save", ""),
         ("bind", "127.0.0.1"),
     ] {
-        let (_, found): (String, String) = ask(&redis.url(), cmd("CONFIG").arg("GET").arg(key))
-            .await
-            .unwrap();
-        assert_eq!(found, value, "{key}");
+        assert_eq!(setting(&redis, key).await, value, "{key}");
     }
 }
 
@@ -108,16 +109,8 @@ async fn a_setting_replaces_the_default() {
         .start()
         .await
         .unwrap();
-    let (_, save): (String, String) = ask(&redis.url(), cmd("CONFIG").arg("GET").arg("save"))
-        .await
-        .unwrap();
-    let (_, policy): (String, String) = ask(
-        &redis.url(),
-        cmd("CONFIG").arg("GET").arg("maxmemory-policy"),
-    )
-    .await
-    .unwrap();
-    assert_eq!((save.as_str(), policy.as_str()), ("900 1", "allkeys-lru"));
+    assert_eq!(setting(&redis, "save").await, "900 1");
+    assert_eq!(setting(&redis, "maxmemory-policy").await, "allkeys-lru");
 }
 
 #[tokio::test]
@@ -213,7 +206,7 @@ async fn the_error_of_a_start_quotes_only_the_log_of_that_start() {
 #[tokio::test]
 async fn a_server_without_free_memory_refuses_writes_until_memory_is_restored() {
     let redis = Redis::start().await.unwrap();
-    let () = ask(&redis.url(), cmd("SET").arg("a").arg(1)).await.unwrap();
+    set(&redis, "a").await;
     redis.run_out_of_memory().await.unwrap();
     let refused = ask::<()>(&redis.url(), cmd("SET").arg("a").arg(2))
         .await

@@ -5,17 +5,7 @@ use std::time::Duration;
 use ::redis::cmd;
 use testbed::Redis;
 
-use crate::support::ask;
-
-async fn set(server: &Redis, key: &str) {
-    let () = ask(&server.url(), cmd("SET").arg(key).arg(1))
-        .await
-        .unwrap();
-}
-
-async fn has(server: &Redis, key: &str) -> bool {
-    ask(&server.url(), cmd("EXISTS").arg(key)).await.unwrap()
-}
+use crate::support::{has, keys, set};
 
 async fn master_and_replica() -> (Redis, Redis) {
     let master = Redis::start().await.unwrap();
@@ -29,7 +19,7 @@ async fn a_following_replica_has_the_writes_of_its_killed_master() {
     let (mut master, replica) = master_and_replica().await;
     set(&master, "a").await;
     assert_eq!(
-        ask::<u32>(&master.url(), &cmd("DBSIZE")).await.unwrap(),
+        keys(&master).await,
         1,
         "the check that it follows leaves no key"
     );
@@ -103,7 +93,7 @@ async fn a_master_hands_its_role_over_without_a_lost_write_or_a_cut_connection()
     old.hand_over_to(&new).await.unwrap();
     let refused = write(100).await.unwrap_err();
     assert_eq!(refused.code(), Some("READONLY"), "{refused}");
-    assert_eq!(ask::<u32>(&new.url(), &cmd("DBSIZE")).await.unwrap(), 100);
+    assert_eq!(keys(&new).await, 100);
     set(&new, "b").await;
     new.is_followed_by(1).await.unwrap();
     assert!(has(&old, "b").await && !old.is_master().await.unwrap());

@@ -3,19 +3,9 @@
 use std::time::Instant;
 
 use ::redis::cmd;
-use testbed::{Redis, RedisSentinel};
+use testbed::RedisSentinel;
 
-use crate::support::ask;
-
-async fn set(server: &Redis, key: &str) {
-    let () = ask(&server.url(), cmd("SET").arg(key).arg(1))
-        .await
-        .unwrap();
-}
-
-async fn has(server: &Redis, key: &str) -> bool {
-    ask(&server.url(), cmd("EXISTS").arg(key)).await.unwrap()
-}
+use crate::support::{ask, has, set};
 
 #[tokio::test]
 async fn the_url_names_every_sentinel_and_the_master() {

@@ -8,8 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ::redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisResult};
-use testbed::timeout;
+use ::redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisResult, cmd};
+use testbed::{Redis, timeout};
 
 /// How long to wait for a server that is paused, to which no answer comes. Shorter than any pause.
 pub const SILENCE: Duration = Duration::from_millis(500);
@@ -33,6 +33,23 @@ pub async fn ask_within<T: FromRedisValue>(
         .get_multiplexed_async_connection_with_config(&config)
         .await?;
     command.query_async(&mut connection).await
+}
+
+/// Sets a key to 1.
+pub async fn set(server: &Redis, key: &str) {
+    let () = ask(&server.url(), cmd("SET").arg(key).arg(1))
+        .await
+        .unwrap();
+}
+
+/// Whether the server has the key.
+pub async fn has(server: &Redis, key: &str) -> bool {
+    ask(&server.url(), cmd("EXISTS").arg(key)).await.unwrap()
+}
+
+/// Number of keys of the server.
+pub async fn keys(server: &Redis) -> u32 {
+    ask(&server.url(), &cmd("DBSIZE")).await.unwrap()
 }
 
 /// Sends a request and returns the response until the server closes the connection. The time-out is

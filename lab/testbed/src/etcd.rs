@@ -5,7 +5,6 @@
 //! seconds, with ours it is one; a test that waits for the end of a lease need not wait longer.
 
 use std::{
-    hash::{BuildHasher, RandomState},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -71,7 +70,8 @@ impl local::Kind for EtcdKind {
     const LOG: &'static str = "etcd.log";
 
     fn command(&mut self, dir: &Path, port: u16) -> local::Result<Command> {
-        self.name = new_name();
+        // Each run gets a new one, also on a folder that an earlier run has used.
+        self.name = wire::new_name();
         let (name, clients) = (&self.name, url(port));
         let mut command =
             program::without_inherited_settings(Command::new(&self.program), SETTINGS_PREFIXES);
@@ -99,13 +99,7 @@ impl local::Kind for EtcdKind {
     /// written. A stranger on the port has another name, and ours ends because the port is taken.
     async fn readiness(&self, _dir: &Path, port: u16, _pid: u32) -> Readiness {
         const REQUEST: &str = "POST /v3/cluster/member/list HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
-        const RESPONSE_BYTES_MAX: u64 = 64 << 10;
-        match wire::exchange(port, REQUEST, RESPONSE_BYTES_MAX).await {
-            Some(response) if String::from_utf8_lossy(&response).contains(&self.name) => {
-                Readiness::Ready
-            }
-            _ => Readiness::Silent,
-        }
+        wire::is_named(port, REQUEST, &self.name).await
     }
 }
 
@@ -120,13 +114,4 @@ fn architecture() -> &'static str {
         "x86_64" => "amd64",
         other => other,
     }
-}
-
-/// A name that no server has had before. Each run gets a new one, also on a folder that an earlier
-/// run has used.
-fn new_name() -> String {
-    format!(
-        "testbed-{:016x}",
-        RandomState::new().hash_one(std::process::id())
-    )
 }

@@ -5,7 +5,6 @@
 //! survives it.
 
 use std::{
-    hash::{BuildHasher, RandomState},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -65,7 +64,7 @@ impl local::Kind for NatsKind {
 
     /// A setting is an option without its leading dashes.
     fn command(&mut self, dir: &Path, port: u16) -> local::Result<Command> {
-        self.name = new_name();
+        self.name = wire::new_name();
         let mut command = program::without_inherited_settings(Command::new(&self.program), &[]);
         let config = self.settings.config.iter();
         command
@@ -81,20 +80,6 @@ impl local::Kind for NatsKind {
     /// The server greets each client with its name, and ends the connection after nonsense. It
     /// listens only when JetStream has its streams again.
     async fn readiness(&self, _dir: &Path, port: u16, _pid: u32) -> Readiness {
-        const RESPONSE_BYTES_MAX: u64 = 64 << 10;
-        match wire::exchange(port, "NONSENSE\r\n", RESPONSE_BYTES_MAX).await {
-            Some(response) if String::from_utf8_lossy(&response).contains(&self.name) => {
-                Readiness::Ready
-            }
-            _ => Readiness::Silent,
-        }
+        wire::is_named(port, "NONSENSE\r\n", &self.name).await
     }
-}
-
-/// A name that no server has had before.
-fn new_name() -> String {
-    format!(
-        "testbed-{:016x}",
-        RandomState::new().hash_one(std::process::id())
-    )
 }

@@ -3,8 +3,14 @@
 //! For servers that we only check for readiness: a client library for each would cost more to build
 //! than it gives.
 
-use std::{io, net::Ipv4Addr, time::Duration};
+use std::{
+    hash::{BuildHasher, RandomState},
+    io,
+    net::Ipv4Addr,
+    time::Duration,
+};
 
+use local::Readiness;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -17,6 +23,23 @@ use tokio::{
 const REPEAT_AFTER: Duration = Duration::from_millis(200);
 /// The first attempt has two seconds: on a busy machine each answer takes longer than one interval.
 const ATTEMPTS_MAX: usize = 10;
+
+/// A name that no server has had before.
+pub(crate) fn new_name() -> String {
+    format!(
+        "testbed-{:016x}",
+        RandomState::new().hash_one(std::process::id())
+    )
+}
+
+/// Ready, if the answer to `request` has the name of our server in it.
+pub(crate) async fn is_named(port: u16, request: &str, name: &str) -> Readiness {
+    const RESPONSE_BYTES_MAX: u64 = 64 << 10;
+    match exchange(port, request, RESPONSE_BYTES_MAX).await {
+        Some(response) if String::from_utf8_lossy(&response).contains(name) => Readiness::Ready,
+        _ => Readiness::Silent,
+    }
+}
 
 /// Sends `request` and reads until the server closes the connection or has sent `bytes_max` bytes.
 /// Repeats it on another connection while no answer comes. Returns `None` on an error, or after all

@@ -125,6 +125,16 @@ type OrderColumns = (Uuid, String, i64, String, Option<String>);
 type CartColumns = (Uuid, String, String, Option<String>, Uuid, String, i64);
 type TotalsColumns = (i64, i64, i64, i64, i64);
 
+/// Runs a statement about an item. The pools of the two databases have types of their own.
+macro_rules! of_item {
+    ($ledger:ident.$fetch:ident($query:ident, $statement:ident, $item:ident)) => {
+        match $ledger {
+            Self::Postgres(pool) => sqlx::$query($statement).bind($item).$fetch(pool).await?,
+            Self::Sqlite(pool) => sqlx::$query($statement).bind($item).$fetch(pool).await?,
+        }
+    };
+}
+
 impl LedgerView {
     /// Connects to PostgreSQL with the first query.
     pub fn postgres(url: &str) -> Result<Self> {
@@ -150,38 +160,19 @@ impl LedgerView {
 
     /// Every order of an item.
     pub async fn orders(&self, item: &str) -> Result<HashMap<Uuid, OrderRow>> {
-        let rows: Vec<OrderColumns> = match self {
-            Self::Postgres(pool) => sqlx::query_as(ORDERS).bind(item).fetch_all(pool).await?,
-            Self::Sqlite(pool) => sqlx::query_as(ORDERS).bind(item).fetch_all(pool).await?,
-        };
+        let rows: Vec<OrderColumns> = of_item!(self.fetch_all(query_as, ORDERS, item));
         rows.into_iter().map(read_order).collect()
     }
 
     /// The orders of an item that have ended, and whose units are back at their segments.
     pub async fn returned(&self, item: &str) -> Result<HashSet<Uuid>> {
-        let ids: Vec<Uuid> = match self {
-            Self::Postgres(pool) => {
-                sqlx::query_scalar(RETURNED)
-                    .bind(item)
-                    .fetch_all(pool)
-                    .await?
-            }
-            Self::Sqlite(pool) => {
-                sqlx::query_scalar(RETURNED)
-                    .bind(item)
-                    .fetch_all(pool)
-                    .await?
-            }
-        };
+        let ids: Vec<Uuid> = of_item!(self.fetch_all(query_scalar, RETURNED, item));
         Ok(ids.into_iter().collect())
     }
 
     /// Every cart that has a line of an item.
     pub async fn carts(&self, item: &str) -> Result<HashMap<Uuid, CartRow>> {
-        let rows: Vec<CartColumns> = match self {
-            Self::Postgres(pool) => sqlx::query_as(CARTS).bind(item).fetch_all(pool).await?,
-            Self::Sqlite(pool) => sqlx::query_as(CARTS).bind(item).fetch_all(pool).await?,
-        };
+        let rows: Vec<CartColumns> = of_item!(self.fetch_all(query_as, CARTS, item));
         let mut carts = HashMap::new();
         for (id, buyer, state, payment, order, item, quantity) in rows {
             let cart = CartRow {
@@ -202,38 +193,12 @@ impl LedgerView {
 
     /// Number of lines of an item whose order is in another state than the cart.
     pub async fn divided_lines(&self, item: &str) -> Result<i64> {
-        Ok(match self {
-            Self::Postgres(pool) => {
-                sqlx::query_scalar(DIVIDED)
-                    .bind(item)
-                    .fetch_one(pool)
-                    .await?
-            }
-            Self::Sqlite(pool) => {
-                sqlx::query_scalar(DIVIDED)
-                    .bind(item)
-                    .fetch_one(pool)
-                    .await?
-            }
-        })
+        Ok(of_item!(self.fetch_one(query_scalar, DIVIDED, item)))
     }
 
     /// The numbers of an item.
     pub async fn totals(&self, item: &str) -> Result<ItemTotals> {
-        let row: Option<TotalsColumns> = match self {
-            Self::Postgres(pool) => {
-                sqlx::query_as(TOTALS)
-                    .bind(item)
-                    .fetch_optional(pool)
-                    .await?
-            }
-            Self::Sqlite(pool) => {
-                sqlx::query_as(TOTALS)
-                    .bind(item)
-                    .fetch_optional(pool)
-                    .await?
-            }
-        };
+        let row: Option<TotalsColumns> = of_item!(self.fetch_optional(query_as, TOTALS, item));
         let (stock, sold, held_orders, returns, transfers) =
             row.with_context(|| format!("the ledger has no item {item}"))?;
         Ok(ItemTotals {

@@ -13,7 +13,7 @@ use stock::{Acknowledge, InspectionEntries, Outcome, Reservation, Stock, StockSe
 use tokio::{task::JoinHandle, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::crowd::Reply;
+use super::crowd::{Count, Crowd, Reply};
 
 const ORDER_TIMEOUT: Duration = Duration::from_secs(20);
 const ENTRIES_PER_READ: usize = 200;
@@ -64,6 +64,31 @@ pub async fn buy(stock: &Stock, item: &Item, reservation: Reservation) -> Result
         Outcome::SoldOut | Outcome::Shed => Ok(Reply::Refused),
         other => bail!("unexpected outcome: {other:?}"),
     }
+}
+
+/// Places these orders, as many at once as the crowd has buyers.
+pub async fn buy_all(
+    crowd: &mut Crowd,
+    stock: &Arc<Stock>,
+    item: &Item,
+    reservations: &Arc<Vec<Reservation>>,
+) -> Result<Count> {
+    let (stock, item, reservations) = (
+        Arc::clone(stock),
+        Arc::new(item.clone()),
+        Arc::clone(reservations),
+    );
+    let orders = reservations.len() as u64;
+    let place = move |buyer: u64| {
+        let (stock, item) = (Arc::clone(&stock), Arc::clone(&item));
+        let reservation = reservations.get(buyer as usize).cloned();
+        async move {
+            let reservation =
+                reservation.with_context(|| format!("no reservation has the number {buyer}"))?;
+            buy(&stock, &item, reservation).await
+        }
+    };
+    crowd.order(orders, place).await
 }
 
 /// State of an item in Redis before any of it is recorded.

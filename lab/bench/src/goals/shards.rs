@@ -15,7 +15,7 @@ use std::{
 };
 
 use ::stock::{Acknowledge, Reservation, Stock};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use domain::{Item, Quantity, SegmentKey};
 use redis::{Cmd, Script, Value, aio::MultiplexedConnection};
 use testbed::RedisCluster;
@@ -384,29 +384,7 @@ impl Masters {
         let mut meter = self.connections.clone();
         let mut crowd = Crowd::of(2 * BATCH * usize::from(SEGMENTS));
         let before = servers::cpu_us(&mut meter).await?;
-        let count = crowd.order(reservations.len() as u64, {
-            let (stock, item, reservations) = (
-                Arc::clone(&self.stock),
-                Arc::new(item.clone()),
-                Arc::clone(reservations),
-            );
-            move |buyer| {
-                let (stock, item, reservation) = (
-                    Arc::clone(&stock),
-                    Arc::clone(&item),
-                    reservations.get(buyer as usize).cloned(),
-                );
-                async move {
-                    in_process::buy(
-                        &stock,
-                        &item,
-                        reservation.context("no reservation has this number")?,
-                    )
-                    .await
-                }
-            }
-        });
-        let count = count.await?;
+        let count = in_process::buy_all(&mut crowd, &self.stock, item, reservations).await?;
         let cpu_us = servers::cpu_us(&mut meter).await? - before;
         self.judge(item, count, cpu_us).await
     }

@@ -97,30 +97,7 @@ async fn of_the_crate(
     // Enough to fill a batch while another is in flight.
     let mut crowd = Crowd::of(2 * batch * usize::from(SEGMENTS));
     let before = servers::cpu_us(&mut meter).await?;
-    let count = crowd.order(reservations.len() as u64, {
-        let (stock, item, reservations) = (
-            Arc::clone(&stock),
-            Arc::new(item.clone()),
-            Arc::clone(reservations),
-        );
-        move |buyer| {
-            let (stock, item, reservation) = (
-                Arc::clone(&stock),
-                Arc::clone(&item),
-                reservations.get(buyer as usize).cloned(),
-            );
-            async move {
-                in_process::buy(
-                    &stock,
-                    &item,
-                    reservation
-                        .ok_or_else(|| anyhow::anyhow!("no reservation has the number {buyer}"))?,
-                )
-                .await
-            }
-        }
-    });
-    let count = count.await?;
+    let count = in_process::buy_all(&mut crowd, &stock, item, reservations).await?;
     let cpu_us = servers::cpu_us(&mut meter).await? - before;
     let logged = in_process::logged(&stock, item).await?;
     stock.shutdown().await;

@@ -202,60 +202,24 @@ mod tests {
 
     #[test]
     fn each_wrong_end_of_a_payment_is_found() {
-        let (paid, refused) = (
-            Answer::Paid(OrderState::Confirmed),
-            Answer::Refused("amount_mismatch".into()),
-        );
+        let paid = || Answer::Paid(OrderState::Confirmed);
+        let refused = || Answer::Refused("amount_mismatch".into());
         let confirmed = || order(OrderState::Confirmed, Some("p"));
+        let held = || order(OrderState::Held, None);
+        let both = vec![refused(), paid()];
         let table: [Case; 9] = [
-            (vec![paid.clone()], Some(false), confirmed(), false, 0),
-            (
-                vec![refused.clone(), paid.clone()],
-                Some(false),
-                confirmed(),
-                false,
-                0,
-            ),
-            (
-                vec![refused.clone()],
-                Some(false),
-                order(OrderState::Held, None),
-                true,
-                0,
-            ),
-            (
-                vec![refused.clone()],
-                Some(true),
-                order(OrderState::Held, None),
-                false,
-                0,
-            ),
+            (vec![paid()], Some(false), confirmed(), false, 0),
+            (both, Some(false), confirmed(), false, 0),
+            (vec![refused()], Some(false), held(), true, 0),
+            (vec![refused()], Some(true), held(), false, 0),
             // Confirmed, and returned.
-            (vec![paid.clone()], Some(true), confirmed(), false, 1),
+            (vec![paid()], Some(true), confirmed(), false, 1),
             // Acknowledged, and forgotten.
-            (
-                vec![paid],
-                Some(false),
-                order(OrderState::Held, None),
-                false,
-                1,
-            ),
-            (
-                vec![refused.clone()],
-                Some(false),
-                order(OrderState::Held, None),
-                false,
-                1,
-            ),
+            (vec![paid()], Some(false), held(), false, 1),
+            (vec![refused()], Some(false), held(), false, 1),
             // Due twice.
-            (vec![refused.clone()], Some(false), confirmed(), true, 1),
-            (
-                vec![refused],
-                Some(true),
-                order(OrderState::Held, None),
-                true,
-                1,
-            ),
+            (vec![refused()], Some(false), confirmed(), true, 1),
+            (vec![refused()], Some(true), held(), true, 1),
         ];
         for (answers, is_noted, order, is_due, wrong) in table {
             let mut history = PaymentHistory::new("p".into());

@@ -318,23 +318,23 @@ mod tests {
     fn only_declared_refusals_are_expected() {
         assert_eq!(read(409, &problem("sold_out")), Outcome::SoldOut);
         assert_eq!(read(409, &problem("buyer_limit_reached")), Outcome::Limited);
-        assert_eq!(
-            read(409, &problem("not_open")),
-            Outcome::Wrong("409 not_open".into())
-        );
-        assert_eq!(
-            read(422, &problem("idempotency_key_reused")),
-            Outcome::Wrong("422 idempotency_key_reused".into())
-        );
-        assert_eq!(
-            read(503, &problem("outcome_unknown")),
-            Outcome::Unknown("503 outcome_unknown".into())
-        );
-        assert_eq!(
-            read(502, "<html>"),
-            Outcome::Unknown("502 no problem+json".into())
-        );
-        assert_eq!(read(404, ""), Outcome::Wrong("404 no problem+json".into()));
+        let wrong = |of: &str| Outcome::Wrong(of.into());
+        let unknown = |of: &str| Outcome::Unknown(of.into());
+        let reused = problem("idempotency_key_reused");
+        let table = [
+            (409, problem("not_open"), wrong("409 not_open")),
+            (422, reused, wrong("422 idempotency_key_reused")),
+            (
+                503,
+                problem("outcome_unknown"),
+                unknown("503 outcome_unknown"),
+            ),
+            (502, "<html>".into(), unknown("502 no problem+json")),
+            (404, String::new(), wrong("404 no problem+json")),
+        ];
+        for (status, body, outcome) in table {
+            assert_eq!(read(status, &body), outcome);
+        }
     }
 
     #[test]
@@ -343,31 +343,33 @@ mod tests {
             order: order(),
             payment: "pay_1".into(),
         };
-        assert_eq!(
-            outcome(&pay, 409, false, &problem("already_paid")),
-            Outcome::Refused("already_paid")
-        );
-        assert_eq!(
-            outcome(&pay, 409, false, &problem("order_not_cancellable")),
-            Outcome::Wrong("409 order_not_cancellable".into())
-        );
-        assert_eq!(
-            outcome(&pay, 400, false, &problem("invalid_signature")),
-            Outcome::Wrong("400 invalid_signature".into())
-        );
-        assert_eq!(
-            outcome(
-                &Action::Show(order()),
-                404,
-                false,
-                &problem("order_not_found")
+        let (show, cancel) = (Action::Show(order()), Action::Cancel(order()));
+        let wrong = |of: &str| Outcome::Wrong(of.into());
+        let table = [
+            (&pay, 409, "already_paid", Outcome::Refused("already_paid")),
+            (
+                &pay,
+                409,
+                "order_not_cancellable",
+                wrong("409 order_not_cancellable"),
             ),
-            Outcome::Refused("order_not_found")
-        );
-        assert_eq!(
-            outcome(&Action::Cancel(order()), 409, false, &problem("sold_out")),
-            Outcome::Wrong("409 sold_out".into())
-        );
+            (
+                &pay,
+                400,
+                "invalid_signature",
+                wrong("400 invalid_signature"),
+            ),
+            (
+                &show,
+                404,
+                "order_not_found",
+                Outcome::Refused("order_not_found"),
+            ),
+            (&cancel, 409, "sold_out", wrong("409 sold_out")),
+        ];
+        for (action, status, code, expected) in table {
+            assert_eq!(outcome(action, status, false, &problem(code)), expected);
+        }
     }
 
     #[test]

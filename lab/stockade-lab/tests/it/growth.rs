@@ -140,36 +140,32 @@ fn check_report(report: &Value) {
     assert_eq!((measured("p99 of an order"), measured("audit")), (4, 3));
 }
 
-#[tokio::test]
-async fn growth_on_postgres_is_measured_step_by_step() {
-    let out = measured("postgres").await;
+/// The folder with the results of a run, which are complete.
+async fn checked(ledger: &str, name: &str, has_server: bool) -> TempDir {
+    let out = measured(ledger).await;
     let results = parsed(out.path(), "growth.json");
     check_sizes(&results);
     for series in list(&results["series"]) {
         list(&series["steps"])
             .iter()
-            .for_each(|step| check_step(step, true));
+            .for_each(|step| check_step(step, has_server));
     }
     check_expiry(&results);
-    check_table(&read(out.path(), "growth.md"), "PostgreSQL");
-    check_chart(&read(out.path(), "growth.svg"), "PostgreSQL");
+    check_table(&read(out.path(), "growth.md"), name);
+    check_chart(&read(out.path(), "growth.svg"), name);
+    out
+}
+
+#[tokio::test]
+async fn growth_on_postgres_is_measured_step_by_step() {
+    let out = checked("postgres", "PostgreSQL", true).await;
     check_report(&parsed(out.path(), "results.json"));
 }
 
 #[tokio::test]
 async fn growth_on_sqlite_names_the_ledgers_time_as_the_services() {
-    let out = measured("sqlite").await;
-    let results = parsed(out.path(), "growth.json");
-    check_sizes(&results);
-    for series in list(&results["series"]) {
-        list(&series["steps"])
-            .iter()
-            .for_each(|step| check_step(step, false));
-    }
-    check_expiry(&results);
+    let out = checked("sqlite", "SQLite", false).await;
     let table = read(out.path(), "growth.md");
-    check_table(&table, "SQLite");
-    check_chart(&read(out.path(), "growth.svg"), "SQLite");
     if cfg!(target_os = "linux") {
         assert_eq!(table.matches("in the service's").count(), 7, "{table}");
     }

@@ -156,16 +156,20 @@ fn every_report_shows_the_comparison(comparison: &Comparison) {
     assert!(replaced("a.md", "no marks").is_err());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_grants_the_same_token_twice_breaks_a_promise() {
-    let comparison = compared(&[Backend::SameToken], &[Fault::Pause]).await;
+/// A comparison that finds this broken promise.
+async fn broken_by(backend: Backend, promise: &str) -> Comparison {
+    let comparison = compared(&[backend], &[Fault::Pause]).await;
     let broken = comparison.broken_promises();
     assert!(
-        broken
-            .iter()
-            .any(|broken| broken.contains("its tokens do not rise")),
+        broken.iter().any(|broken| broken.contains(promise)),
         "{broken:?}"
     );
+    comparison
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_grants_the_same_token_twice_breaks_a_promise() {
+    let comparison = broken_by(Backend::SameToken, "its tokens do not rise").await;
     assert_eq!(
         results(&comparison)[&("same-token", "pause")].2,
         Integrity::Kept,
@@ -175,14 +179,8 @@ async fn a_lock_that_grants_the_same_token_twice_breaks_a_promise() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_excludes_no_contender_breaks_a_promise() {
-    let comparison = compared(&[Backend::AlwaysGranted], &[Fault::Pause]).await;
-    let broken = comparison.broken_promises();
-    assert!(
-        broken
-            .iter()
-            .any(|broken| broken.contains("granted to a second contender before any fault")),
-        "{broken:?}"
-    );
+    let broken = "granted to a second contender before any fault";
+    broken_by(Backend::AlwaysGranted, broken).await;
 }
 
 async fn locks_compare(arguments: &[&str]) -> Output {

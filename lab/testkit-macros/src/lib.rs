@@ -1,4 +1,5 @@
 //! `#[tested]`: a function is tested where it stands, and no list names it a second time.
+//! `#[tested_in]`: a function is a test, and an environment is made for it.
 //!
 //! A crate of its own, because an attribute needs one. It depends on nothing, so that the tests of
 //! `crates/lock` may use it.
@@ -20,6 +21,46 @@ type Result<T> = std::result::Result<T, &'static str>;
 pub fn tested(cases: TokenStream, function: TokenStream) -> TokenStream {
     let tests = tests(cases, function.clone()).unwrap_or_else(compile_error);
     function.into_iter().chain(tests).collect()
+}
+
+/// Makes a test of a function that is given its environment.
+///
+/// Below `#[tested_in(open(options))]`, the body of `async fn a_guarantee(env: Env)` is what
+/// `open(options, async |env: Env| { .. }).await` runs, in the test `a_guarantee`.
+#[proc_macro_attribute]
+pub fn tested_in(opening: TokenStream, function: TokenStream) -> TokenStream {
+    test_in(opening, function).unwrap_or_else(compile_error)
+}
+
+fn test_in(opening: TokenStream, function: TokenStream) -> Result<TokenStream> {
+    let mut opening: Vec<TokenTree> = opening.into_iter().collect();
+    let values = opening
+        .pop()
+        .and_then(|last| group(&last, Delimiter::Parenthesis));
+    let mut function: Vec<TokenTree> = function.into_iter().collect();
+    let body = function.pop_if(|last| group(last, Delimiter::Brace).is_some());
+    let env = function
+        .pop()
+        .and_then(|last| group(&last, Delimiter::Parenthesis));
+    let (Some(mut values), Some(body), Some(env)) = (values, body, env) else {
+        return Err("#[tested_in(open(options))] stands above `async fn a_guarantee(env: Env)`");
+    };
+    values.extend(tokens(", async |"));
+    values.extend(env);
+    values.extend(tokens("|").into_iter().chain([body]));
+    opening.push(Group::new(Delimiter::Parenthesis, values).into());
+    opening.extend(tokens(".await;"));
+    let mut test = tokens("#[tokio::test(flavor = \"multi_thread\")]");
+    test.extend(function);
+    test.extend(tokens("()"));
+    let run = Group::new(Delimiter::Brace, opening.into_iter().collect());
+    test.extend([TokenTree::from(run)]);
+    Ok(test)
+}
+
+/// Tokens that the caller could have written.
+fn tokens(text: &str) -> TokenStream {
+    text.parse().expect("tokens of Rust")
 }
 
 fn tests(cases: TokenStream, function: TokenStream) -> Result<TokenStream> {

@@ -41,7 +41,7 @@ pub use items::{buyer, fresh_item_id, item};
 pub use sale::{Sale, is_held};
 pub use servers::{postgres_database, shared_cluster, shared_redis};
 pub use testbed::{Deadline, eventually, eventually_some, in_time, timeout};
-pub use testkit_macros::tested;
+pub use testkit_macros::{tested, tested_in};
 
 /// Makes two tests of a function: with a ledger in SQLite and in PostgreSQL.
 ///

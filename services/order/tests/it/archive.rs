@@ -8,9 +8,9 @@ use ledger::{RefundReport, RefundState};
 use order::engine::{MoneyReturned, Payable};
 use reqwest::Method;
 use serde_json::{Value, json};
-use testkit::{eventually, eventually_some};
+use testkit::{eventually, eventually_some, tested_in};
 
-use crate::env::{ADMIN, Answer, Options, TestEnv, open, open_each, token};
+use crate::env::{ADMIN, Answer, Env, Options, TestEnv, open, open_each, token};
 
 impl TestEnv {
     async fn archive_at(&self, instance: usize, item: &str, version: Option<&str>) -> Answer {
@@ -87,93 +87,90 @@ fn two_instances() -> Options {
     Options::reconciled().with_instances(2)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_archived_item_is_answered_for_from_the_ledger() {
-    open_each(two_instances(), async |env| {
-        let item = env
-            .create(json!({ "stock": 6, "segments": 2, "limit_per_buyer": 2 }))
-            .await;
-        let paid = env.hold(&item, "ann", "k").await;
-        env.pay_at(0, &paid, &format!("pay-{item}")).await;
-        let cancelled = env.hold(&item, "bob", "k").await;
-        env.cancel("bob", &cancelled).await.is_now("cancelled");
-        // The second instance knows the item from before its end.
-        let before = Answer::of(env.order_at(1, &item, "ann", "k", 1)).await;
-        assert_eq!(before.body["state"], "confirmed", "{before:?}");
-        env.becomes_state(&item, "closed").await.is_now("closed");
-        env.archives(&item).await.is_now("archived");
-        env.archive_at(1, &item, None).await.is_now("archived");
+#[tested_in(open_each(two_instances()))]
+async fn an_archived_item_is_answered_for_from_the_ledger(env: Env) {
+    let item = env
+        .create(json!({ "stock": 6, "segments": 2, "limit_per_buyer": 2 }))
+        .await;
+    let paid = env.hold(&item, "ann", "k").await;
+    env.pay_at(0, &paid, &format!("pay-{item}")).await;
+    let cancelled = env.hold(&item, "bob", "k").await;
+    env.cancel("bob", &cancelled).await.is_now("cancelled");
+    // The second instance knows the item from before its end.
+    let before = Answer::of(env.order_at(1, &item, "ann", "k", 1)).await;
+    assert_eq!(before.body["state"], "confirmed", "{before:?}");
+    env.becomes_state(&item, "closed").await.is_now("closed");
+    env.archives(&item).await.is_now("archived");
+    env.archive_at(1, &item, None).await.is_now("archived");
 
-        for instance in [1, 0] {
-            let again = Answer::of(env.order_at(instance, &item, "ann", "k", 1)).await;
-            assert_eq!(
-                (again.status, &again.body["id"], &again.body["state"]),
-                (before.status, &json!(paid), &json!("confirmed")),
-                "{again:?}"
-            );
-            assert_eq!(
-                again.header("idempotent-replayed"),
-                Some("true"),
-                "{again:?}"
-            );
-            let refused = Answer::of(env.order_at(instance, &item, "eve", "k", 1)).await;
-            assert_eq!(refused.is(409, "not_open").body["state"], "archived");
-            assert_eq!(refused.body["final"], true, "no segment is left");
-            Answer::of(env.order_at(instance, &item, "ann", "k", 2))
-                .await
-                .is(422, "idempotency_key_reused");
-            let path = format!("/v1/orders/{paid}");
-            let shown = Answer::of(
-                env.at(instance, Method::GET, &path)
-                    .bearer_auth(token("ann")),
-            );
-            shown.await.is_now("confirmed");
-        }
-        let stranger = format!("/v1/orders/{}", refused_id(&item));
-        Answer::of(env.buyer("eve", Method::GET, &stranger))
+    for instance in [1, 0] {
+        let again = Answer::of(env.order_at(instance, &item, "ann", "k", 1)).await;
+        assert_eq!(
+            (again.status, &again.body["id"], &again.body["state"]),
+            (before.status, &json!(paid), &json!("confirmed")),
+            "{again:?}"
+        );
+        assert_eq!(
+            again.header("idempotent-replayed"),
+            Some("true"),
+            "{again:?}"
+        );
+        let refused = Answer::of(env.order_at(instance, &item, "eve", "k", 1)).await;
+        assert_eq!(refused.is(409, "not_open").body["state"], "archived");
+        assert_eq!(refused.body["final"], true, "no segment is left");
+        Answer::of(env.order_at(instance, &item, "ann", "k", 2))
             .await
-            .is(404, "order_not_found");
-
-        let shown = Answer::of(env.anyone(Method::GET, &format!("/v1/items/{item}"))).await;
-        let units = ["available", "held", "confirmed", "returning"].map(|units| &shown.body[units]);
-        assert_eq!(units, [5, 0, 1, 0], "{shown:?}");
-        let audit = env.audited(&item).await;
-        assert!(audit["archived_at"].is_string(), "{audit:#}");
-        assert_eq!(
-            (&audit["ok"], &audit["confirmed"]),
-            (&json!(true), &json!(1))
+            .is(422, "idempotency_key_reused");
+        let path = format!("/v1/orders/{paid}");
+        let shown = Answer::of(
+            env.at(instance, Method::GET, &path)
+                .bearer_auth(token("ann")),
         );
+        shown.await.is_now("confirmed");
+    }
+    let stranger = format!("/v1/orders/{}", refused_id(&item));
+    Answer::of(env.buyer("eve", Method::GET, &stranger))
+        .await
+        .is(404, "order_not_found");
 
-        for state in ["open", "paused", "closed"] {
-            env.becomes_state(&item, state)
-                .await
-                .is(409, "item_archived");
-        }
-        let patch = env
-            .admin(Method::PATCH, &format!("/v1/items/{item}"))
-            .json(&json!({ "limit_per_buyer": 5 }));
-        Answer::of(patch).await.is(409, "item_archived");
-        for (key, change) in [("a", json!({ "add": 1 })), ("w", json!({ "withdraw": 1 }))] {
-            let moved = env.move_stock(1, &item, key, &change).await;
-            moved.is(409, "item_archived");
-        }
-        let set = env
-            .admin(Method::PUT, &format!("/v1/items/{item}/stock"))
-            .header("If-Match", env.version(&item).await)
-            .json(&json!({ "stock": 9 }));
-        Answer::of(set).await.is(409, "item_archived");
+    let shown = Answer::of(env.anyone(Method::GET, &format!("/v1/items/{item}"))).await;
+    let units = ["available", "held", "confirmed", "returning"].map(|units| &shown.body[units]);
+    assert_eq!(units, [5, 0, 1, 0], "{shown:?}");
+    let audit = env.audited(&item).await;
+    assert!(audit["archived_at"].is_string(), "{audit:#}");
+    assert_eq!(
+        (&audit["ok"], &audit["confirmed"]),
+        (&json!(true), &json!(1))
+    );
 
-        // Money can still be returned. The units return in the ledger.
-        let refund = format!("/v1/orders/{paid}/refund");
-        let refund = env.at(1, Method::POST, &refund).bearer_auth(ADMIN);
-        Answer::of(refund).await.is_now("refunded");
-        let shown = Answer::of(env.admin(Method::GET, &format!("/v1/items/{item}"))).await;
-        assert_eq!(
-            (&shown.body["available"], &shown.body["returning"]),
-            (&json!(6), &json!(0))
-        );
-    })
-    .await;
+    for state in ["open", "paused", "closed"] {
+        env.becomes_state(&item, state)
+            .await
+            .is(409, "item_archived");
+    }
+    let patch = env
+        .admin(Method::PATCH, &format!("/v1/items/{item}"))
+        .json(&json!({ "limit_per_buyer": 5 }));
+    Answer::of(patch).await.is(409, "item_archived");
+    for (key, change) in [("a", json!({ "add": 1 })), ("w", json!({ "withdraw": 1 }))] {
+        let moved = env.move_stock(1, &item, key, &change).await;
+        moved.is(409, "item_archived");
+    }
+    let set = env
+        .admin(Method::PUT, &format!("/v1/items/{item}/stock"))
+        .header("If-Match", env.version(&item).await)
+        .json(&json!({ "stock": 9 }));
+    Answer::of(set).await.is(409, "item_archived");
+
+    // Money can still be returned. The units return in the ledger.
+    let refund = format!("/v1/orders/{paid}/refund");
+    let refund = env.at(1, Method::POST, &refund).bearer_auth(ADMIN);
+    Answer::of(refund).await.is_now("refunded");
+    let shown = Answer::of(env.admin(Method::GET, &format!("/v1/items/{item}"))).await;
+    assert_eq!(
+        (&shown.body["available"], &shown.body["returning"]),
+        (&json!(6), &json!(0))
+    );
 }
 
 /// An id of no order, with the item's tag.
@@ -186,116 +183,104 @@ fn refused_id(item: &str) -> String {
     domain::OrderId::derive(&item, item.tag(), &buyer, &key).to_string()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_late_payment_for_an_archived_item_must_be_returned() {
-    open_each(two_instances(), async |env| {
-        let item = env
-            .create(json!({ "stock": 4, "segments": 2, "hold_seconds": 1 }))
-            .await;
-        let order = env.hold(&item, "ann", "k").await;
-        env.order_at(1, &item, "bob", "other", 1)
-            .send()
-            .await
-            .unwrap();
-        env.becomes_state(&item, "closed").await.is_now("closed");
-        env.archives(&item).await.is_now("archived");
-        let late = env.pay_at(1, &order, &format!("late-{item}")).await;
-        late.is_now("refund_due");
-    })
-    .await;
+#[tested_in(open_each(two_instances()))]
+async fn a_late_payment_for_an_archived_item_must_be_returned(env: Env) {
+    let item = env
+        .create(json!({ "stock": 4, "segments": 2, "hold_seconds": 1 }))
+        .await;
+    let order = env.hold(&item, "ann", "k").await;
+    env.order_at(1, &item, "bob", "other", 1)
+        .send()
+        .await
+        .unwrap();
+    env.becomes_state(&item, "closed").await.is_now("closed");
+    env.archives(&item).await.is_now("archived");
+    let late = env.pay_at(1, &order, &format!("late-{item}")).await;
+    late.is_now("refund_due");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_archive_is_refused_with_what_is_open() {
-    open(Options::reconciled(), async |env| {
-        let item = env.create(json!({ "stock": 4, "segments": 2 })).await;
-        let refused = env.archive_at(0, &item, None).await;
-        let detail = refused.is(409, "item_not_archivable").body["detail"].clone();
-        assert_eq!(
-            detail,
-            "nothing was changed: the item is open, close it first"
-        );
-        env.hold(&item, "ann", "k").await;
-        env.becomes_state(&item, "closed").await.is_now("closed");
-        env.settled_audit(&item).await;
-        let refused = env.archive_at(0, &item, None).await;
-        let detail = refused.is(409, "item_not_archivable").body["detail"].clone();
-        assert!(
-            detail.as_str().unwrap().contains("1 units of held orders"),
-            "{detail}"
-        );
-        env.archive_at(0, &item, Some("\"999\""))
-            .await
-            .is(412, "version_mismatch");
-        env.archive_at(0, "no-such-item", None)
-            .await
-            .is(404, "item_not_found");
-        let state = env.becomes_state(&item, "archived").await;
-        state.is(400, "invalid_request");
-        let buyer = env.buyer("ann", Method::POST, &format!("/v1/items/{item}/archive"));
-        Answer::of(buyer).await.is(403, "forbidden");
-    })
-    .await;
+#[tested_in(open(Options::reconciled()))]
+async fn an_archive_is_refused_with_what_is_open(env: Env) {
+    let item = env.create(json!({ "stock": 4, "segments": 2 })).await;
+    let refused = env.archive_at(0, &item, None).await;
+    let detail = refused.is(409, "item_not_archivable").body["detail"].clone();
+    assert_eq!(
+        detail,
+        "nothing was changed: the item is open, close it first"
+    );
+    env.hold(&item, "ann", "k").await;
+    env.becomes_state(&item, "closed").await.is_now("closed");
+    env.settled_audit(&item).await;
+    let refused = env.archive_at(0, &item, None).await;
+    let detail = refused.is(409, "item_not_archivable").body["detail"].clone();
+    assert!(
+        detail.as_str().unwrap().contains("1 units of held orders"),
+        "{detail}"
+    );
+    env.archive_at(0, &item, Some("\"999\""))
+        .await
+        .is(412, "version_mismatch");
+    env.archive_at(0, "no-such-item", None)
+        .await
+        .is(404, "item_not_found");
+    let state = env.becomes_state(&item, "archived").await;
+    state.is(400, "invalid_request");
+    let buyer = env.buyer("ann", Method::POST, &format!("/v1/items/{item}/archive"));
+    Answer::of(buyer).await.is(403, "forbidden");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn without_a_reconciler_the_request_for_an_archive_is_kept() {
-    open(Options::default(), async |env| {
-        let item = env.create(json!({ "stock": 4 })).await;
-        env.becomes_state(&item, "closed").await.is_now("closed");
-        env.settled_audit(&item).await;
-        let asked = env.archives(&item).await;
-        assert_eq!(
-            (asked.status, &asked.body["state"]),
-            (202, &json!("closed"))
-        );
-        env.start_reconciler(Options::reconciled().reconciler.unwrap())
-            .await;
-        env.archives(&item).await.is_now("archived");
-        let entry = env.journal(&item, "archive").await.swap_remove(0);
-        assert_eq!(entry["actor"], "admin");
-    })
-    .await;
+#[tested_in(open(Options::default()))]
+async fn without_a_reconciler_the_request_for_an_archive_is_kept(env: Env) {
+    let item = env.create(json!({ "stock": 4 })).await;
+    env.becomes_state(&item, "closed").await.is_now("closed");
+    env.settled_audit(&item).await;
+    let asked = env.archives(&item).await;
+    assert_eq!(
+        (asked.status, &asked.body["state"]),
+        (202, &json!("closed"))
+    );
+    env.start_reconciler(Options::reconciled().reconciler.unwrap())
+        .await;
+    env.archives(&item).await.is_now("archived");
+    let entry = env.journal(&item, "archive").await.swap_remove(0);
+    assert_eq!(entry["actor"], "admin");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_buyers_name_is_erased_once_the_items_are_archived() {
-    open_each(two_instances(), async |env| {
-        let erase = async |buyer: &str| {
-            let path = format!("/v1/buyers/{buyer}/erase");
-            Answer::of(env.admin(Method::POST, &path)).await
-        };
-        let item = env.create(json!({ "stock": 4, "segments": 2 })).await;
-        let ann = format!("ann%40{item}");
-        let name = format!("ann@{item}");
-        let order = env.hold(&item, &name, "k").await;
-        erase(&ann).await.is(409, "buyer_has_held_orders");
-        env.pay_at(0, &order, &format!("pay-{item}")).await;
-        let kept = erase(&ann).await;
+#[tested_in(open_each(two_instances()))]
+async fn a_buyers_name_is_erased_once_the_items_are_archived(env: Env) {
+    let erase = async |buyer: &str| {
+        let path = format!("/v1/buyers/{buyer}/erase");
+        Answer::of(env.admin(Method::POST, &path)).await
+    };
+    let item = env.create(json!({ "stock": 4, "segments": 2 })).await;
+    let ann = format!("ann%40{item}");
+    let name = format!("ann@{item}");
+    let order = env.hold(&item, &name, "k").await;
+    erase(&ann).await.is(409, "buyer_has_held_orders");
+    env.pay_at(0, &order, &format!("pay-{item}")).await;
+    let kept = erase(&ann).await;
+    assert_eq!(
+        (kept.status, &kept.body),
+        (200, &json!({ "erased": 0, "kept": 1 }))
+    );
+    env.becomes_state(&item, "closed").await.is_now("closed");
+    env.archives(&item).await.is_now("archived");
+    for erased in [1, 0] {
+        let answer = erase(&ann).await;
         assert_eq!(
-            (kept.status, &kept.body),
-            (200, &json!({ "erased": 0, "kept": 1 }))
+            (answer.status, &answer.body),
+            (200, &json!({ "erased": erased, "kept": 0 }))
         );
-        env.becomes_state(&item, "closed").await.is_now("closed");
-        env.archives(&item).await.is_now("archived");
-        for erased in [1, 0] {
-            let answer = erase(&ann).await;
-            assert_eq!(
-                (answer.status, &answer.body),
-                (200, &json!({ "erased": erased, "kept": 0 }))
-            );
-        }
-        let shown = Answer::of(env.admin(Method::GET, &format!("/v1/orders/{order}"))).await;
-        shown.is_now("confirmed");
-        assert!(!shown.body.to_string().contains(&name), "{shown:?}");
-        let mine = env.buyer(&name, Method::GET, &format!("/v1/orders/{order}"));
-        Answer::of(mine).await.is(404, "order_not_found");
-        assert_eq!(
-            env.journal(&item, "erase_buyer").await[0]["after"]["orders"],
-            1
-        );
-    })
-    .await;
+    }
+    let shown = Answer::of(env.admin(Method::GET, &format!("/v1/orders/{order}"))).await;
+    shown.is_now("confirmed");
+    assert!(!shown.body.to_string().contains(&name), "{shown:?}");
+    let mine = env.buyer(&name, Method::GET, &format!("/v1/orders/{order}"));
+    Answer::of(mine).await.is(404, "order_not_found");
+    assert_eq!(
+        env.journal(&item, "erase_buyer").await[0]["after"]["orders"],
+        1
+    );
 }
 
 fn dropping(retention: Duration, exports: &Path) -> Options {

@@ -8,14 +8,14 @@ use std::{
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use order::{Limits, RateLimits};
 use serde_json::{Value, json};
-use testkit::{eventually, in_time, timeout};
+use testkit::{eventually, in_time, tested_in, timeout};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
 
 use crate::{
-    env::{Answer, TestEnv, open, patient, token},
+    env::{Answer, Env, TestEnv, open, patient, token},
     limits::{connect, is_closed, within},
 };
 
@@ -256,31 +256,28 @@ async fn calls_with_a_body(env: &TestEnv) -> Vec<(String, String)> {
     calls
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_the_head_refuses_is_refused_before_the_body() {
-    open(within(without_time_outs()), async |env| {
-        let calls = calls_with_a_body(&env).await;
-        assert!(calls.len() > 12, "{calls:?}");
-        let old = format!("t=1,v1={}", "0".repeat(64));
-        let heads = [
-            String::new(),
-            "authorization: Bearer nonsense\r\n".into(),
-            format!("authorization: Bearer {}\r\n", "x.".repeat(1000)),
-            "stockade-signature: t=1\r\nstripe-signature: t=1\r\n".into(),
-            format!("stockade-signature: {old}\r\nstripe-signature: {old}\r\n"),
-        ];
-        for (method, path) in &calls {
-            for headers in &heads {
-                let mut client = connect(&env.urls[0]).await;
-                let head = format!(
-                    "{method} {path} HTTP/1.1\r\nhost: x\r\nidempotency-key: k\r\n{headers}content-length: 200\r\n\r\n{{"
-                );
-                client.write_all(head.as_bytes()).await.unwrap();
-                let status = status(&mut client).await;
-                let refused = ["HTTP/1.1 400", "HTTP/1.1 401"];
-                assert!(refused.contains(&&*status), "{status}: {head}");
-            }
+#[tested_in(open(within(without_time_outs())))]
+async fn what_the_head_refuses_is_refused_before_the_body(env: Env) {
+    let calls = calls_with_a_body(&env).await;
+    assert!(calls.len() > 12, "{calls:?}");
+    let old = format!("t=1,v1={}", "0".repeat(64));
+    let heads = [
+        String::new(),
+        "authorization: Bearer nonsense\r\n".into(),
+        format!("authorization: Bearer {}\r\n", "x.".repeat(1000)),
+        "stockade-signature: t=1\r\nstripe-signature: t=1\r\n".into(),
+        format!("stockade-signature: {old}\r\nstripe-signature: {old}\r\n"),
+    ];
+    for (method, path) in &calls {
+        for headers in &heads {
+            let mut client = connect(&env.urls[0]).await;
+            let head = format!(
+                "{method} {path} HTTP/1.1\r\nhost: x\r\nidempotency-key: k\r\n{headers}content-length: 200\r\n\r\n{{"
+            );
+            client.write_all(head.as_bytes()).await.unwrap();
+            let status = status(&mut client).await;
+            let refused = ["HTTP/1.1 400", "HTTP/1.1 401"];
+            assert!(refused.contains(&&*status), "{status}: {head}");
         }
-    })
-    .await;
+    }
 }

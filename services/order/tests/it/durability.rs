@@ -4,174 +4,163 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::json;
+use testkit::tested_in;
 
-use crate::env::{Answer, Options, known, open, open_each};
+use crate::env::{Answer, Env, Options, known, open, open_each};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_accepted_order_is_answered_before_the_ledger_has_it_and_shown_by_every_instance() {
-    let options = Options {
-        instances: 2,
-        recorder: false,
-        ..Options::default()
-    };
-    open_each(options, async |env| {
-        // With one segment all buyers share this order's home: it must still be visible to its own
-        // buyer only.
-        let single = env
-            .create(json!({ "stock": 20, "segments": 1, "durability": "accepted" }))
-            .await;
-        env.order(&single, "ann", "k", 1).await;
-        let item = env
-            .create(json!({ "stock": 20, "segments": 4, "durability": "accepted" }))
-            .await;
-        let order = env.order(&item, "ann", "k", 1).await;
-        for item in [&single, &item] {
-            let order = env.order(item, "ann", "k", 1).await;
-            assert_eq!((order.status, &order.body["state"]), (202, &json!("held")));
-            let path = order.header("location").unwrap();
-            for instance in 0..2 {
-                for token in [crate::env::token("ann"), crate::env::ADMIN.to_owned()] {
-                    let request = reqwest::Client::new()
-                        .get(env.url(instance, path))
-                        .bearer_auth(token);
-                    let mut shown = Answer::of(request).await;
-                    // Only admins see it.
-                    shown.body.as_object_mut().unwrap().remove("buyer");
-                    assert_eq!(
-                        (shown.status, &shown.body),
-                        (200, &order.body),
-                        "from the segment, not yet from the ledger"
-                    );
-                }
-            }
-            Answer::of(env.buyer("bob", Method::GET, path))
-                .await
-                .is(404, "order_not_found");
-        }
+#[tested_in(open_each(Options {
+    instances: 2,
+    recorder: false,
+    ..Options::default()
+}))]
+async fn an_accepted_order_is_answered_before_the_ledger_has_it_and_shown_by_every_instance(
+    env: Env,
+) {
+    // With one segment all buyers share this order's home: it must still be visible to its own
+    // buyer only.
+    let single = env
+        .create(json!({ "stock": 20, "segments": 1, "durability": "accepted" }))
+        .await;
+    env.order(&single, "ann", "k", 1).await;
+    let item = env
+        .create(json!({ "stock": 20, "segments": 4, "durability": "accepted" }))
+        .await;
+    let order = env.order(&item, "ann", "k", 1).await;
+    for item in [&single, &item] {
+        let order = env.order(item, "ann", "k", 1).await;
+        assert_eq!((order.status, &order.body["state"]), (202, &json!("held")));
         let path = order.header("location").unwrap();
-        let again = env.order(&item, "ann", "k", 1).await;
-        assert_eq!(
-            (
-                again.status,
-                &again.body,
-                again.header("idempotent-replayed")
-            ),
-            (202, &order.body, Some("true"))
-        );
-        let audit = Answer::of(env.admin(Method::GET, &format!("/v1/items/{item}/audit")))
-            .await
-            .body;
-        assert_eq!(
-            (&audit["in_flight"], &audit["drift"]),
-            (&json!(1), &json!(0))
-        );
-        env.start_recorder();
-        assert_eq!(env.settled_audit(&item).await["held"], 1);
-        let mut shown = Answer::of(env.admin(Method::GET, path)).await;
-        shown.body.as_object_mut().unwrap().remove("buyer");
-        assert_eq!(
-            (shown.status, &shown.body),
-            (200, &order.body),
-            "now from the ledger"
-        );
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn prefer_respond_async_answers_before_the_ledger_has_the_order() {
-    open(Options::default(), async |env| {
-        let item = env.create(json!({ "stock": 20 })).await;
-        for (key, prefer, status) in [
-            ("a", "respond-async", 202),
-            ("b", "wait=1, Respond-Async", 202),
-            ("c", "return=minimal", 201),
-        ] {
-            let answer = Answer::of(
-                env.order_at(0, &item, "ann", key, 1)
-                    .header("Prefer", prefer),
-            )
-            .await;
-            assert_eq!(answer.status, status, "{prefer}");
-            assert!(
-                answer
-                    .header("location")
-                    .unwrap()
-                    .starts_with("/v1/orders/")
-            );
-        }
-        let waited = env.order(&item, "ann", "a", 1).await;
-        assert_eq!(waited.is_held().header("idempotent-replayed"), Some("true"));
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_recorded_order_is_not_acknowledged_before_the_ledger_has_it() {
-    let options = Options {
-        recorder: false,
-        order_timeout: Duration::from_secs(1),
-        ..Options::default()
-    };
-    open_each(options, async |env| {
-        let item = env.create(json!({ "stock": 20, "segments": 2 })).await;
-        let unknown = env.order(&item, "ann", "k", 1).await;
-        assert_eq!(
-            unknown.is(503, "outcome_unknown").header("retry-after"),
-            Some("1")
-        );
-        env.order(&item, "ann", "k", 1)
-            .await
-            .is(503, "outcome_unknown");
-        env.start_recorder();
-        env.settled_audit(&item).await;
-        let resolved = known(async || env.order(&item, "ann", "k", 1).await).await;
-        assert_eq!(
-            resolved.is_held().header("idempotent-replayed"),
-            Some("true")
-        );
-        assert_eq!(
-            env.settled_audit(&item).await["held"],
-            1,
-            "all repeats are one order"
-        );
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_ledger_rejects_orders_that_redis_sold_beyond_the_stock() {
-    open_each(Options::default(), async |env| {
-        let item = env.create(json!({ "stock": 5, "segments": 1 })).await;
-        // A manual change of the counter.
-        let mut cmd = redis::cmd("HINCRBY");
-        cmd.arg(format!("stock:{{{item}:0}}"))
-            .arg("available")
-            .arg(3);
-        run(&env.redis_url, &cmd).await;
-        let mut held = 0;
-        for buyer in 0..10 {
-            let answer = env.order(&item, &format!("buyer-{buyer}"), "k", 1).await;
-            let again = env.order(&item, &format!("buyer-{buyer}"), "k", 1).await;
-            assert_eq!(
-                answer.status, again.status,
-                "a repeat of a rejected order is rejected too"
-            );
-            match answer.status {
-                201 => held += 1,
-                _ => {
-                    answer.is(409, "sold_out");
-                }
+        for instance in 0..2 {
+            for token in [crate::env::token("ann"), crate::env::ADMIN.to_owned()] {
+                let request = reqwest::Client::new()
+                    .get(env.url(instance, path))
+                    .bearer_auth(token);
+                let mut shown = Answer::of(request).await;
+                // Only admins see it.
+                shown.body.as_object_mut().unwrap().remove("buyer");
+                assert_eq!(
+                    (shown.status, &shown.body),
+                    (200, &order.body),
+                    "from the segment, not yet from the ledger"
+                );
             }
         }
-        assert_eq!(held, 5);
-        let audit = env.settled_audit(&item).await;
-        assert_eq!(
-            (&audit["held"], &audit["rejected_orders"]),
-            (&json!(5), &json!(3))
+        Answer::of(env.buyer("bob", Method::GET, path))
+            .await
+            .is(404, "order_not_found");
+    }
+    let path = order.header("location").unwrap();
+    let again = env.order(&item, "ann", "k", 1).await;
+    assert_eq!(
+        (
+            again.status,
+            &again.body,
+            again.header("idempotent-replayed")
+        ),
+        (202, &order.body, Some("true"))
+    );
+    let audit = Answer::of(env.admin(Method::GET, &format!("/v1/items/{item}/audit")))
+        .await
+        .body;
+    assert_eq!(
+        (&audit["in_flight"], &audit["drift"]),
+        (&json!(1), &json!(0))
+    );
+    env.start_recorder();
+    assert_eq!(env.settled_audit(&item).await["held"], 1);
+    let mut shown = Answer::of(env.admin(Method::GET, path)).await;
+    shown.body.as_object_mut().unwrap().remove("buyer");
+    assert_eq!(
+        (shown.status, &shown.body),
+        (200, &order.body),
+        "now from the ledger"
+    );
+}
+
+#[tested_in(open(Options::default()))]
+async fn prefer_respond_async_answers_before_the_ledger_has_the_order(env: Env) {
+    let item = env.create(json!({ "stock": 20 })).await;
+    for (key, prefer, status) in [
+        ("a", "respond-async", 202),
+        ("b", "wait=1, Respond-Async", 202),
+        ("c", "return=minimal", 201),
+    ] {
+        let answer = Answer::of(
+            env.order_at(0, &item, "ann", key, 1)
+                .header("Prefer", prefer),
+        )
+        .await;
+        assert_eq!(answer.status, status, "{prefer}");
+        assert!(
+            answer
+                .header("location")
+                .unwrap()
+                .starts_with("/v1/orders/")
         );
-    })
-    .await;
+    }
+    let waited = env.order(&item, "ann", "a", 1).await;
+    assert_eq!(waited.is_held().header("idempotent-replayed"), Some("true"));
+}
+
+#[tested_in(open_each(Options {
+    recorder: false,
+    order_timeout: Duration::from_secs(1),
+    ..Options::default()
+}))]
+async fn a_recorded_order_is_not_acknowledged_before_the_ledger_has_it(env: Env) {
+    let item = env.create(json!({ "stock": 20, "segments": 2 })).await;
+    let unknown = env.order(&item, "ann", "k", 1).await;
+    assert_eq!(
+        unknown.is(503, "outcome_unknown").header("retry-after"),
+        Some("1")
+    );
+    env.order(&item, "ann", "k", 1)
+        .await
+        .is(503, "outcome_unknown");
+    env.start_recorder();
+    env.settled_audit(&item).await;
+    let resolved = known(async || env.order(&item, "ann", "k", 1).await).await;
+    assert_eq!(
+        resolved.is_held().header("idempotent-replayed"),
+        Some("true")
+    );
+    assert_eq!(
+        env.settled_audit(&item).await["held"],
+        1,
+        "all repeats are one order"
+    );
+}
+
+#[tested_in(open_each(Options::default()))]
+async fn the_ledger_rejects_orders_that_redis_sold_beyond_the_stock(env: Env) {
+    let item = env.create(json!({ "stock": 5, "segments": 1 })).await;
+    // A manual change of the counter.
+    let mut cmd = redis::cmd("HINCRBY");
+    cmd.arg(format!("stock:{{{item}:0}}"))
+        .arg("available")
+        .arg(3);
+    run(&env.redis_url, &cmd).await;
+    let mut held = 0;
+    for buyer in 0..10 {
+        let answer = env.order(&item, &format!("buyer-{buyer}"), "k", 1).await;
+        let again = env.order(&item, &format!("buyer-{buyer}"), "k", 1).await;
+        assert_eq!(
+            answer.status, again.status,
+            "a repeat of a rejected order is rejected too"
+        );
+        match answer.status {
+            201 => held += 1,
+            _ => {
+                answer.is(409, "sold_out");
+            }
+        }
+    }
+    assert_eq!(held, 5);
+    let audit = env.settled_audit(&item).await;
+    assert_eq!(
+        (&audit["held"], &audit["rejected_orders"]),
+        (&json!(5), &json!(3))
+    );
 }
 
 /// Runs a command directly on Redis.

@@ -158,6 +158,9 @@ pub struct TestEnv {
     database: Database,
 }
 
+/// What a test is given.
+pub type Env = Arc<TestEnv>;
+
 /// Runs a test in an environment, and audits its items afterwards.
 pub async fn open<F: Future<Output = ()>>(options: Options, test: impl FnOnce(Arc<TestEnv>) -> F) {
     let env = Arc::new(TestEnv::new(options).await);

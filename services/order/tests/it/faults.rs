@@ -6,11 +6,11 @@ use futures::future::join_all;
 use reqwest::Method;
 use serde_json::json;
 use testbed::Redis;
-use testkit::eventually;
+use testkit::{eventually, tested_in};
 
 use crate::{
     durability::run,
-    env::{Answer, Options, TestEnv, known, open},
+    env::{Answer, Env, Options, TestEnv, known, open},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -254,32 +254,29 @@ async fn a_change_of_state_that_did_not_reach_redis_is_applied_later() {
     open(options, |env| env_test(env, &mut redis)).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_repeat_of_an_order_that_redis_lost_is_answered_from_the_ledger() {
-    open(Options::default(), async |env| {
-        let item = env.create(json!({ "stock": 5, "segments": 2 })).await;
-        let before = env.order(&item, "ann", "k", 2).await;
-        env.order(&item, "bob", "takes-what-would-be-taken-again", 2)
-            .await
-            .is_held();
-        let id: domain::OrderId = before.is_held().body["id"]
-            .as_str()
-            .unwrap()
-            .parse()
-            .unwrap();
-        forget(&env, &item, id).await;
-        let repeat = env.order(&item, "ann", "k", 2).await;
-        assert_eq!(repeat.is_held().body["id"], before.body["id"]);
-        forget(&env, &item, id).await;
-        env.order(&item, "ann", "k", 3)
-            .await
-            .is(422, "idempotency_key_reused");
-        env.order(&item, "ann", "another", 2)
-            .await
-            .is(409, "sold_out");
-        assert_eq!(env.settled_audit(&item).await["held"], 4);
-    })
-    .await;
+#[tested_in(open(Options::default()))]
+async fn a_repeat_of_an_order_that_redis_lost_is_answered_from_the_ledger(env: Env) {
+    let item = env.create(json!({ "stock": 5, "segments": 2 })).await;
+    let before = env.order(&item, "ann", "k", 2).await;
+    env.order(&item, "bob", "takes-what-would-be-taken-again", 2)
+        .await
+        .is_held();
+    let id: domain::OrderId = before.is_held().body["id"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    forget(&env, &item, id).await;
+    let repeat = env.order(&item, "ann", "k", 2).await;
+    assert_eq!(repeat.is_held().body["id"], before.body["id"]);
+    forget(&env, &item, id).await;
+    env.order(&item, "ann", "k", 3)
+        .await
+        .is(422, "idempotency_key_reused");
+    env.order(&item, "ann", "another", 2)
+        .await
+        .is(409, "sold_out");
+    assert_eq!(env.settled_audit(&item).await["held"], 4);
 }
 
 /// Deletes an order from Redis, as a failover to a lagging replica does.

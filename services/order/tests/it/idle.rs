@@ -10,7 +10,7 @@ use std::{
 use axum::{Router, routing::get};
 use cost::bytes_kept;
 use order::Limits;
-use testkit::{in_time, timeout};
+use testkit::{in_time, tested_in, timeout};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::env::{Options, TestEnv, open, patient, token};
+use crate::env::{Env, Options, TestEnv, open, patient, token};
 
 const PARK_AFTER: Duration = Duration::from_millis(50);
 /// Long enough for a silent connection to have parked, unless the machine is busy.
@@ -71,77 +71,71 @@ async fn responses(stream: &mut TcpStream, count: usize) -> String {
     text
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_was_idle_serves_on() {
-    open(parking(HOUR, HOUR), async |env| {
-        let mut stream = connect(&env).await;
-        // Before the first request, and with a request in two parts.
-        tokio::time::sleep(SILENCE).await;
-        send(&mut stream, "GET /heal").await;
-        tokio::time::sleep(SILENCE).await;
-        send(&mut stream, "thz HTTP/1.1\r\nhost: x\r\n\r\n").await;
-        assert!(responses(&mut stream, 1).await.starts_with("HTTP/1.1 200"));
-        tokio::time::sleep(SILENCE).await;
-        // A whole request, and the beginning of the next one with it.
-        send(&mut stream, &format!("{HEALTH}GET /heal")).await;
-        assert!(responses(&mut stream, 1).await.starts_with("HTTP/1.1 200"));
-        tokio::time::sleep(SILENCE).await;
-        send(&mut stream, "thz HTTP/1.1\r\nhost: x\r\n\r\n").await;
-        assert!(responses(&mut stream, 1).await.starts_with("HTTP/1.1 200"));
-        tokio::time::sleep(SILENCE).await;
-        send(&mut stream, &HEALTH.repeat(3)).await;
-        let text = responses(&mut stream, 3).await;
-        assert_eq!(text.matches("HTTP/1.1 200").count(), 3);
-    })
-    .await;
+#[tested_in(open(parking(HOUR, HOUR)))]
+async fn a_connection_that_was_idle_serves_on(env: Env) {
+    let mut stream = connect(&env).await;
+    // Before the first request, and with a request in two parts.
+    tokio::time::sleep(SILENCE).await;
+    send(&mut stream, "GET /heal").await;
+    tokio::time::sleep(SILENCE).await;
+    send(&mut stream, "thz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(responses(&mut stream, 1).await.starts_with("HTTP/1.1 200"));
+    tokio::time::sleep(SILENCE).await;
+    // A whole request, and the beginning of the next one with it.
+    send(&mut stream, &format!("{HEALTH}GET /heal")).await;
+    assert!(responses(&mut stream, 1).await.starts_with("HTTP/1.1 200"));
+    tokio::time::sleep(SILENCE).await;
+    send(&mut stream, "thz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(responses(&mut stream, 1).await.starts_with("HTTP/1.1 200"));
+    tokio::time::sleep(SILENCE).await;
+    send(&mut stream, &HEALTH.repeat(3)).await;
+    let text = responses(&mut stream, 3).await;
+    assert_eq!(text.matches("HTTP/1.1 200").count(), 3);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_rest_of_a_body_is_never_read_as_a_request() {
-    open(parking(HOUR, HOUR), async |env| {
-        let hidden = "GET /healthz HTTP/1.1\r\nhost: x\r\nx-request-id: hidden\r\n\r\n";
-        let orders = "POST /v1/items/x/orders HTTP/1.1\r\nhost: x\r\n";
-        let token = token("ann");
-        let ann = format!("{orders}authorization: Bearer {token}\r\nidempotency-key: k\r\n");
-        let length = format!("content-length: {}\r\n\r\n", hidden.len() + 2);
-        for (head, status) in [
-            // Refused before the body is read, on the way past the router and behind it.
-            (format!("{orders}{length}"), "401"),
-            (format!("{orders}expect: 100-continue\r\n{length}"), "401"),
-            (
-                format!("{ann}transfer-encoding: chunked\r\n\r\nffff\r\n"),
-                "",
-            ),
-            (
-                format!("POST /v1/items HTTP/1.1\r\nhost: x\r\n{length}"),
-                "401",
-            ),
-            (
-                format!("POST /nowhere HTTP/1.1\r\nhost: x\r\n{length}"),
-                "404",
-            ),
-        ] {
-            let mut stream = connect(&env).await;
-            send(&mut stream, &format!("{head}{{\"")).await;
-            let mut text = String::new();
-            if !status.is_empty() {
-                text = responses(&mut stream, 1).await;
-                assert!(
-                    text.starts_with(&format!("HTTP/1.1 {status}")),
-                    "{head}{text}"
-                );
-            }
-            tokio::time::sleep(SILENCE).await;
-            // The connection may be closed by now.
-            let _ = stream.write_all(hidden.as_bytes()).await;
-            let mut rest = vec![0; 4096];
-            let read = tokio::time::timeout(SILENCE, stream.read(&mut rest)).await;
-            let read = read.map_or(0, |read| read.unwrap_or(0));
-            text += std::str::from_utf8(&rest[..read]).unwrap();
-            assert!(!text.contains("hidden"), "{head}{text}");
+#[tested_in(open(parking(HOUR, HOUR)))]
+async fn the_rest_of_a_body_is_never_read_as_a_request(env: Env) {
+    let hidden = "GET /healthz HTTP/1.1\r\nhost: x\r\nx-request-id: hidden\r\n\r\n";
+    let orders = "POST /v1/items/x/orders HTTP/1.1\r\nhost: x\r\n";
+    let token = token("ann");
+    let ann = format!("{orders}authorization: Bearer {token}\r\nidempotency-key: k\r\n");
+    let length = format!("content-length: {}\r\n\r\n", hidden.len() + 2);
+    for (head, status) in [
+        // Refused before the body is read, on the way past the router and behind it.
+        (format!("{orders}{length}"), "401"),
+        (format!("{orders}expect: 100-continue\r\n{length}"), "401"),
+        (
+            format!("{ann}transfer-encoding: chunked\r\n\r\nffff\r\n"),
+            "",
+        ),
+        (
+            format!("POST /v1/items HTTP/1.1\r\nhost: x\r\n{length}"),
+            "401",
+        ),
+        (
+            format!("POST /nowhere HTTP/1.1\r\nhost: x\r\n{length}"),
+            "404",
+        ),
+    ] {
+        let mut stream = connect(&env).await;
+        send(&mut stream, &format!("{head}{{\"")).await;
+        let mut text = String::new();
+        if !status.is_empty() {
+            text = responses(&mut stream, 1).await;
+            assert!(
+                text.starts_with(&format!("HTTP/1.1 {status}")),
+                "{head}{text}"
+            );
         }
-    })
-    .await;
+        tokio::time::sleep(SILENCE).await;
+        // The connection may be closed by now.
+        let _ = stream.write_all(hidden.as_bytes()).await;
+        let mut rest = vec![0; 4096];
+        let read = tokio::time::timeout(SILENCE, stream.read(&mut rest)).await;
+        let read = read.map_or(0, |read| read.unwrap_or(0));
+        text += std::str::from_utf8(&rest[..read]).unwrap();
+        assert!(!text.contains("hidden"), "{head}{text}");
+    }
 }
 
 /// A connection after its first request, and when that was sent. On a busy machine the service may

@@ -3,10 +3,11 @@
 use futures::future::join_all;
 use reqwest::Method;
 use serde_json::json;
+use testkit::tested_in;
 
 use crate::{
     durability::run,
-    env::{Answer, Options, TestEnv, open, open_each},
+    env::{Answer, Env, Options, TestEnv, open, open_each},
 };
 
 const STATES: [&str; 7] = [
@@ -197,127 +198,109 @@ async fn try_call(env: &TestEnv, state: &str, name: &str, expected: Outcome) {
     shown.is_now(expected.unwrap_or(state));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn exactly_the_documented_transitions_are_possible() {
-    open_each(Options::reconciled(), async |env| {
+#[tested_in(open_each(Options::reconciled()))]
+async fn exactly_the_documented_transitions_are_possible(env: Env) {
+    let env = &env;
+    let tries = TRANSITIONS.iter().flat_map(|(state, outcomes)| {
+        CALLS
+            .iter()
+            .zip(outcomes)
+            .map(move |(name, expected)| try_call(env, state, name, *expected))
+    });
+    join_all(tries).await;
+}
+
+#[tested_in(open_each(Options::reconciled().with_instances(2)))]
+async fn a_repeat_of_an_order_shows_its_state_and_takes_no_units(env: Env) {
+    let repeats = STATES.iter().map(|state| {
         let env = &env;
-        let tries = TRANSITIONS.iter().flat_map(|(state, outcomes)| {
-            CALLS
-                .iter()
-                .zip(outcomes)
-                .map(move |(name, expected)| try_call(env, state, name, *expected))
-        });
-        join_all(tries).await;
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_repeat_of_an_order_shows_its_state_and_takes_no_units() {
-    open_each(Options::reconciled().with_instances(2), async |env| {
-        let repeats = STATES.iter().map(|state| {
-            let env = &env;
-            async move {
-                let (item, order) = order_in(env, state).await;
-                let before = env.units(&item).await;
-                for instance in [0, 1, 1] {
-                    let again = Answer::of(env.order_at(instance, &item, "ann", "k", 1)).await;
-                    if *state == "rejected" {
-                        again.is(409, "sold_out");
-                        continue;
-                    }
-                    assert_eq!(
-                        (again.status, &again.body["state"], &again.body["id"]),
-                        (201, &json!(state), &json!(order)),
-                        "{again:?}"
-                    );
-                    assert_eq!(again.header("idempotent-replayed"), Some("true"));
-                    let async_again = Answer::of(
-                        env.order_at(instance, &item, "ann", "k", 1)
-                            .header("Prefer", "respond-async"),
-                    )
-                    .await;
-                    assert_eq!(async_again.body, again.body, "also with `respond-async`");
-                    env.order(&item, "ann", "k", 2)
-                        .await
-                        .is(422, "idempotency_key_reused");
+        async move {
+            let (item, order) = order_in(env, state).await;
+            let before = env.units(&item).await;
+            for instance in [0, 1, 1] {
+                let again = Answer::of(env.order_at(instance, &item, "ann", "k", 1)).await;
+                if *state == "rejected" {
+                    again.is(409, "sold_out");
+                    continue;
                 }
-                assert_eq!(env.units(&item).await, before, "{state}");
-            }
-        });
-        join_all(repeats).await;
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn only_its_buyer_or_an_admin_can_cancel_an_order() {
-    open(Options::default(), async |env| {
-        let item = env.create(json!({ "stock": 2, "segments": 2 })).await;
-        let order = env.hold(&item, "ann", "k").await;
-        let path = format!("/v1/orders/{order}");
-        env.cancel("bob", &order).await.is(404, "order_not_found");
-        Answer::of(env.anyone(Method::DELETE, &path))
-            .await
-            .is(401, "unauthorized");
-        for nobodys in ["00000000-0000-8000-8000-000000000000", "nonsense"] {
-            env.cancel("ann", nobodys).await.is(404, "order_not_found");
-            env.refund(nobodys).await.is(404, "order_not_found");
-        }
-        assert_eq!(env.state_of(&order).await, "held");
-        Answer::of(env.admin(Method::DELETE, &path))
-            .await
-            .is_now("cancelled");
-        // To another buyer the order does not exist.
-        env.cancel("bob", &order).await.is(404, "order_not_found");
-        env.cancel("ann", &order).await.is_now("cancelled");
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn only_admins_can_refund() {
-    open(Options::default(), async |env| {
-        let item = env.create(json!({ "stock": 1 })).await;
-        let order = env.hold(&item, "ann", "k").await;
-        env.pay(&order, "pay-1").await.is_now("confirmed");
-        let path = format!("/v1/orders/{order}/refund");
-        Answer::of(env.buyer("ann", Method::POST, &path))
-            .await
-            .is(403, "forbidden");
-        Answer::of(env.anyone(Method::POST, &path))
-            .await
-            .is(401, "unauthorized");
-        assert_eq!(env.units(&item).await, [0, 0, 1]);
-        env.refund(&order).await.is_now("refunded");
-        assert_eq!(env.units(&item).await, [1, 0, 0], "the unit was released");
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_order_that_only_its_segment_has_is_cancelled_when_the_ledger_has_it() {
-    open_each(
-        Options {
-            recorder: false,
-            ..Options::default()
-        },
-        async |env| {
-            let item = env
-                .create(json!({ "stock": 3, "segments": 3, "durability": "accepted" }))
+                assert_eq!(
+                    (again.status, &again.body["state"], &again.body["id"]),
+                    (201, &json!(state), &json!(order)),
+                    "{again:?}"
+                );
+                assert_eq!(again.header("idempotent-replayed"), Some("true"));
+                let async_again = Answer::of(
+                    env.order_at(instance, &item, "ann", "k", 1)
+                        .header("Prefer", "respond-async"),
+                )
                 .await;
-            let order = env.order(&item, "ann", "k", 1).await;
-            assert_eq!(order.status, 202);
-            let id = order.body["id"].as_str().unwrap();
-            let cancelling = env.cancel("ann", id);
-            let recording = async {
-                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-                assert_eq!(env.state_of(id).await, "held");
-                env.start_recorder();
-            };
-            tokio::join!(cancelling, recording).0.is_now("cancelled");
-            assert_eq!(env.units(&item).await, [3, 0, 0]);
-        },
-    )
-    .await;
+                assert_eq!(async_again.body, again.body, "also with `respond-async`");
+                env.order(&item, "ann", "k", 2)
+                    .await
+                    .is(422, "idempotency_key_reused");
+            }
+            assert_eq!(env.units(&item).await, before, "{state}");
+        }
+    });
+    join_all(repeats).await;
+}
+
+#[tested_in(open(Options::default()))]
+async fn only_its_buyer_or_an_admin_can_cancel_an_order(env: Env) {
+    let item = env.create(json!({ "stock": 2, "segments": 2 })).await;
+    let order = env.hold(&item, "ann", "k").await;
+    let path = format!("/v1/orders/{order}");
+    env.cancel("bob", &order).await.is(404, "order_not_found");
+    Answer::of(env.anyone(Method::DELETE, &path))
+        .await
+        .is(401, "unauthorized");
+    for nobodys in ["00000000-0000-8000-8000-000000000000", "nonsense"] {
+        env.cancel("ann", nobodys).await.is(404, "order_not_found");
+        env.refund(nobodys).await.is(404, "order_not_found");
+    }
+    assert_eq!(env.state_of(&order).await, "held");
+    Answer::of(env.admin(Method::DELETE, &path))
+        .await
+        .is_now("cancelled");
+    // To another buyer the order does not exist.
+    env.cancel("bob", &order).await.is(404, "order_not_found");
+    env.cancel("ann", &order).await.is_now("cancelled");
+}
+
+#[tested_in(open(Options::default()))]
+async fn only_admins_can_refund(env: Env) {
+    let item = env.create(json!({ "stock": 1 })).await;
+    let order = env.hold(&item, "ann", "k").await;
+    env.pay(&order, "pay-1").await.is_now("confirmed");
+    let path = format!("/v1/orders/{order}/refund");
+    Answer::of(env.buyer("ann", Method::POST, &path))
+        .await
+        .is(403, "forbidden");
+    Answer::of(env.anyone(Method::POST, &path))
+        .await
+        .is(401, "unauthorized");
+    assert_eq!(env.units(&item).await, [0, 0, 1]);
+    env.refund(&order).await.is_now("refunded");
+    assert_eq!(env.units(&item).await, [1, 0, 0], "the unit was released");
+}
+
+#[tested_in(open_each(Options {
+    recorder: false,
+    ..Options::default()
+}))]
+async fn an_order_that_only_its_segment_has_is_cancelled_when_the_ledger_has_it(env: Env) {
+    let item = env
+        .create(json!({ "stock": 3, "segments": 3, "durability": "accepted" }))
+        .await;
+    let order = env.order(&item, "ann", "k", 1).await;
+    assert_eq!(order.status, 202);
+    let id = order.body["id"].as_str().unwrap();
+    let cancelling = env.cancel("ann", id);
+    let recording = async {
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        assert_eq!(env.state_of(id).await, "held");
+        env.start_recorder();
+    };
+    tokio::join!(cancelling, recording).0.is_now("cancelled");
+    assert_eq!(env.units(&item).await, [3, 0, 0]);
 }

@@ -6,13 +6,13 @@ use futures::future::join_all;
 use order::Limits;
 use reqwest::Method;
 use serde_json::json;
-use testkit::{eventually, in_time, timeout};
+use testkit::{eventually, in_time, tested_in, timeout};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, Interest},
     net::TcpStream,
 };
 
-use crate::env::{Answer, Options, open, patient};
+use crate::env::{Answer, Env, Options, open, patient};
 
 pub fn within(limits: Limits) -> Options {
     Options {
@@ -97,49 +97,46 @@ async fn an_incomplete_request_times_out() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn shutdown_drains_the_requests_that_were_accepted() {
-    open(Options::default(), async |env| {
-        let item = env.create(json!({ "stock": 500, "segments": 3 })).await;
-        // Stops after the first response: at that time some requests are under way, and some have
-        // not been sent.
-        let (first, mut answered) = tokio::sync::mpsc::unbounded_channel();
-        let orders = (0..200).map(|buyer| {
-            let (order, first) = (
-                env.order_at(0, &item, &format!("buyer-{buyer}"), "k", 1),
-                first.clone(),
-            );
-            async move {
-                let answer = order
-                    .send()
-                    .await
-                    .map(|response| response.status().as_u16());
-                let _ = first.send(());
-                answer
-            }
-        });
-        let stop = async {
-            answered.recv().await;
-            env.stop_serving();
-        };
-        let (answers, ()) = tokio::join!(join_all(orders), stop);
-        let held = answers
-            .iter()
-            .filter(|answer| matches!(answer, Ok(201)))
-            .count();
-        assert!(
-            held > 0 && answers.iter().flatten().all(|status| *status == 201),
-            "accepted requests are answered: {answers:?}"
+#[tested_in(open(Options::default()))]
+async fn shutdown_drains_the_requests_that_were_accepted(env: Env) {
+    let item = env.create(json!({ "stock": 500, "segments": 3 })).await;
+    // Stops after the first response: at that time some requests are under way, and some have
+    // not been sent.
+    let (first, mut answered) = tokio::sync::mpsc::unbounded_channel();
+    let orders = (0..200).map(|buyer| {
+        let (order, first) = (
+            env.order_at(0, &item, &format!("buyer-{buyer}"), "k", 1),
+            first.clone(),
         );
-        let report = env.audit_without_http(&item).await;
-        assert_eq!(
-            (report.held, report.drift),
-            (held as u64, 0),
-            "orders that took units were answered: {report:?}"
-        );
-        env.forget_item(&item);
-    })
-    .await;
+        async move {
+            let answer = order
+                .send()
+                .await
+                .map(|response| response.status().as_u16());
+            let _ = first.send(());
+            answer
+        }
+    });
+    let stop = async {
+        answered.recv().await;
+        env.stop_serving();
+    };
+    let (answers, ()) = tokio::join!(join_all(orders), stop);
+    let held = answers
+        .iter()
+        .filter(|answer| matches!(answer, Ok(201)))
+        .count();
+    assert!(
+        held > 0 && answers.iter().flatten().all(|status| *status == 201),
+        "accepted requests are answered: {answers:?}"
+    );
+    let report = env.audit_without_http(&item).await;
+    assert_eq!(
+        (report.held, report.drift),
+        (held as u64, 0),
+        "orders that took units were answered: {report:?}"
+    );
+    env.forget_item(&item);
 }
 
 /// The descriptor limit keeps connections back for the stores; the test sets the bound itself.
@@ -167,25 +164,22 @@ pub fn is_closed(stream: &TcpStream) -> bool {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn silent_connections_make_room_for_those_that_send_requests() {
-    open(crowded(16), async |env| {
-        let mut silent = Vec::new();
-        for _ in 0..200 {
-            silent.push(connect(&env.urls[0]).await);
-        }
-        for _ in 0..5 {
-            // A new connection each time.
-            let healthy = reqwest::Client::new()
-                .get(format!("{}/healthz", env.urls[0]))
-                .timeout(timeout())
-                .send();
-            assert_eq!(healthy.await.unwrap().status(), 200);
-        }
-        eventually("the end of all silent connections but 16", async || {
-            silent.iter().filter(|stream| !is_closed(stream)).count() <= 16
-        })
-        .await;
+#[tested_in(open(crowded(16)))]
+async fn silent_connections_make_room_for_those_that_send_requests(env: Env) {
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        silent.push(connect(&env.urls[0]).await);
+    }
+    for _ in 0..5 {
+        // A new connection each time.
+        let healthy = reqwest::Client::new()
+            .get(format!("{}/healthz", env.urls[0]))
+            .timeout(timeout())
+            .send();
+        assert_eq!(healthy.await.unwrap().status(), 200);
+    }
+    eventually("the end of all silent connections but 16", async || {
+        silent.iter().filter(|stream| !is_closed(stream)).count() <= 16
     })
     .await;
 }

@@ -6,8 +6,9 @@ use std::{collections::BTreeMap, time::Duration};
 use futures::future::join_all;
 use http::Method;
 use serde_json::json;
+use testkit::tested_in;
 
-use crate::env::{Answer, Options, TestEnv, open, open_each};
+use crate::env::{Answer, Env, Options, TestEnv, open, open_each};
 
 const ORDERS: usize = 200;
 
@@ -71,140 +72,131 @@ async fn known(request: impl AsyncFn() -> Answer) -> Answer {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn of_a_payment_and_a_cancellation_exactly_one_wins() {
-    open_each(Options::default().with_instances(2), async |env| {
-        let item = env.create(json!({ "stock": 300, "segments": 3 })).await;
-        let orders = held(&env, &item, ORDERS).await;
-        let races = orders.iter().enumerate().map(|(buyer, order)| {
-            let (env, late) = (&env, Duration::from_micros(buyer as u64 % 20 * 200));
-            // Each request is the later one for some orders, so that each wins some.
-            let (pay_late, cancel_late) = if buyer % 3 == 0 {
-                (late, Duration::ZERO)
-            } else {
-                (Duration::ZERO, late)
+#[tested_in(open_each(Options::default().with_instances(2)))]
+async fn of_a_payment_and_a_cancellation_exactly_one_wins(env: Env) {
+    let item = env.create(json!({ "stock": 300, "segments": 3 })).await;
+    let orders = held(&env, &item, ORDERS).await;
+    let races = orders.iter().enumerate().map(|(buyer, order)| {
+        let (env, late) = (&env, Duration::from_micros(buyer as u64 % 20 * 200));
+        // Each request is the later one for some orders, so that each wins some.
+        let (pay_late, cancel_late) = if buyer % 3 == 0 {
+            (late, Duration::ZERO)
+        } else {
+            (Duration::ZERO, late)
+        };
+        async move {
+            let cancel = async {
+                tokio::time::sleep(cancel_late).await;
+                let name = format!("buyer-{buyer}");
+                known(async || env.cancel_at(buyer / 2 % 2, &name, order).await).await
             };
-            async move {
-                let cancel = async {
-                    tokio::time::sleep(cancel_late).await;
-                    let name = format!("buyer-{buyer}");
-                    known(async || env.cancel_at(buyer / 2 % 2, &name, order).await).await
-                };
-                let pay = async {
-                    tokio::time::sleep(pay_late).await;
-                    let payment = format!("pay-{buyer}");
-                    known(async || env.pay_at(buyer % 2, order, &payment).await).await
-                };
-                tokio::join!(pay, cancel)
-            }
-        });
-        let mut outcomes = Outcomes::default();
-        for (buyer, (paid, cancelled)) in join_all(races).await.iter().enumerate() {
-            outcomes.count(paid, cancelled);
-            let (winner, loser) = if paid.status == 200 {
-                ("confirmed", cancelled)
-            } else {
-                ("cancelled", paid)
+            let pay = async {
+                tokio::time::sleep(pay_late).await;
+                let payment = format!("pay-{buyer}");
+                known(async || env.pay_at(buyer % 2, order, &payment).await).await
             };
+            tokio::join!(pay, cancel)
+        }
+    });
+    let mut outcomes = Outcomes::default();
+    for (buyer, (paid, cancelled)) in join_all(races).await.iter().enumerate() {
+        outcomes.count(paid, cancelled);
+        let (winner, loser) = if paid.status == 200 {
+            ("confirmed", cancelled)
+        } else {
+            ("cancelled", paid)
+        };
+        assert_eq!(
+            loser.body["state"], winner,
+            "the losing request gets the winner's state"
+        );
+        assert_eq!(env.state_of(&orders[buyer]).await, winner);
+    }
+    let (paid, cancelled) = (
+        outcomes.of("confirmed", "order_not_cancellable"),
+        outcomes.of("order_not_payable", "cancelled"),
+    );
+    eprintln!("{paid} paid, {cancelled} cancelled");
+    assert_eq!(paid + cancelled, ORDERS, "{outcomes:?}");
+    assert!(
+        paid > 0 && cancelled > 0,
+        "one request won every race: {outcomes:?}"
+    );
+    assert_eq!(env.units(&item).await, [300 - paid as u64, 0, paid as u64]);
+    assert_eq!(
+        env.unmatched_payments(&item).await.len(),
+        cancelled,
+        "payments that were refused are in the journal"
+    );
+    let due = Answer::of(env.admin(Method::GET, "/v1/refunds-due?limit=1000")).await;
+    let due = due.body["data"].as_array().unwrap().clone();
+    let of_item = due.iter().filter(|row| row["item"] == item);
+    assert_eq!(of_item.count(), cancelled, "and due back");
+}
+
+#[tested_in(open_each(Options::reconciled().with_instances(2)))]
+async fn a_payment_that_races_the_end_of_the_hold_is_never_lost(env: Env) {
+    let item = env
+        .create(json!({ "stock": 300, "segments": 3, "hold_seconds": 1, "limit_per_buyer": 1 }))
+        .await;
+    let placed = placed(&env, &item).await;
+    let races = placed.iter().enumerate().map(|(buyer, order)| {
+        let env = &env;
+        async move {
+            // From shortly before the end to shortly after it.
+            let ms = i64::try_from(buyer).unwrap() % 100 - 30;
+            let id = around_the_end(order, ms).await;
+            env.pay_at(buyer % 2, id, &format!("pay-{buyer}")).await
+        }
+    });
+    let paid = join_all(races).await;
+    let reacquired = paid
+        .iter()
+        .zip(&placed)
+        .filter(|(paid, placed)| paid.body["expires_at"] != placed.body["expires_at"])
+        .count();
+    eprintln!("{ORDERS} paid, of which {reacquired} after their hold");
+    for answer in &paid {
+        answer.is_now("confirmed");
+    }
+    assert_eq!(
+        env.units(&item).await,
+        [300 - ORDERS as u64, 0, ORDERS as u64]
+    );
+    assert!(env.unmatched_payments(&item).await.is_empty());
+}
+
+#[tested_in(open(Options::reconciled().with_instances(2)))]
+async fn of_a_cancellation_and_the_end_of_the_hold_exactly_one_wins(env: Env) {
+    let item = env
+        .create(json!({ "stock": 300, "segments": 3, "hold_seconds": 1 }))
+        .await;
+    let placed = placed(&env, &item).await;
+    let races = placed.iter().enumerate().map(|(buyer, order)| {
+        let env = &env;
+        async move {
+            let ms = i64::try_from(buyer).unwrap() % 60 - 20;
+            let id = around_the_end(order, ms).await;
+            env.cancel_at(buyer % 2, &format!("buyer-{buyer}"), id)
+                .await
+        }
+    });
+    let (mut cancelled, mut expired) = (0, 0);
+    for answer in join_all(races).await {
+        if answer.status == 200 {
+            answer.is_now("cancelled");
+            cancelled += 1;
+        } else {
             assert_eq!(
-                loser.body["state"], winner,
-                "the losing request gets the winner's state"
+                answer.is(409, "order_not_cancellable").body["state"],
+                "expired"
             );
-            assert_eq!(env.state_of(&orders[buyer]).await, winner);
+            expired += 1;
         }
-        let (paid, cancelled) = (
-            outcomes.of("confirmed", "order_not_cancellable"),
-            outcomes.of("order_not_payable", "cancelled"),
-        );
-        eprintln!("{paid} paid, {cancelled} cancelled");
-        assert_eq!(paid + cancelled, ORDERS, "{outcomes:?}");
-        assert!(
-            paid > 0 && cancelled > 0,
-            "one request won every race: {outcomes:?}"
-        );
-        assert_eq!(env.units(&item).await, [300 - paid as u64, 0, paid as u64]);
-        assert_eq!(
-            env.unmatched_payments(&item).await.len(),
-            cancelled,
-            "payments that were refused are in the journal"
-        );
-        let due = Answer::of(env.admin(Method::GET, "/v1/refunds-due?limit=1000")).await;
-        let due = due.body["data"].as_array().unwrap().clone();
-        let of_item = due.iter().filter(|row| row["item"] == item);
-        assert_eq!(of_item.count(), cancelled, "and due back");
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_payment_that_races_the_end_of_the_hold_is_never_lost() {
-    open_each(Options::reconciled().with_instances(2), async |env| {
-        let item = env
-            .create(json!({ "stock": 300, "segments": 3, "hold_seconds": 1, "limit_per_buyer": 1 }))
-            .await;
-        let placed = placed(&env, &item).await;
-        let races = placed.iter().enumerate().map(|(buyer, order)| {
-            let env = &env;
-            async move {
-                // From shortly before the end to shortly after it.
-                let ms = i64::try_from(buyer).unwrap() % 100 - 30;
-                let id = around_the_end(order, ms).await;
-                env.pay_at(buyer % 2, id, &format!("pay-{buyer}")).await
-            }
-        });
-        let paid = join_all(races).await;
-        let reacquired = paid
-            .iter()
-            .zip(&placed)
-            .filter(|(paid, placed)| paid.body["expires_at"] != placed.body["expires_at"])
-            .count();
-        eprintln!("{ORDERS} paid, of which {reacquired} after their hold");
-        for answer in &paid {
-            answer.is_now("confirmed");
-        }
-        assert_eq!(
-            env.units(&item).await,
-            [300 - ORDERS as u64, 0, ORDERS as u64]
-        );
-        assert!(env.unmatched_payments(&item).await.is_empty());
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn of_a_cancellation_and_the_end_of_the_hold_exactly_one_wins() {
-    open(Options::reconciled().with_instances(2), async |env| {
-        let item = env
-            .create(json!({ "stock": 300, "segments": 3, "hold_seconds": 1 }))
-            .await;
-        let placed = placed(&env, &item).await;
-        let races = placed.iter().enumerate().map(|(buyer, order)| {
-            let env = &env;
-            async move {
-                let ms = i64::try_from(buyer).unwrap() % 60 - 20;
-                let id = around_the_end(order, ms).await;
-                env.cancel_at(buyer % 2, &format!("buyer-{buyer}"), id)
-                    .await
-            }
-        });
-        let (mut cancelled, mut expired) = (0, 0);
-        for answer in join_all(races).await {
-            if answer.status == 200 {
-                answer.is_now("cancelled");
-                cancelled += 1;
-            } else {
-                assert_eq!(
-                    answer.is(409, "order_not_cancellable").body["state"],
-                    "expired"
-                );
-                expired += 1;
-            }
-        }
-        eprintln!("{cancelled} cancelled, {expired} expired");
-        assert_eq!(cancelled + expired, ORDERS);
-        assert_eq!(env.units(&item).await, [300, 0, 0]);
-    })
-    .await;
+    }
+    eprintln!("{cancelled} cancelled, {expired} expired");
+    assert_eq!(cancelled + expired, ORDERS);
+    assert_eq!(env.units(&item).await, [300, 0, 0]);
 }
 
 /// All buyers without a unit try to buy the returned ones, and all buyers whose holds expired pay
@@ -269,23 +261,20 @@ async fn late_payers_and_new_buyers_share_returned_units_without_overselling() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_refund_requested_at_all_instances_returns_units_once() {
-    open_each(Options::default().with_instances(2), async |env| {
-        let item = env.create(json!({ "stock": 20, "segments": 4 })).await;
-        let orders = held(&env, &item, 20).await;
-        for (n, order) in orders.iter().enumerate() {
-            env.pay(order, &format!("pay-{n}"))
-                .await
-                .is_now("confirmed");
-        }
-        let refunds = orders
-            .iter()
-            .flat_map(|order| (0..4).map(|n| env.refund_at(n % 2, order)));
-        for answer in join_all(refunds).await {
-            answer.is_now("refunded");
-        }
-        assert_eq!(env.units(&item).await, [20, 0, 0]);
-    })
-    .await;
+#[tested_in(open_each(Options::default().with_instances(2)))]
+async fn a_refund_requested_at_all_instances_returns_units_once(env: Env) {
+    let item = env.create(json!({ "stock": 20, "segments": 4 })).await;
+    let orders = held(&env, &item, 20).await;
+    for (n, order) in orders.iter().enumerate() {
+        env.pay(order, &format!("pay-{n}"))
+            .await
+            .is_now("confirmed");
+    }
+    let refunds = orders
+        .iter()
+        .flat_map(|order| (0..4).map(|n| env.refund_at(n % 2, order)));
+    for answer in join_all(refunds).await {
+        answer.is_now("refunded");
+    }
+    assert_eq!(env.units(&item).await, [20, 0, 0]);
 }

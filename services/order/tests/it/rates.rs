@@ -9,8 +9,9 @@ use futures::future::join_all;
 use order::{ForwardedHeader, Limits, Rate, RateLimits};
 use reqwest::Method;
 use serde_json::json;
+use testkit::tested_in;
 
-use crate::env::{Answer, Options, TestEnv, open, patient};
+use crate::env::{Answer, Env, Options, TestEnv, open, patient};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -196,88 +197,75 @@ fn behind_a_proxy(forwarded_header: ForwardedHeader) -> Options {
     })
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn behind_a_trusted_proxy_each_client_has_its_own_limit() {
-    open(behind_a_proxy(ForwardedHeader::Forwarded), async |env| {
-        for client in ["192.0.2.1", "192.0.2.2", "\"[2001:db8::1]:80\""] {
-            for expected in [404, 404, 429] {
-                let forwarded = format!("for=198.51.100.1, for={client}");
-                let status = status_of(&env, "/v1/items/unknown", &forwarded).await;
-                assert_eq!(status, expected, "{client}");
-            }
+#[tested_in(open(behind_a_proxy(ForwardedHeader::Forwarded)))]
+async fn behind_a_trusted_proxy_each_client_has_its_own_limit(env: Env) {
+    for client in ["192.0.2.1", "192.0.2.2", "\"[2001:db8::1]:80\""] {
+        for expected in [404, 404, 429] {
+            let forwarded = format!("for=198.51.100.1, for={client}");
+            let status = status_of(&env, "/v1/items/unknown", &forwarded).await;
+            assert_eq!(status, expected, "{client}");
         }
-    })
-    .await;
+    }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_chooses_no_address_with_the_header_that_its_proxy_passes_on() {
-    open(behind_a_proxy(ForwardedHeader::default()), async |env| {
-        let status = async |client: &str, forwarded: &str| {
-            let request = env
-                .anyone(Method::GET, "/v1/items/unknown")
-                .header("X-Forwarded-For", client)
-                .header("Forwarded", forwarded);
-            Answer::of(request).await.status
+#[tested_in(open(behind_a_proxy(ForwardedHeader::default())))]
+async fn a_client_chooses_no_address_with_the_header_that_its_proxy_passes_on(env: Env) {
+    let status = async |client: &str, forwarded: &str| {
+        let request = env
+            .anyone(Method::GET, "/v1/items/unknown")
+            .header("X-Forwarded-For", client)
+            .header("Forwarded", forwarded);
+        Answer::of(request).await.status
+    };
+    for (n, expected) in [404, 404, 429, 429, 429].into_iter().enumerate() {
+        let forwarded = format!("for=192.0.2.{n}");
+        assert_eq!(status("203.0.113.9", &forwarded).await, expected, "{n}");
+    }
+    assert_eq!(status("203.0.113.9", "for=unknown").await, 429);
+    for n in 0..5 {
+        let status = status(&format!("192.0.2.{n}"), "").await;
+        assert_eq!(status, 404, "an address that another client named");
+    }
+}
+
+#[tested_in(open(behind_a_proxy(ForwardedHeader::Forwarded)))]
+async fn a_proxy_that_names_no_client_has_the_limit_of_its_own_address(env: Env) {
+    for (forwarded, expected) in [
+        ("for=unknown", 404),
+        ("for=192.0.2.1, for=_hidden", 404),
+        ("for=unknown", 429),
+        ("garbage", 429),
+        ("for=192.0.2.1", 404),
+    ] {
+        let status = status_of(&env, "/v1/items/unknown", forwarded).await;
+        assert_eq!(status, expected, "{forwarded}");
+    }
+}
+
+#[tested_in(open(limited(RateLimits {
+    peer: rate(HOUR, 2),
+    buyer: rate(HOUR, 3),
+    trusted_proxies: vec!["127.0.0.0/8".parse().unwrap()],
+    exempt_peers: vec!["10.0.0.0/8".parse().unwrap()],
+    ..RateLimits::default()
+})))]
+async fn a_client_of_an_exempt_network_has_no_limit_and_a_buyer_behind_it_has(env: Env) {
+    let from = async |client: &str, buyer: Option<&str>| {
+        let path = "/v1/orders";
+        let request = match buyer {
+            Some(buyer) => env.buyer(buyer, Method::GET, path),
+            None => env.anyone(Method::GET, path),
         };
-        for (n, expected) in [404, 404, 429, 429, 429].into_iter().enumerate() {
-            let forwarded = format!("for=192.0.2.{n}");
-            assert_eq!(status("203.0.113.9", &forwarded).await, expected, "{n}");
-        }
-        assert_eq!(status("203.0.113.9", "for=unknown").await, 429);
-        for n in 0..5 {
-            let status = status(&format!("192.0.2.{n}"), "").await;
-            assert_eq!(status, 404, "an address that another client named");
-        }
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_proxy_that_names_no_client_has_the_limit_of_its_own_address() {
-    open(behind_a_proxy(ForwardedHeader::Forwarded), async |env| {
-        for (forwarded, expected) in [
-            ("for=unknown", 404),
-            ("for=192.0.2.1, for=_hidden", 404),
-            ("for=unknown", 429),
-            ("garbage", 429),
-            ("for=192.0.2.1", 404),
-        ] {
-            let status = status_of(&env, "/v1/items/unknown", forwarded).await;
-            assert_eq!(status, expected, "{forwarded}");
-        }
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_of_an_exempt_network_has_no_limit_and_a_buyer_behind_it_has() {
-    let options = limited(RateLimits {
-        peer: rate(HOUR, 2),
-        buyer: rate(HOUR, 3),
-        trusted_proxies: vec!["127.0.0.0/8".parse().unwrap()],
-        exempt_peers: vec!["10.0.0.0/8".parse().unwrap()],
-        ..RateLimits::default()
-    });
-    open(options, async |env| {
-        let from = async |client: &str, buyer: Option<&str>| {
-            let path = "/v1/orders";
-            let request = match buyer {
-                Some(buyer) => env.buyer(buyer, Method::GET, path),
-                None => env.anyone(Method::GET, path),
-            };
-            let request = request.header("X-Forwarded-For", client);
-            Answer::of(request).await.status
-        };
-        for _ in 0..20 {
-            assert_eq!(from("10.1.2.3", None).await, 401);
-        }
-        for expected in [401, 401, 429] {
-            assert_eq!(from("10.1.2.3, 192.0.2.1", None).await, expected);
-        }
-        for expected in [200, 200, 200, 429] {
-            assert_eq!(from("10.1.2.3", Some("ann")).await, expected);
-        }
-    })
-    .await;
+        let request = request.header("X-Forwarded-For", client);
+        Answer::of(request).await.status
+    };
+    for _ in 0..20 {
+        assert_eq!(from("10.1.2.3", None).await, 401);
+    }
+    for expected in [401, 401, 429] {
+        assert_eq!(from("10.1.2.3, 192.0.2.1", None).await, expected);
+    }
+    for expected in [200, 200, 200, 429] {
+        assert_eq!(from("10.1.2.3", Some("ann")).await, expected);
+    }
 }

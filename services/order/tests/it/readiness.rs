@@ -4,11 +4,11 @@ use reqwest::Method;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use testbed::Redis;
-use testkit::{eventually, timeout};
+use testkit::{eventually, tested_in, timeout};
 
 use crate::{
     durability::run,
-    env::{Answer, Options, Stores, TestEnv, known, open},
+    env::{Answer, Env, Options, Stores, TestEnv, known, open},
 };
 
 /// What begins a refusal, the server's word for it, and what ends it.
@@ -143,29 +143,25 @@ async fn set_read_only(env: &TestEnv, value: &str) {
     session.close().await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_ledger_that_only_reads_makes_the_service_unready() {
-    let options = Options {
-        stores: Stores::Postgres,
-        order_timeout: timeout(),
-        ..Options::default()
-    };
-    open(options, async |env| {
-        let item = env.create(json!({ "stock": 1 })).await;
-        set_read_only(&env, "on").await;
-        // At first it may say that its sessions were ended.
-        eventually("a ledger that says that it only reads", async || {
-            let unready = env.becomes_unready().await;
-            let detail = unready.is(503, "unavailable").body["detail"].to_string();
-            assert!(detail.contains("the ledger takes no orders"), "{detail}");
-            assert!(!detail.contains("Redis"), "{detail}");
-            detail.contains("read only") || detail.contains("read-only")
-        })
-        .await;
-        set_read_only(&env, "off").await;
-        env.becomes_ready().await;
-        let order = known(async || env.order(&item, "ann", "k", 1).await).await;
-        order.is_held();
+#[tested_in(open(Options {
+    stores: Stores::Postgres,
+    order_timeout: timeout(),
+    ..Options::default()
+}))]
+async fn a_ledger_that_only_reads_makes_the_service_unready(env: Env) {
+    let item = env.create(json!({ "stock": 1 })).await;
+    set_read_only(&env, "on").await;
+    // At first it may say that its sessions were ended.
+    eventually("a ledger that says that it only reads", async || {
+        let unready = env.becomes_unready().await;
+        let detail = unready.is(503, "unavailable").body["detail"].to_string();
+        assert!(detail.contains("the ledger takes no orders"), "{detail}");
+        assert!(!detail.contains("Redis"), "{detail}");
+        detail.contains("read only") || detail.contains("read-only")
     })
     .await;
+    set_read_only(&env, "off").await;
+    env.becomes_ready().await;
+    let order = known(async || env.order(&item, "ann", "k", 1).await).await;
+    order.is_held();
 }

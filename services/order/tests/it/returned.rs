@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use serde_json::json;
-use testkit::eventually_some;
+use testkit::{eventually_some, tested_in};
 
-use crate::env::{Answer, Options, TestEnv, open_each};
+use crate::env::{Answer, Env, Options, TestEnv, open_each};
 
 /// Far longer than the test: no instance refreshes its sold-out cache by time.
 const SOLD_OUT_CACHE_TTL: Duration = Duration::from_secs(24 * 3600);
@@ -41,78 +41,60 @@ async fn is_bought_at(env: &TestEnv, instance: usize, item: &str, what: &str) ->
     .await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn released_units_can_be_bought_immediately_at_every_instance() {
-    open_each(
-        Options {
-            instances: 3,
-            sold_out_cache_ttl: SOLD_OUT_CACHE_TTL,
-            ..Options::reconciled()
-        },
-        async |env| {
-            let item = env
-                .create(json!({ "stock": 1, "segments": 2, "limit_per_buyer": 1 }))
-                .await;
-            let mut order = env.hold(&item, "ann", "k").await;
-            sold_out_everywhere(&env, &item).await;
-            env.cancel_at(0, "ann", &order).await.is_now("cancelled");
-            order = is_bought_at(&env, 2, &item, "cancelled").await;
-            sold_out_everywhere(&env, &item).await;
-            env.pay(&order, "pay-1").await.is_now("confirmed");
-            sold_out_everywhere(&env, &item).await;
-            env.refund_at(1, &order).await.is_now("refunded");
-            is_bought_at(&env, 0, &item, "refunded").await;
-            sold_out_everywhere(&env, &item).await;
-        },
-    )
-    .await;
+#[tested_in(open_each(Options {
+    instances: 3,
+    sold_out_cache_ttl: SOLD_OUT_CACHE_TTL,
+    ..Options::reconciled()
+}))]
+async fn released_units_can_be_bought_immediately_at_every_instance(env: Env) {
+    let item = env
+        .create(json!({ "stock": 1, "segments": 2, "limit_per_buyer": 1 }))
+        .await;
+    let mut order = env.hold(&item, "ann", "k").await;
+    sold_out_everywhere(&env, &item).await;
+    env.cancel_at(0, "ann", &order).await.is_now("cancelled");
+    order = is_bought_at(&env, 2, &item, "cancelled").await;
+    sold_out_everywhere(&env, &item).await;
+    env.pay(&order, "pay-1").await.is_now("confirmed");
+    sold_out_everywhere(&env, &item).await;
+    env.refund_at(1, &order).await.is_now("refunded");
+    is_bought_at(&env, 0, &item, "refunded").await;
+    sold_out_everywhere(&env, &item).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn expired_units_can_be_bought_at_every_instance() {
-    open_each(
-        Options {
-            instances: 2,
-            sold_out_cache_ttl: SOLD_OUT_CACHE_TTL,
-            ..Options::reconciled()
-        },
-        async |env| {
-            let item = env
-                .create(json!({ "stock": 2, "segments": 2, "hold_seconds": 1 }))
-                .await;
-            let orders = [
-                env.hold(&item, "ann", "k").await,
-                env.hold(&item, "bob", "k").await,
-            ];
-            sold_out_everywhere(&env, &item).await;
-            for order in &orders {
-                env.becomes(order, "expired").await;
-            }
-            for instance in 0..2 {
-                is_bought_at(&env, instance, &item, "expired").await;
-            }
-        },
-    )
-    .await;
+#[tested_in(open_each(Options {
+    instances: 2,
+    sold_out_cache_ttl: SOLD_OUT_CACHE_TTL,
+    ..Options::reconciled()
+}))]
+async fn expired_units_can_be_bought_at_every_instance(env: Env) {
+    let item = env
+        .create(json!({ "stock": 2, "segments": 2, "hold_seconds": 1 }))
+        .await;
+    let orders = [
+        env.hold(&item, "ann", "k").await,
+        env.hold(&item, "bob", "k").await,
+    ];
+    sold_out_everywhere(&env, &item).await;
+    for order in &orders {
+        env.becomes(order, "expired").await;
+    }
+    for instance in 0..2 {
+        is_bought_at(&env, instance, &item, "expired").await;
+    }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn added_units_can_be_bought_at_every_instance() {
-    open_each(
-        Options {
-            instances: 2,
-            sold_out_cache_ttl: SOLD_OUT_CACHE_TTL,
-            ..Options::reconciled()
-        },
-        async |env| {
-            let item = env.create(json!({ "stock": 0, "segments": 2 })).await;
-            sold_out_everywhere(&env, &item).await;
-            let added = env.move_stock(0, &item, "k", &json!({ "add": 2 })).await;
-            assert_eq!((added.status, &added.body["available"]), (200, &json!(2)));
-            for instance in [1, 0] {
-                is_bought_at(&env, instance, &item, "new").await;
-            }
-        },
-    )
-    .await;
+#[tested_in(open_each(Options {
+    instances: 2,
+    sold_out_cache_ttl: SOLD_OUT_CACHE_TTL,
+    ..Options::reconciled()
+}))]
+async fn added_units_can_be_bought_at_every_instance(env: Env) {
+    let item = env.create(json!({ "stock": 0, "segments": 2 })).await;
+    sold_out_everywhere(&env, &item).await;
+    let added = env.move_stock(0, &item, "k", &json!({ "add": 2 })).await;
+    assert_eq!((added.status, &added.body["available"]), (200, &json!(2)));
+    for instance in [1, 0] {
+        is_bought_at(&env, instance, &item, "new").await;
+    }
 }

@@ -7,9 +7,9 @@ use futures::future::join_all;
 use ledger::PoolSettings;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
-use testkit::{eventually, timeout};
+use testkit::{eventually, tested_in, timeout};
 
-use crate::env::{Options, Stores, TestEnv, known, open};
+use crate::env::{Env, Options, Stores, TestEnv, known, open};
 
 /// For transitions that must time out.
 const ORDER_TIMEOUT: Duration = Duration::from_millis(1500);
@@ -88,117 +88,108 @@ async fn three_orders(env: &TestEnv, item: &str) -> [String; 3] {
     orders
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_locked_row_holds_up_its_own_transitions_only() {
-    open(on_postgres(timeout()), async |env| {
-        let item = env.create(json!({ "stock": 20, "segments": 1 })).await;
-        let other = env.create(json!({ "stock": 20, "segments": 1 })).await;
-        let [paid, cancelled, refunded] = three_orders(&env, &item).await;
-        let others = env.hold(&other, "dan", "k").await;
-        let row = keep_row(&env, &item, 0).await;
-        let mut waiting = pin!(async {
-            tokio::join!(
-                env.pay(&paid, "pay-ann"),
-                env.cancel("bob", &cancelled),
-                env.refund(&refunded)
-            )
-        });
-        let of_the_other = async {
-            a_session_waits(&env).await;
-            env.pay(&others, "pay-dan").await
-        };
-        tokio::select! {
-            answers = &mut waiting => panic!("the row is locked: {answers:?}"),
-            answer = of_the_other => { answer.is_now("confirmed"); }
-        }
-        row.release().await;
-        let (pay, cancel, refund) = waiting.await;
-        pay.is_now("confirmed");
-        cancel.is_now("cancelled");
-        refund.is_now("refunded");
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_transition_that_waits_for_a_locked_row_times_out_and_can_be_repeated() {
-    open(on_postgres(ORDER_TIMEOUT), async |env| {
-        let item = env.create(json!({ "stock": 20, "segments": 1 })).await;
-        let [paid, cancelled, refunded] = three_orders(&env, &item).await;
-        let row = keep_row(&env, &item, 0).await;
-        let (pay, cancel, refund) = tokio::join!(
+#[tested_in(open(on_postgres(timeout())))]
+async fn a_locked_row_holds_up_its_own_transitions_only(env: Env) {
+    let item = env.create(json!({ "stock": 20, "segments": 1 })).await;
+    let other = env.create(json!({ "stock": 20, "segments": 1 })).await;
+    let [paid, cancelled, refunded] = three_orders(&env, &item).await;
+    let others = env.hold(&other, "dan", "k").await;
+    let row = keep_row(&env, &item, 0).await;
+    let mut waiting = pin!(async {
+        tokio::join!(
             env.pay(&paid, "pay-ann"),
             env.cancel("bob", &cancelled),
             env.refund(&refunded)
-        );
-        for answer in [pay, cancel, refund] {
-            answer.is(503, "outcome_unknown");
-        }
-        row.release().await;
-        // A repeat gets the final state, whether the transition committed or not.
-        let paid = known(async || env.pay(&paid, "pay-ann").await).await;
-        paid.is_now("confirmed");
-        let cancelled = known(async || env.cancel("bob", &cancelled).await).await;
-        cancelled.is_now("cancelled");
-        let refunded = known(async || env.refund(&refunded).await).await;
-        refunded.is_now("refunded");
-    })
-    .await;
+        )
+    });
+    let of_the_other = async {
+        a_session_waits(&env).await;
+        env.pay(&others, "pay-dan").await
+    };
+    tokio::select! {
+        answers = &mut waiting => panic!("the row is locked: {answers:?}"),
+        answer = of_the_other => { answer.is_now("confirmed"); }
+    }
+    row.release().await;
+    let (pay, cancel, refund) = waiting.await;
+    pay.is_now("confirmed");
+    cancel.is_now("cancelled");
+    refund.is_now("refunded");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_batch_that_timed_out_does_not_block_the_next_batch_of_its_item() {
-    open(on_postgres(ORDER_TIMEOUT), async |env| {
-        let item = env.create(json!({ "stock": 40, "segments": 2 })).await;
-        let (stuck, free) = (
-            hold_in(&env, &item, 0, "stuck").await,
-            hold_in(&env, &item, 1, "free").await,
-        );
-        env.settled_audit(&item).await;
-        let row = keep_row(&env, &item, 0).await;
-        env.pay(&stuck, "pay-stuck")
-            .await
-            .is(503, "outcome_unknown");
-        let paid = known(async || env.pay(&free, "pay-free").await).await;
-        paid.is_now("confirmed");
-        row.release().await;
-        let paid = known(async || env.pay(&stuck, "pay-stuck").await).await;
-        paid.is_now("confirmed");
-    })
-    .await;
+#[tested_in(open(on_postgres(ORDER_TIMEOUT)))]
+async fn a_transition_that_waits_for_a_locked_row_times_out_and_can_be_repeated(env: Env) {
+    let item = env.create(json!({ "stock": 20, "segments": 1 })).await;
+    let [paid, cancelled, refunded] = three_orders(&env, &item).await;
+    let row = keep_row(&env, &item, 0).await;
+    let (pay, cancel, refund) = tokio::join!(
+        env.pay(&paid, "pay-ann"),
+        env.cancel("bob", &cancelled),
+        env.refund(&refunded)
+    );
+    for answer in [pay, cancel, refund] {
+        answer.is(503, "outcome_unknown");
+    }
+    row.release().await;
+    // A repeat gets the final state, whether the transition committed or not.
+    let paid = known(async || env.pay(&paid, "pay-ann").await).await;
+    paid.is_now("confirmed");
+    let cancelled = known(async || env.cancel("bob", &cancelled).await).await;
+    cancelled.is_now("cancelled");
+    let refunded = known(async || env.refund(&refunded).await).await;
+    refunded.is_now("refunded");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_transition_that_the_ledger_refuses_does_not_fail_its_batch() {
-    open(on_postgres(timeout()), async |env| {
-        let item = env.create(json!({ "stock": 20, "segments": 1 })).await;
-        let mut orders = Vec::new();
-        for buyer in ["ann", "bob", "carol", "dan"] {
-            orders.push(env.hold(&item, buyer, "k").await);
-        }
-        env.settled_audit(&item).await;
-        run(&env, "ALTER TABLE orders ADD CONSTRAINT not_bob CHECK (buyer <> 'bob' OR state <> 'confirmed')").await;
-        let row = keep_row(&env, &item, 0).await;
-        let pay =
-            async |buyer: usize| env.pay(&orders[buyer], &format!("pay-{buyer}")).await;
-        // The first transition waits for the row; those that arrive meanwhile form the next batch.
-        let later = async {
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            tokio::join!(pay(1), pay(2), pay(3))
-        };
-        let release = async {
-            tokio::time::sleep(Duration::from_millis(900)).await;
-            row.release().await;
-        };
-        let (ann, (bob, carol, dan), ()) = tokio::join!(pay(0), later, release);
-        for answer in [ann, carol, dan] {
-            answer.is_now("confirmed");
-        }
-        assert!(bob.status >= 500, "the ledger refused this one: {bob:?}");
-        run(&env, "ALTER TABLE orders DROP CONSTRAINT not_bob").await;
-        pay(1).await.is_now("confirmed");
-    })
+#[tested_in(open(on_postgres(ORDER_TIMEOUT)))]
+async fn a_batch_that_timed_out_does_not_block_the_next_batch_of_its_item(env: Env) {
+    let item = env.create(json!({ "stock": 40, "segments": 2 })).await;
+    let (stuck, free) = (
+        hold_in(&env, &item, 0, "stuck").await,
+        hold_in(&env, &item, 1, "free").await,
+    );
+    env.settled_audit(&item).await;
+    let row = keep_row(&env, &item, 0).await;
+    env.pay(&stuck, "pay-stuck")
+        .await
+        .is(503, "outcome_unknown");
+    let paid = known(async || env.pay(&free, "pay-free").await).await;
+    paid.is_now("confirmed");
+    row.release().await;
+    let paid = known(async || env.pay(&stuck, "pay-stuck").await).await;
+    paid.is_now("confirmed");
+}
+
+#[tested_in(open(on_postgres(timeout())))]
+async fn a_transition_that_the_ledger_refuses_does_not_fail_its_batch(env: Env) {
+    let item = env.create(json!({ "stock": 20, "segments": 1 })).await;
+    let mut orders = Vec::new();
+    for buyer in ["ann", "bob", "carol", "dan"] {
+        orders.push(env.hold(&item, buyer, "k").await);
+    }
+    env.settled_audit(&item).await;
+    run(
+        &env,
+        "ALTER TABLE orders ADD CONSTRAINT not_bob CHECK (buyer <> 'bob' OR state <> 'confirmed')",
+    )
     .await;
+    let row = keep_row(&env, &item, 0).await;
+    let pay = async |buyer: usize| env.pay(&orders[buyer], &format!("pay-{buyer}")).await;
+    // The first transition waits for the row; those that arrive meanwhile form the next batch.
+    let later = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        tokio::join!(pay(1), pay(2), pay(3))
+    };
+    let release = async {
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        row.release().await;
+    };
+    let (ann, (bob, carol, dan), ()) = tokio::join!(pay(0), later, release);
+    for answer in [ann, carol, dan] {
+        answer.is_now("confirmed");
+    }
+    assert!(bob.status >= 500, "the ledger refused this one: {bob:?}");
+    run(&env, "ALTER TABLE orders DROP CONSTRAINT not_bob").await;
+    pay(1).await.is_now("confirmed");
 }
 
 /// Makes every change of an order fail with this SQLSTATE: at the change, or at the commit.

@@ -10,9 +10,10 @@ use std::time::Duration;
 use order::PaymentKey;
 use reqwest::Method;
 use serde_json::{Value, json};
+use testkit::tested_in;
 
 use crate::{
-    env::{Answer, Options, STRIPE_SECRETS, TestEnv, on_both_ledgers, open, open_each},
+    env::{Answer, Env, Options, STRIPE_SECRETS, TestEnv, on_both_ledgers, open, open_each},
     payments::signed,
 };
 
@@ -103,236 +104,219 @@ fn is(answer: &Answer, result: &str) {
     );
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_checkout_confirms_its_order_however_often_and_in_whichever_order_it_is_reported() {
-    open(Options::default(), async |env| {
-        let (item, order) = env.ordered().await;
-        let unpaid = {
-            let mut session = session(&order, "pi_1", 1999, "eur");
-            session["payment_status"] = json!("unpaid");
-            session
-        };
+#[tested_in(open(Options::default()))]
+async fn a_checkout_confirms_its_order_however_often_and_in_whichever_order_it_is_reported(
+    env: Env,
+) {
+    let (item, order) = env.ordered().await;
+    let unpaid = {
+        let mut session = session(&order, "pi_1", 1999, "eur");
+        session["payment_status"] = json!("unpaid");
+        session
+    };
+    is(
+        &env.stripe("checkout.session.completed", &unpaid).await,
+        "ignored",
+    );
+    assert_eq!(env.state_of(&order).await, "held");
+    let paid = session(&order, "pi_1", 1999, "eur");
+    for _ in 0..2 {
         is(
-            &env.stripe("checkout.session.completed", &unpaid).await,
-            "ignored",
-        );
-        assert_eq!(env.state_of(&order).await, "held");
-        let paid = session(&order, "pi_1", 1999, "eur");
-        for _ in 0..2 {
-            is(
-                &env.stripe("payment_intent.succeeded", &intent(&order, "pi_1", 1999))
-                    .await,
-                "confirmed",
-            );
-            is(
-                &env.stripe("checkout.session.completed", &paid).await,
-                "confirmed",
-            );
-            is(
-                &env.stripe("checkout.session.async_payment_succeeded", &paid)
-                    .await,
-                "confirmed",
-            );
-        }
-        // Out of order: the session has expired before, and its event comes late.
-        is(
-            &env.stripe("checkout.session.expired", &paid).await,
-            "ignored",
-        );
-        assert_eq!(env.units(&item).await, [4, 0, 1]);
-
-        is(
-            &env.stripe("charge.refunded", &charge(&order, "pi_1", false))
+            &env.stripe("payment_intent.succeeded", &intent(&order, "pi_1", 1999))
                 .await,
-            "ignored",
+            "confirmed",
         );
-        for _ in 0..2 {
-            is(
-                &env.stripe("charge.refunded", &charge(&order, "pi_1", true))
-                    .await,
-                "refunded",
-            );
-        }
-    })
-    .await;
+        is(
+            &env.stripe("checkout.session.completed", &paid).await,
+            "confirmed",
+        );
+        is(
+            &env.stripe("checkout.session.async_payment_succeeded", &paid)
+                .await,
+            "confirmed",
+        );
+    }
+    // Out of order: the session has expired before, and its event comes late.
+    is(
+        &env.stripe("checkout.session.expired", &paid).await,
+        "ignored",
+    );
+    assert_eq!(env.units(&item).await, [4, 0, 1]);
+
+    is(
+        &env.stripe("charge.refunded", &charge(&order, "pi_1", false))
+            .await,
+        "ignored",
+    );
+    for _ in 0..2 {
+        is(
+            &env.stripe("charge.refunded", &charge(&order, "pi_1", true))
+                .await,
+            "refunded",
+        );
+    }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_refund_of_a_surplus_payment_leaves_the_order_paid() {
-    open(Options::default(), async |env| {
-        let (item, order) = env.ordered().await;
-        for (payment, result) in [("pi_1", "confirmed"), ("pi_2", "already_paid")] {
-            let session = session(&order, payment, 1999, "eur");
-            let answer = env.stripe("checkout.session.completed", &session).await;
-            is(&answer, result);
-        }
-        let surplus = charge(&order, "pi_2", true);
+#[tested_in(open(Options::default()))]
+async fn the_refund_of_a_surplus_payment_leaves_the_order_paid(env: Env) {
+    let (item, order) = env.ordered().await;
+    for (payment, result) in [("pi_1", "confirmed"), ("pi_2", "already_paid")] {
+        let session = session(&order, payment, 1999, "eur");
+        let answer = env.stripe("checkout.session.completed", &session).await;
+        is(&answer, result);
+    }
+    let surplus = charge(&order, "pi_2", true);
+    is(
+        &env.stripe("charge.refunded", &surplus).await,
+        "payment_refunded",
+    );
+    assert_eq!(env.state_of(&order).await, "confirmed");
+    assert_eq!(env.units(&item).await, [4, 0, 1]);
+}
+
+#[tested_in(on_both_ledgers(Options::default()))]
+async fn a_refund_of_a_cart_that_overtakes_its_payment_is_remembered(env: Env) {
+    let item = json!({ "stock": 5, "price": 1999, "currency": "EUR" });
+    let item = env.create(item).await;
+    let cart = env.held_cart("ann", "k", &[(&item, 1)]).await;
+    let of_cart = |mut object: Value| {
+        object["metadata"] = json!({ "stockade_cart": cart });
+        object
+    };
+    let wrong = of_cart(intent(&cart, "pi_2", 1));
+    is(
+        &env.stripe("payment_intent.succeeded", &wrong).await,
+        "amount_mismatch",
+    );
+    for payment in ["pi_1", "pi_2"] {
+        let refund = of_cart(charge(&cart, payment, true));
         is(
-            &env.stripe("charge.refunded", &surplus).await,
+            &env.stripe("charge.refunded", &refund).await,
             "payment_refunded",
         );
-        assert_eq!(env.state_of(&order).await, "confirmed");
-        assert_eq!(env.units(&item).await, [4, 0, 1]);
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_refund_of_a_cart_that_overtakes_its_payment_is_remembered() {
-    on_both_ledgers(Options::default(), async |env| {
-        let item = json!({ "stock": 5, "price": 1999, "currency": "EUR" });
-        let item = env.create(item).await;
-        let cart = env.held_cart("ann", "k", &[(&item, 1)]).await;
-        let of_cart = |mut object: Value| {
-            object["metadata"] = json!({ "stockade_cart": cart });
-            object
-        };
-        let wrong = of_cart(intent(&cart, "pi_2", 1));
-        is(
-            &env.stripe("payment_intent.succeeded", &wrong).await,
-            "amount_mismatch",
-        );
-        for payment in ["pi_1", "pi_2"] {
-            let refund = of_cart(charge(&cart, payment, true));
-            is(
-                &env.stripe("charge.refunded", &refund).await,
-                "payment_refunded",
-            );
-            let paid = of_cart(intent(&cart, payment, 1999));
-            is(
-                &env.stripe("payment_intent.succeeded", &paid).await,
-                "payment_returned",
-            );
-        }
-        let paid = of_cart(intent(&cart, "pi_3", 1999));
+        let paid = of_cart(intent(&cart, payment, 1999));
         is(
             &env.stripe("payment_intent.succeeded", &paid).await,
-            "confirmed",
+            "payment_returned",
         );
-        let refund = of_cart(charge(&cart, "pi_3", true));
-        is(&env.stripe("charge.refunded", &refund).await, "refunded");
-        assert_eq!(env.units(&item).await, [5, 0, 0]);
-        let mut unknown = refund;
-        unknown["payment_intent"] = json!("pi_4");
-        unknown["metadata"] = json!({ "stockade_cart": "00000000-0000-8000-8000-000000000000" });
-        is(&env.stripe("charge.refunded", &unknown).await, "ignored");
-    })
-    .await;
+    }
+    let paid = of_cart(intent(&cart, "pi_3", 1999));
+    is(
+        &env.stripe("payment_intent.succeeded", &paid).await,
+        "confirmed",
+    );
+    let refund = of_cart(charge(&cart, "pi_3", true));
+    is(&env.stripe("charge.refunded", &refund).await, "refunded");
+    assert_eq!(env.units(&item).await, [5, 0, 0]);
+    let mut unknown = refund;
+    unknown["payment_intent"] = json!("pi_4");
+    unknown["metadata"] = json!({ "stockade_cart": "00000000-0000-8000-8000-000000000000" });
+    is(&env.stripe("charge.refunded", &unknown).await, "ignored");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_expired_checkout_releases_its_units_and_a_payment_after_it_is_due_back() {
-    open(Options::default(), async |env| {
-        let (item, order) = env.ordered().await;
-        let session = session(&order, "pi_1", 1999, "eur");
-        let named = env.name_session(&order, &session["id"]).await;
-        assert_eq!(named.status, 200, "{named:?}");
-        for _ in 0..2 {
-            is(
-                &env.stripe("checkout.session.expired", &session).await,
-                "cancelled",
-            );
-        }
+#[tested_in(open(Options::default()))]
+async fn an_expired_checkout_releases_its_units_and_a_payment_after_it_is_due_back(env: Env) {
+    let (item, order) = env.ordered().await;
+    let session = session(&order, "pi_1", 1999, "eur");
+    let named = env.name_session(&order, &session["id"]).await;
+    assert_eq!(named.status, 200, "{named:?}");
+    for _ in 0..2 {
         is(
-            &env.stripe("checkout.session.completed", &session).await,
-            "order_not_payable",
+            &env.stripe("checkout.session.expired", &session).await,
+            "cancelled",
         );
-        let due = Answer::of(env.admin(Method::GET, "/v1/refunds-due")).await;
-        let due = due.body["data"].as_array().unwrap().clone();
-        assert!(
-            due.iter()
-                .any(|due| due["order"] == *order && due["payment"] == "pi_1"),
-            "{due:?}"
-        );
-        assert_eq!(env.units(&item).await[2], 0);
-    })
-    .await;
+    }
+    is(
+        &env.stripe("checkout.session.completed", &session).await,
+        "order_not_payable",
+    );
+    let due = Answer::of(env.admin(Method::GET, "/v1/refunds-due")).await;
+    let due = due.body["data"].as_array().unwrap().clone();
+    assert!(
+        due.iter()
+            .any(|due| due["order"] == *order && due["payment"] == "pi_1"),
+        "{due:?}"
+    );
+    assert_eq!(env.units(&item).await[2], 0);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_amount_or_currency_and_a_payment_of_another_order_confirm_nothing() {
-    open(Options::default(), async |env| {
-        let (item, order) = env.ordered().await;
-        let wrong = session(&order, "pi_1", 1, "eur");
-        is(
-            &env.stripe("checkout.session.completed", &wrong).await,
-            "amount_mismatch",
-        );
-        let wrong = session(&order, "pi_2", 1999, "usd");
-        is(
-            &env.stripe("checkout.session.completed", &wrong).await,
-            "currency_mismatch",
-        );
-        assert_eq!(env.state_of(&order).await, "held");
-        let right = session(&order, "pi_3", 1999, "eur");
-        is(
-            &env.stripe("checkout.session.completed", &right).await,
-            "confirmed",
-        );
-        let again = session(&order, "pi_4", 1999, "eur");
-        is(
-            &env.stripe("checkout.session.completed", &again).await,
-            "already_paid",
-        );
-        let other = env.hold(&item, "bob", "k").await;
-        let stolen = session(&other, "pi_3", 1999, "eur");
-        is(
-            &env.stripe("checkout.session.completed", &stolen).await,
-            "payment_already_used",
-        );
-        assert_eq!(env.state_of(&other).await, "held");
-    })
-    .await;
+#[tested_in(open(Options::default()))]
+async fn a_wrong_amount_or_currency_and_a_payment_of_another_order_confirm_nothing(env: Env) {
+    let (item, order) = env.ordered().await;
+    let wrong = session(&order, "pi_1", 1, "eur");
+    is(
+        &env.stripe("checkout.session.completed", &wrong).await,
+        "amount_mismatch",
+    );
+    let wrong = session(&order, "pi_2", 1999, "usd");
+    is(
+        &env.stripe("checkout.session.completed", &wrong).await,
+        "currency_mismatch",
+    );
+    assert_eq!(env.state_of(&order).await, "held");
+    let right = session(&order, "pi_3", 1999, "eur");
+    is(
+        &env.stripe("checkout.session.completed", &right).await,
+        "confirmed",
+    );
+    let again = session(&order, "pi_4", 1999, "eur");
+    is(
+        &env.stripe("checkout.session.completed", &again).await,
+        "already_paid",
+    );
+    let other = env.hold(&item, "bob", "k").await;
+    let stolen = session(&other, "pi_3", 1999, "eur");
+    is(
+        &env.stripe("checkout.session.completed", &stolen).await,
+        "payment_already_used",
+    );
+    assert_eq!(env.state_of(&other).await, "held");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn only_stripes_signature_of_the_present_or_previous_secret_counts() {
-    open(Options::default(), async |env| {
-        let (_, order) = env.ordered().await;
-        let body = event(
-            "checkout.session.completed",
-            &session(&order, "pi_1", 1999, "eur"),
-        );
-        let text = body.to_string();
-        let at = |time: i64| signed(STRIPE_SECRETS[0].as_bytes(), time, text.as_bytes());
-        let now = jiff::Timestamp::now().as_second();
-        for (header, signature, why) in [
-            (
-                "Stripe-Signature",
-                key("whsec_other").sign(text.as_bytes()),
-                "v1 is not the HMAC-SHA256",
-            ),
-            // Only their age is wrong.
-            ("Stripe-Signature", at(now - 310), "t differs"),
-            ("Stripe-Signature", at(1_686_089_970), "t differs"),
-            (
-                "Stripe-Signature",
-                at(now - 310).replace(&format!("t={}", now - 310), &format!("t={now}")),
-                "v1 is not the HMAC-SHA256",
-            ),
-            ("Stripe-Signature", "v1=".into(), "expected 64 hex digits"),
-            (
-                "Stockade-Signature",
-                at(now),
-                "expected the header Stripe-Signature",
-            ),
-        ] {
-            let answer = env.stripe_signed(&body, header, &signature).await;
-            let detail = &answer.is(400, "invalid_signature").body["detail"];
-            assert!(detail.to_string().contains(why), "{detail}");
-        }
-        assert_eq!(env.state_of(&order).await, "held");
-        // Signed in the same way as those whose age is wrong.
-        let now = jiff::Timestamp::now().as_second();
-        let previous = signed(STRIPE_SECRETS[1].as_bytes(), now - 100, text.as_bytes());
-        // Stripe also sends a signature of an older scheme, and both secrets' while one changes.
-        let both = format!(
-            "{previous},v0=6ffbb59b2300aae63f272406069a9788598b792a944a07aba816edb039989a39"
-        );
-        is(
-            &env.stripe_signed(&body, "Stripe-Signature", &both).await,
-            "confirmed",
-        );
-    })
-    .await;
+#[tested_in(open(Options::default()))]
+async fn only_stripes_signature_of_the_present_or_previous_secret_counts(env: Env) {
+    let (_, order) = env.ordered().await;
+    let body = event(
+        "checkout.session.completed",
+        &session(&order, "pi_1", 1999, "eur"),
+    );
+    let text = body.to_string();
+    let at = |time: i64| signed(STRIPE_SECRETS[0].as_bytes(), time, text.as_bytes());
+    let now = jiff::Timestamp::now().as_second();
+    for (header, signature, why) in [
+        (
+            "Stripe-Signature",
+            key("whsec_other").sign(text.as_bytes()),
+            "v1 is not the HMAC-SHA256",
+        ),
+        // Only their age is wrong.
+        ("Stripe-Signature", at(now - 310), "t differs"),
+        ("Stripe-Signature", at(1_686_089_970), "t differs"),
+        (
+            "Stripe-Signature",
+            at(now - 310).replace(&format!("t={}", now - 310), &format!("t={now}")),
+            "v1 is not the HMAC-SHA256",
+        ),
+        ("Stripe-Signature", "v1=".into(), "expected 64 hex digits"),
+        (
+            "Stockade-Signature",
+            at(now),
+            "expected the header Stripe-Signature",
+        ),
+    ] {
+        let answer = env.stripe_signed(&body, header, &signature).await;
+        let detail = &answer.is(400, "invalid_signature").body["detail"];
+        assert!(detail.to_string().contains(why), "{detail}");
+    }
+    assert_eq!(env.state_of(&order).await, "held");
+    // Signed in the same way as those whose age is wrong.
+    let now = jiff::Timestamp::now().as_second();
+    let previous = signed(STRIPE_SECRETS[1].as_bytes(), now - 100, text.as_bytes());
+    // Stripe also sends a signature of an older scheme, and both secrets' while one changes.
+    let both =
+        format!("{previous},v0=6ffbb59b2300aae63f272406069a9788598b792a944a07aba816edb039989a39");
+    is(
+        &env.stripe_signed(&body, "Stripe-Signature", &both).await,
+        "confirmed",
+    );
 }

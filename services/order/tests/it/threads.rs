@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::stream;
 use order::{BuyerKey, Credentials, Limits};
 use serde_json::json;
-use testkit::{in_time, timeout};
+use testkit::{in_time, tested_in, timeout};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -20,7 +20,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::env::{ADMIN, Options, SECRET, TestEnv, open, patient, payment_keys};
+use crate::env::{ADMIN, Env, Options, SECRET, TestEnv, open, patient, payment_keys};
 
 /// A listener with one thread, over the environment's service with some more routes.
 ///
@@ -84,97 +84,88 @@ async fn whole(mut stream: TcpStream) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_blocks_holds_up_no_order() {
-    open(Options::default(), async |env| {
-        let (begun, mut beginning) = tokio::sync::mpsc::unbounded_channel();
-        let (end, ended) = mpsc::channel::<()>();
-        let ended = Arc::new(Mutex::new(ended));
-        // It computes, and yields to no other task of its thread.
-        let blocking = get(async move || {
-            begun.send(()).unwrap();
-            let _ = ended.lock().unwrap().recv();
-            "done"
-        });
-        let routes = axum::Router::new().route("/blocking", blocking);
-        let one = OneThread::over(&env, routes).await;
-        let item = env.create(json!({ "stock": 100, "segments": 2 })).await;
-        let blocked = one.get("/blocking").await;
-        beginning.recv().await.unwrap();
-        let url = format!("http://{}/v1/items/{item}/orders", one.address);
-        let client = reqwest::Client::new();
-        let orders = (0..20).map(|buyer| {
-            let order = client
-                .post(&url)
-                .bearer_auth(crate::env::token(&format!("buyer-{buyer}")))
-                .header("Idempotency-Key", "k")
-                .json(&json!({ "quantity": 1 }))
-                .timeout(timeout());
-            async move { order.send().await.unwrap().status().as_u16() }
-        });
-        let answers = futures::future::join_all(orders).await;
-        assert!(
-            answers.iter().all(|status| *status == 201),
-            "orders wait for a request that blocks: {answers:?}"
+#[tested_in(open(Options::default()))]
+async fn a_request_that_blocks_holds_up_no_order(env: Env) {
+    let (begun, mut beginning) = tokio::sync::mpsc::unbounded_channel();
+    let (end, ended) = mpsc::channel::<()>();
+    let ended = Arc::new(Mutex::new(ended));
+    // It computes, and yields to no other task of its thread.
+    let blocking = get(async move || {
+        begun.send(()).unwrap();
+        let _ = ended.lock().unwrap().recv();
+        "done"
+    });
+    let routes = axum::Router::new().route("/blocking", blocking);
+    let one = OneThread::over(&env, routes).await;
+    let item = env.create(json!({ "stock": 100, "segments": 2 })).await;
+    let blocked = one.get("/blocking").await;
+    beginning.recv().await.unwrap();
+    let url = format!("http://{}/v1/items/{item}/orders", one.address);
+    let client = reqwest::Client::new();
+    let orders = (0..20).map(|buyer| {
+        let order = client
+            .post(&url)
+            .bearer_auth(crate::env::token(&format!("buyer-{buyer}")))
+            .header("Idempotency-Key", "k")
+            .json(&json!({ "quantity": 1 }))
+            .timeout(timeout());
+        async move { order.send().await.unwrap().status().as_u16() }
+    });
+    let answers = futures::future::join_all(orders).await;
+    assert!(
+        answers.iter().all(|status| *status == 201),
+        "orders wait for a request that blocks: {answers:?}"
+    );
+    end.send(()).unwrap();
+    assert!(whole(blocked).await.ends_with("done"));
+    one.close().await;
+}
+
+#[tested_in(open(Options::default()))]
+async fn a_request_ends_with_its_connection_and_so_does_a_stream(env: Env) {
+    let (begun, mut beginning) = tokio::sync::mpsc::unbounded_channel();
+    let streams = begun.clone();
+    let routes = axum::Router::new()
+        .route(
+            "/waits",
+            get(async move || {
+                let (alive, dropped) = oneshot::channel::<()>();
+                begun.send(dropped).unwrap();
+                std::future::pending::<()>().await;
+                drop(alive);
+            }),
+        )
+        .route(
+            "/streams",
+            get(async move || {
+                let (alive, dropped) = oneshot::channel::<()>();
+                streams.send(dropped).unwrap();
+                let rows = stream::unfold(alive, async |alive| {
+                    Some((Ok::<_, Infallible>(Bytes::from_static(b"row")), alive))
+                });
+                Body::from_stream(rows)
+            }),
         );
-        end.send(()).unwrap();
-        assert!(whole(blocked).await.ends_with("done"));
-        one.close().await;
-    })
-    .await;
+    let one = OneThread::over(&env, routes).await;
+    for path in ["/waits", "/streams"] {
+        let stream = one.get(path).await;
+        let dropped = beginning.recv().await.unwrap();
+        drop(stream);
+        let dropped = in_time("the end of a request without a connection", dropped);
+        assert!(dropped.await.is_err(), "{path}");
+    }
+    one.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_request_ends_with_its_connection_and_so_does_a_stream() {
-    open(Options::default(), async |env| {
-        let (begun, mut beginning) = tokio::sync::mpsc::unbounded_channel();
-        let streams = begun.clone();
-        let routes = axum::Router::new()
-            .route(
-                "/waits",
-                get(async move || {
-                    let (alive, dropped) = oneshot::channel::<()>();
-                    begun.send(dropped).unwrap();
-                    std::future::pending::<()>().await;
-                    drop(alive);
-                }),
-            )
-            .route(
-                "/streams",
-                get(async move || {
-                    let (alive, dropped) = oneshot::channel::<()>();
-                    streams.send(dropped).unwrap();
-                    let rows = stream::unfold(alive, async |alive| {
-                        Some((Ok::<_, Infallible>(Bytes::from_static(b"row")), alive))
-                    });
-                    Body::from_stream(rows)
-                }),
-            );
-        let one = OneThread::over(&env, routes).await;
-        for path in ["/waits", "/streams"] {
-            let stream = one.get(path).await;
-            let dropped = beginning.recv().await.unwrap();
-            drop(stream);
-            let dropped = in_time("the end of a request without a connection", dropped);
-            assert!(dropped.await.is_err(), "{path}");
-        }
-        one.close().await;
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_panic_in_a_request_is_answered_and_the_thread_serves_on() {
-    open(Options::default(), async |env| {
-        let panics = get(async || -> &'static str { panic!("this panic is part of the test") });
-        let one = OneThread::over(&env, axum::Router::new().route("/panics", panics)).await;
-        for _ in 0..2 {
-            let answer = whole(one.get("/panics").await).await;
-            assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
-        }
-        let answer = whole(one.get("/healthz").await).await;
-        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-        one.close().await;
-    })
-    .await;
+#[tested_in(open(Options::default()))]
+async fn a_panic_in_a_request_is_answered_and_the_thread_serves_on(env: Env) {
+    let panics = get(async || -> &'static str { panic!("this panic is part of the test") });
+    let one = OneThread::over(&env, axum::Router::new().route("/panics", panics)).await;
+    for _ in 0..2 {
+        let answer = whole(one.get("/panics").await).await;
+        assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
+    }
+    let answer = whole(one.get("/healthz").await).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    one.close().await;
 }

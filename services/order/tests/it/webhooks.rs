@@ -9,10 +9,11 @@ use order::{Admin, Limits, Scope};
 use reqwest::Method;
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
+use testkit::tested_in;
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
-use crate::env::{ADMIN, Answer, Options, Stores, TestEnv, open, patient};
+use crate::env::{ADMIN, Answer, Env, Options, Stores, TestEnv, open, patient};
 
 fn options(private: bool) -> Options {
     Options {
@@ -129,53 +130,50 @@ async fn there_are_as_many_webhooks_as_allowed_whatever_instance_creates_them() 
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_private_address_and_an_unknown_kind_are_refused_by_name() {
-    open(options(false), async |env| {
-        let urls = [
-            "https://127.0.0.1/hook",
-            "https://localhost/hook",
-            "https://[::1]/hook",
-            "https://[::ffff:10.0.0.1]/hook",
-            "https://[fe80::1]/hook",
-            "https://10.0.0.1/hook",
-            "https://169.254.169.254/latest/meta-data",
-            "http://1.1.1.1/hook",
-            "ftp://1.1.1.1/hook",
-            "hook",
-        ];
-        for url in urls {
-            let answer = env.create_webhook(json!({ "url": url })).await;
-            answer.is(400, "invalid_request");
-            assert_eq!(answer.body["errors"][0]["pointer"], "/url", "{url}");
-        }
-        let body = json!({ "url": "https://1.1.1.1/", "kinds": ["order.held", "order.lost"] });
+#[tested_in(open(options(false)))]
+async fn a_private_address_and_an_unknown_kind_are_refused_by_name(env: Env) {
+    let urls = [
+        "https://127.0.0.1/hook",
+        "https://localhost/hook",
+        "https://[::1]/hook",
+        "https://[::ffff:10.0.0.1]/hook",
+        "https://[fe80::1]/hook",
+        "https://10.0.0.1/hook",
+        "https://169.254.169.254/latest/meta-data",
+        "http://1.1.1.1/hook",
+        "ftp://1.1.1.1/hook",
+        "hook",
+    ];
+    for url in urls {
+        let answer = env.create_webhook(json!({ "url": url })).await;
+        answer.is(400, "invalid_request");
+        assert_eq!(answer.body["errors"][0]["pointer"], "/url", "{url}");
+    }
+    let body = json!({ "url": "https://1.1.1.1/", "kinds": ["order.held", "order.lost"] });
+    let answer = env.create_webhook(body).await;
+    answer.is(400, "invalid_request");
+    assert_eq!(answer.body["errors"][0]["pointer"], "/kinds/1");
+    for (body, pointer) in [
+        (json!({ "url": "https://1.1.1.1/", "kind": [] }), "/kind"),
+        (json!({ "url": 7 }), "/url"),
+        (json!({}), "/url"),
+        (
+            json!({ "url": "https://1.1.1.1/", "kinds": [7] }),
+            "/kinds/0",
+        ),
+    ] {
         let answer = env.create_webhook(body).await;
         answer.is(400, "invalid_request");
-        assert_eq!(answer.body["errors"][0]["pointer"], "/kinds/1");
-        for (body, pointer) in [
-            (json!({ "url": "https://1.1.1.1/", "kind": [] }), "/kind"),
-            (json!({ "url": 7 }), "/url"),
-            (json!({}), "/url"),
-            (
-                json!({ "url": "https://1.1.1.1/", "kinds": [7] }),
-                "/kinds/0",
-            ),
-        ] {
-            let answer = env.create_webhook(body).await;
-            answer.is(400, "invalid_request");
-            assert_eq!(answer.body["errors"][0]["pointer"], pointer, "{answer:?}");
-        }
-        assert_eq!(
-            env.webhook(Method::GET, "").await.body,
-            json!({ "data": [] })
-        );
-        for method in [Method::GET, Method::POST] {
-            let answer = Answer::of(env.buyer("ann", method, "/v1/webhooks")).await;
-            answer.is(403, "forbidden");
-        }
-    })
-    .await;
+        assert_eq!(answer.body["errors"][0]["pointer"], pointer, "{answer:?}");
+    }
+    assert_eq!(
+        env.webhook(Method::GET, "").await.body,
+        json!({ "data": [] })
+    );
+    for method in [Method::GET, Method::POST] {
+        let answer = Answer::of(env.buyer("ann", method, "/v1/webhooks")).await;
+        answer.is(403, "forbidden");
+    }
 }
 
 type Seen = Arc<Mutex<Vec<(HeaderMap, Value)>>>;
@@ -185,37 +183,39 @@ async fn receive(State(seen): State<Seen>, headers: HeaderMap, body: Bytes) {
     seen.lock().unwrap().push((headers, body));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_test_event_is_sent_at_once_and_its_failure_is_told() {
-    open(options(true), async |env| {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let seen = Seen::default();
-        let router = Router::new()
-            .route("/hook", post(receive))
-            .with_state(Arc::clone(&seen));
-        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        let test = async |path: &str| {
-            let url = format!("http://{address}{path}");
-            let created = env.create_webhook(json!({ "url": url })).await;
-            let id: Uuid = created.body["id"].as_str().unwrap().parse().unwrap();
-            let answer = env.webhook(Method::POST, &format!("/{id}/test")).await;
-            assert_eq!(answer.status, 200, "{answer:?}");
-            answer.body
-        };
-        let expected = json!({ "delivered": true, "status": 200, "error": null });
-        assert_eq!(test("/hook").await, expected);
-        let (headers, event) = seen.lock().unwrap().remove(0);
-        assert_eq!(event["type"], "stockade.webhook.test");
-        assert_eq!(headers["webhook-id"], event["id"].as_str().unwrap());
-        assert!(headers["webhook-signature"].to_str().unwrap().starts_with("v1,"));
-        let failed = test("/elsewhere").await;
-        assert_eq!(
-            failed,
-            json!({ "delivered": false, "status": null, "error": "the receiver answered 404 Not Found" })
-        );
-    })
-    .await;
+#[tested_in(open(options(true)))]
+async fn a_test_event_is_sent_at_once_and_its_failure_is_told(env: Env) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let seen = Seen::default();
+    let router = Router::new()
+        .route("/hook", post(receive))
+        .with_state(Arc::clone(&seen));
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    let test = async |path: &str| {
+        let url = format!("http://{address}{path}");
+        let created = env.create_webhook(json!({ "url": url })).await;
+        let id: Uuid = created.body["id"].as_str().unwrap().parse().unwrap();
+        let answer = env.webhook(Method::POST, &format!("/{id}/test")).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.body
+    };
+    let expected = json!({ "delivered": true, "status": 200, "error": null });
+    assert_eq!(test("/hook").await, expected);
+    let (headers, event) = seen.lock().unwrap().remove(0);
+    assert_eq!(event["type"], "stockade.webhook.test");
+    assert_eq!(headers["webhook-id"], event["id"].as_str().unwrap());
+    assert!(
+        headers["webhook-signature"]
+            .to_str()
+            .unwrap()
+            .starts_with("v1,")
+    );
+    let failed = test("/elsewhere").await;
+    assert_eq!(
+        failed,
+        json!({ "delivered": false, "status": null, "error": "the receiver answered 404 Not Found" })
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

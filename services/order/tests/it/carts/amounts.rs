@@ -3,9 +3,10 @@
 use domain::Cart;
 use reqwest::Method;
 use serde_json::{Value, json};
+use testkit::tested_in;
 
 use super::cart_of;
-use crate::env::{Answer, Options, TestEnv, on_both_ledgers, open};
+use crate::env::{Answer, Env, Options, TestEnv, on_both_ledgers, open};
 
 /// A cart of these lines that costs this.
 fn cart_at(amount: &Value, lines: &[(&str, u32)]) -> Value {
@@ -42,173 +43,159 @@ impl TestEnv {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_payment_pays_the_total_of_the_shop_and_not_the_price() {
-    on_both_ledgers(Options::default(), async |env| {
-        let vase = env.create(json!({ "stock": 9, "price": 1999 })).await;
-        let lines = [(&*vase, 1)];
-        let with_shipping = cart_at(&json!(2494), &lines);
-        let placed = env.post_cart(0, "ann", "k", &with_shipping).await;
-        let cart = id(&placed);
-        let repeated = env.post_cart(0, "ann", "k", &with_shipping).await;
-        assert_eq!(repeated.header("idempotent-replayed"), Some("true"));
-        for shown in [&placed, &repeated, &env.read_cart(&cart).await] {
-            assert_eq!(shown.body["amount"], 2494, "{shown:?}");
-            assert_eq!(shown.body["amount_check"], json!(null));
-        }
-        let listed = Answer::of(env.buyer("ann", Method::GET, "/v1/carts")).await;
-        assert_eq!(listed.body["data"][0]["amount"], 2494);
-        for other in [cart_of(&lines), cart_at(&json!(2495), &lines)] {
-            let reused = env.post_cart(0, "ann", "k", &other).await;
-            reused.is(422, "idempotency_key_reused");
-        }
-        env.pay_cart(&cart, &format!("price-{cart}"), Some(1999))
-            .await
-            .is(422, "amount_mismatch");
-        env.pay_cart(&cart, &format!("none-{cart}"), None)
-            .await
-            .is(400, "invalid_request");
-        env.pay_cart(&cart, &format!("total-{cart}"), Some(2494))
-            .await
-            .is_now("confirmed");
-        assert_eq!(
-            env.unmatched_payments(&vase).await,
-            [format!("price-{cart}")]
-        );
-        // The price, stated or not, is the same cart.
-        let stated = env
-            .post_cart(0, "ann", "l", &cart_at(&json!(1999), &lines))
+#[tested_in(on_both_ledgers(Options::default()))]
+async fn a_payment_pays_the_total_of_the_shop_and_not_the_price(env: Env) {
+    let vase = env.create(json!({ "stock": 9, "price": 1999 })).await;
+    let lines = [(&*vase, 1)];
+    let with_shipping = cart_at(&json!(2494), &lines);
+    let placed = env.post_cart(0, "ann", "k", &with_shipping).await;
+    let cart = id(&placed);
+    let repeated = env.post_cart(0, "ann", "k", &with_shipping).await;
+    assert_eq!(repeated.header("idempotent-replayed"), Some("true"));
+    for shown in [&placed, &repeated, &env.read_cart(&cart).await] {
+        assert_eq!(shown.body["amount"], 2494, "{shown:?}");
+        assert_eq!(shown.body["amount_check"], json!(null));
+    }
+    let listed = Answer::of(env.buyer("ann", Method::GET, "/v1/carts")).await;
+    assert_eq!(listed.body["data"][0]["amount"], 2494);
+    for other in [cart_of(&lines), cart_at(&json!(2495), &lines)] {
+        let reused = env.post_cart(0, "ann", "k", &other).await;
+        reused.is(422, "idempotency_key_reused");
+    }
+    env.pay_cart(&cart, &format!("price-{cart}"), Some(1999))
+        .await
+        .is(422, "amount_mismatch");
+    env.pay_cart(&cart, &format!("none-{cart}"), None)
+        .await
+        .is(400, "invalid_request");
+    env.pay_cart(&cart, &format!("total-{cart}"), Some(2494))
+        .await
+        .is_now("confirmed");
+    assert_eq!(
+        env.unmatched_payments(&vase).await,
+        [format!("price-{cart}")]
+    );
+    // The price, stated or not, is the same cart.
+    let stated = env
+        .post_cart(0, "ann", "l", &cart_at(&json!(1999), &lines))
+        .await;
+    let unstated = env.cart("ann", "l", &lines).await;
+    assert_eq!(unstated.is_held().body["id"], json!(id(&stated)));
+}
+
+#[tested_in(on_both_ledgers(Options::default()))]
+async fn only_an_admin_takes_a_voucher_off_and_one_of_all_is_free(env: Env) {
+    let vase = env.create(json!({ "stock": 9, "price": 1999 })).await;
+    let lines = [(&*vase, 1)];
+    for amount in [json!(1998), json!(0), json!("unchecked")] {
+        let refused = env
+            .post_cart(0, "ann", "k", &cart_at(&amount, &lines))
             .await;
-        let unstated = env.cart("ann", "l", &lines).await;
-        assert_eq!(unstated.is_held().body["id"], json!(id(&stated)));
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn only_an_admin_takes_a_voucher_off_and_one_of_all_is_free() {
-    on_both_ledgers(Options::default(), async |env| {
-        let vase = env.create(json!({ "stock": 9, "price": 1999 })).await;
-        let lines = [(&*vase, 1)];
-        for amount in [json!(1998), json!(0), json!("unchecked")] {
-            let refused = env
-                .post_cart(0, "ann", "k", &cart_at(&amount, &lines))
-                .await;
-            let error = &refused.is(400, "invalid_request").body["errors"][0];
-            assert_eq!(error["pointer"], "/amount", "{amount}: {error}");
-            assert!(
-                error["detail"].as_str().unwrap().contains("1999"),
-                "{error}"
-            );
-        }
-        assert_eq!(env.units(&vase).await, [9, 0, 0]);
-        let cheaper = id(&env.cart_by_admin("k", &for_ann(&json!(1499), &lines)).await);
-        env.pay_cart(&cheaper, &format!("p-{cheaper}"), Some(1499))
-            .await
-            .is_now("confirmed");
-        let free = id(&env.cart_by_admin("l", &for_ann(&json!(0), &lines)).await);
-        env.pay_cart(&free, &format!("p-{free}"), Some(1999))
-            .await
-            .is(422, "amount_mismatch");
-        env.pay_cart(&free, &format!("free-{free}"), None)
-            .await
-            .is_now("confirmed");
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_unchecked_cart_takes_any_amount_and_keeps_what_was_paid() {
-    on_both_ledgers(Options::default(), async |env| {
-        let vase = env.create(json!({ "stock": 9, "price": 1999 })).await;
-        let lines = [(&*vase, 1)];
-        let new = for_ann(&json!("unchecked"), &lines);
-        let placed = env.cart_by_admin("k", &new).await;
-        let cart = id(&placed);
-        assert_eq!(
-            (&placed.body["amount"], &placed.body["amount_check"]),
-            (&json!(1999), &json!("unchecked"))
+        let error = &refused.is(400, "invalid_request").body["errors"][0];
+        assert_eq!(error["pointer"], "/amount", "{amount}: {error}");
+        assert!(
+            error["detail"].as_str().unwrap().contains("1999"),
+            "{error}"
         );
-        env.cart_by_admin("k", &for_ann(&json!(1999), &lines))
+    }
+    assert_eq!(env.units(&vase).await, [9, 0, 0]);
+    let cheaper = id(&env.cart_by_admin("k", &for_ann(&json!(1499), &lines)).await);
+    env.pay_cart(&cheaper, &format!("p-{cheaper}"), Some(1499))
+        .await
+        .is_now("confirmed");
+    let free = id(&env.cart_by_admin("l", &for_ann(&json!(0), &lines)).await);
+    env.pay_cart(&free, &format!("p-{free}"), Some(1999))
+        .await
+        .is(422, "amount_mismatch");
+    env.pay_cart(&free, &format!("free-{free}"), None)
+        .await
+        .is_now("confirmed");
+}
+
+#[tested_in(on_both_ledgers(Options::default()))]
+async fn an_unchecked_cart_takes_any_amount_and_keeps_what_was_paid(env: Env) {
+    let vase = env.create(json!({ "stock": 9, "price": 1999 })).await;
+    let lines = [(&*vase, 1)];
+    let new = for_ann(&json!("unchecked"), &lines);
+    let placed = env.cart_by_admin("k", &new).await;
+    let cart = id(&placed);
+    assert_eq!(
+        (&placed.body["amount"], &placed.body["amount_check"]),
+        (&json!(1999), &json!("unchecked"))
+    );
+    env.cart_by_admin("k", &for_ann(&json!(1999), &lines))
+        .await
+        .is(422, "idempotency_key_reused");
+    let without = env.pay_cart(&cart, &format!("p-{cart}"), None).await;
+    assert_eq!(without.is(400, "invalid_request").body["field"], "amount");
+    let report =
+        json!({ "payment": format!("p-{cart}"), "cart": cart, "amount": 777, "currency": "EUR" });
+    env.report_cart(&cart, report.to_string().as_bytes())
+        .await
+        .is(422, "currency_mismatch");
+    let payment = format!("q-{cart}");
+    for _ in 0..2 {
+        let paid = env.pay_cart(&cart, &payment, Some(777)).await;
+        assert_eq!(paid.is_now("confirmed").body["amount"], 777);
+    }
+    let repeated = env.cart_by_admin("k", &new).await;
+    assert_eq!(repeated.body["id"], json!(cart));
+    assert_eq!(
+        (&repeated.body["amount"], &repeated.body["amount_check"]),
+        (&json!(777), &json!("unchecked"))
+    );
+}
+
+#[tested_in(on_both_ledgers(Options::reconciled()))]
+async fn what_is_due_of_a_cart_is_what_was_paid_whatever_its_lines_cost(env: Env) {
+    let vase = env
+        .create(json!({ "stock": 9, "price": 900, "hold_seconds": 1 }))
+        .await;
+    let bowl = env.create(json!({ "stock": 9, "price": 50 })).await;
+    let lines = [(&*vase, 1), (&*bowl, 1)];
+    for (key, amount, paid, due) in [
+        ("price", json!(950), 950, [900_u64, 50]),
+        ("shipping", json!(1000), 1000, [947, 53]),
+        ("voucher", json!(95), 95, [90, 5]),
+        ("unchecked", json!("unchecked"), 1000, [947, 53]),
+    ] {
+        let cart = id(&env.cart_by_admin(key, &for_ann(&amount, &lines)).await);
+        env.cart_becomes(&cart, "expired").await;
+        env.put_state(&bowl, "paused").await;
+        env.pay_cart(&cart, &format!("p-{cart}"), Some(paid))
             .await
-            .is(422, "idempotency_key_reused");
-        let without = env.pay_cart(&cart, &format!("p-{cart}"), None).await;
-        assert_eq!(without.is(400, "invalid_request").body["field"], "amount");
-        let report = json!({ "payment": format!("p-{cart}"), "cart": cart, "amount": 777, "currency": "EUR" });
-        env.report_cart(&cart, report.to_string().as_bytes())
-            .await
-            .is(422, "currency_mismatch");
-        let payment = format!("q-{cart}");
-        for _ in 0..2 {
-            let paid = env.pay_cart(&cart, &payment, Some(777)).await;
-            assert_eq!(paid.is_now("confirmed").body["amount"], 777);
-        }
-        let repeated = env.cart_by_admin("k", &new).await;
-        assert_eq!(repeated.body["id"], json!(cart));
-        assert_eq!(
-            (&repeated.body["amount"], &repeated.body["amount_check"]),
-            (&json!(777), &json!("unchecked"))
+            .is_now("refund_due");
+        env.put_state(&bowl, "open").await;
+        assert_eq!(env.amounts_due(&cart).await, due, "{key}");
+    }
+}
+
+#[tested_in(open(Options::default()))]
+async fn an_amount_is_a_whole_number_or_the_word(env: Env) {
+    let vase = env.create(json!({ "stock": 9 })).await;
+    let lines = [(&*vase, 1)];
+    let more = Cart::AMOUNT_MAX + 1;
+    for amount in [
+        json!(-1),
+        json!(1.5),
+        json!("7"),
+        json!("free"),
+        json!(true),
+        json!([]),
+        json!(more),
+    ] {
+        let refused = env.cart_by_admin("k", &for_ann(&amount, &lines)).await;
+        let error = &refused.is(400, "invalid_request").body["errors"][0];
+        assert_eq!(error["pointer"], "/amount", "{amount}: {error}");
+        assert!(
+            error["detail"].as_str().unwrap().contains("unchecked"),
+            "{error}"
         );
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_due_of_a_cart_is_what_was_paid_whatever_its_lines_cost() {
-    on_both_ledgers(Options::reconciled(), async |env| {
-        let vase = env
-            .create(json!({ "stock": 9, "price": 900, "hold_seconds": 1 }))
-            .await;
-        let bowl = env.create(json!({ "stock": 9, "price": 50 })).await;
-        let lines = [(&*vase, 1), (&*bowl, 1)];
-        for (key, amount, paid, due) in [
-            ("price", json!(950), 950, [900_u64, 50]),
-            ("shipping", json!(1000), 1000, [947, 53]),
-            ("voucher", json!(95), 95, [90, 5]),
-            ("unchecked", json!("unchecked"), 1000, [947, 53]),
-        ] {
-            let cart = id(&env.cart_by_admin(key, &for_ann(&amount, &lines)).await);
-            env.cart_becomes(&cart, "expired").await;
-            env.put_state(&bowl, "paused").await;
-            env.pay_cart(&cart, &format!("p-{cart}"), Some(paid))
-                .await
-                .is_now("refund_due");
-            env.put_state(&bowl, "open").await;
-            assert_eq!(env.amounts_due(&cart).await, due, "{key}");
-        }
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_amount_is_a_whole_number_or_the_word() {
-    open(Options::default(), async |env| {
-        let vase = env.create(json!({ "stock": 9 })).await;
-        let lines = [(&*vase, 1)];
-        let more = Cart::AMOUNT_MAX + 1;
-        for amount in [
-            json!(-1),
-            json!(1.5),
-            json!("7"),
-            json!("free"),
-            json!(true),
-            json!([]),
-            json!(more),
-        ] {
-            let refused = env.cart_by_admin("k", &for_ann(&amount, &lines)).await;
-            let error = &refused.is(400, "invalid_request").body["errors"][0];
-            assert_eq!(error["pointer"], "/amount", "{amount}: {error}");
-            assert!(
-                error["detail"].as_str().unwrap().contains("unchecked"),
-                "{error}"
-            );
-        }
-        let most = cart_at(&json!(Cart::AMOUNT_MAX), &lines);
-        let most = env.post_cart(0, "ann", "k", &most).await;
-        assert_eq!(most.is_held().body["amount"], json!(Cart::AMOUNT_MAX));
-        let unsaid = cart_at(&json!(null), &lines);
-        let unsaid = env.post_cart(0, "ann", "l", &unsaid).await;
-        assert_eq!(unsaid.is_held().body["amount"], 0, "as if it were absent");
-    })
-    .await;
+    }
+    let most = cart_at(&json!(Cart::AMOUNT_MAX), &lines);
+    let most = env.post_cart(0, "ann", "k", &most).await;
+    assert_eq!(most.is_held().body["amount"], json!(Cart::AMOUNT_MAX));
+    let unsaid = cart_at(&json!(null), &lines);
+    let unsaid = env.post_cart(0, "ann", "l", &unsaid).await;
+    assert_eq!(unsaid.is_held().body["amount"], 0, "as if it were absent");
 }

@@ -41,132 +41,136 @@ fn time(body: &Value, field: &str) -> Timestamp {
     body[field].as_str().unwrap().parse().unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_holds_of_a_cart_are_extended_together_up_to_the_smallest_cap() {
-    let options = Options::default().with_instances(2);
-    open_each(options, async |env| {
-        let hold = |seconds: u32, max: u32| json!({ "stock": 5, "hold_seconds": seconds, "max_hold_seconds": max });
-        let vase = env.create(hold(60, 1800)).await;
-        let bowl = env.create(hold(90, 3600)).await;
-        let long = env.create(hold(1700, 3600)).await;
-        let cart = env
-            .held_cart("ann", "k", &[(&vase, 1), (&bowl, 2), (&long, 1)])
-            .await;
-        let before = env.line_orders(&cart).await;
-        let created = before.iter().map(|line| time(line, "created_at"));
-        let created = created.min().unwrap();
+#[tested_in(open_each(Options::default().with_instances(2)))]
+async fn the_holds_of_a_cart_are_extended_together_up_to_the_smallest_cap(env: Env) {
+    let hold = |seconds: u32, max: u32| json!({ "stock": 5, "hold_seconds": seconds, "max_hold_seconds": max });
+    let vase = env.create(hold(60, 1800)).await;
+    let bowl = env.create(hold(90, 3600)).await;
+    let long = env.create(hold(1700, 3600)).await;
+    let cart = env
+        .held_cart("ann", "k", &[(&vase, 1), (&bowl, 2), (&long, 1)])
+        .await;
+    let before = env.line_orders(&cart).await;
+    let created = before.iter().map(|line| time(line, "created_at"));
+    let created = created.min().unwrap();
 
-        let same = env.extend_cart("ann", &cart, &json!(30)).await;
-        assert_eq!(same.status, 200, "{same:?}");
-        assert_eq!(env.line_orders(&cart).await, before, "never shorter");
+    let same = env.extend_cart("ann", &cart, &json!(30)).await;
+    assert_eq!(same.status, 200, "{same:?}");
+    assert_eq!(env.line_orders(&cart).await, before, "never shorter");
 
-        let answers = join_all((0..6).map(|_| async { env.extend_cart("ann", &cart, &json!(1600)).await })).await;
-        let end = created + SignedDuration::from_secs(1600);
-        for answer in &answers {
-            assert_eq!(answer.status, 200, "{answer:?}");
-            assert_eq!(time(&answer.body, "expires_at"), end);
-            assert_eq!(answer.body["state"], "held");
-        }
-        assert_eq!(time(&env.read_cart(&cart).await.body, "expires_at"), end);
-        let after = env.line_orders(&cart).await;
-        for line in &after[..2] {
-            assert_eq!(time(line, "expires_at"), end, "{line}");
-            assert_eq!(line["version"], 2, "extended once");
-        }
-        assert_eq!(after[2], before[2], "it lasts longer already");
+    let answers =
+        join_all((0..6).map(|_| async { env.extend_cart("ann", &cart, &json!(1600)).await })).await;
+    let end = created + SignedDuration::from_secs(1600);
+    for answer in &answers {
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_eq!(time(&answer.body, "expires_at"), end);
+        assert_eq!(answer.body["state"], "held");
+    }
+    assert_eq!(time(&env.read_cart(&cart).await.body, "expires_at"), end);
+    let after = env.line_orders(&cart).await;
+    for line in &after[..2] {
+        assert_eq!(time(line, "expires_at"), end, "{line}");
+        assert_eq!(line["version"], 2, "extended once");
+    }
+    assert_eq!(after[2], before[2], "it lasts longer already");
 
-        let longest = env.extend_cart("ann", &cart, &json!(1800)).await;
-        assert_eq!(time(&longest.body, "expires_at"), created + SignedDuration::from_secs(1800));
-        let too_long = env.extend_cart("ann", &cart, &json!(1801)).await;
-        let error = &too_long.is(400, "invalid_request").body["errors"][0];
-        assert_eq!(error["pointer"], "/seconds");
-        assert!(error["detail"].as_str().unwrap().contains(&format!("1800 at most, the item {vase}'s")), "{error}");
-        for seconds in [json!(0), json!(-1), json!("60"), json!(1.5), json!(null)] {
-            let refused = env.extend_cart("ann", &cart, &seconds).await;
-            assert_eq!(refused.is(400, "invalid_request").body["field"], "seconds");
-        }
-        env.extend_cart("bob", &cart, &json!(1800)).await.is(404, "cart_not_found");
-        env.extend_cart("ann", "no-cart", &json!(1800)).await.is(404, "cart_not_found");
-        let line = &orders(&env.read_cart(&cart).await.body)[0];
-        let alone = env.buyer("ann", Method::POST, &format!("/v1/orders/{line}/hold"));
-        let alone = Answer::of(alone.json(&json!({ "seconds": 1800 }))).await;
-        assert_eq!(alone.is(409, "order_in_cart").body["cart"], json!(cart));
+    let longest = env.extend_cart("ann", &cart, &json!(1800)).await;
+    assert_eq!(
+        time(&longest.body, "expires_at"),
+        created + SignedDuration::from_secs(1800)
+    );
+    let too_long = env.extend_cart("ann", &cart, &json!(1801)).await;
+    let error = &too_long.is(400, "invalid_request").body["errors"][0];
+    assert_eq!(error["pointer"], "/seconds");
+    assert!(
+        error["detail"]
+            .as_str()
+            .unwrap()
+            .contains(&format!("1800 at most, the item {vase}'s")),
+        "{error}"
+    );
+    for seconds in [json!(0), json!(-1), json!("60"), json!(1.5), json!(null)] {
+        let refused = env.extend_cart("ann", &cart, &seconds).await;
+        assert_eq!(refused.is(400, "invalid_request").body["field"], "seconds");
+    }
+    env.extend_cart("bob", &cart, &json!(1800))
+        .await
+        .is(404, "cart_not_found");
+    env.extend_cart("ann", "no-cart", &json!(1800))
+        .await
+        .is(404, "cart_not_found");
+    let line = &orders(&env.read_cart(&cart).await.body)[0];
+    let alone = env.buyer("ann", Method::POST, &format!("/v1/orders/{line}/hold"));
+    let alone = Answer::of(alone.json(&json!({ "seconds": 1800 }))).await;
+    assert_eq!(alone.is(409, "order_in_cart").body["cart"], json!(cart));
 
-        assert_eq!(env.assert_whole(&cart).await, "held");
-        env.cancel_cart("ann", &cart).await.is_now("cancelled");
-        let ended = env.extend_cart("ann", &cart, &json!(1800)).await;
-        assert_eq!(ended.is(409, "cart_not_extendable").body["state"], "cancelled");
-    })
-    .await;
+    assert_eq!(env.assert_whole(&cart).await, "held");
+    env.cancel_cart("ann", &cart).await.is_now("cancelled");
+    let ended = env.extend_cart("ann", &cart, &json!(1800)).await;
+    assert_eq!(
+        ended.is(409, "cart_not_extendable").body["state"],
+        "cancelled"
+    );
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_cart_that_is_being_placed_has_no_hold_to_extend() {
-    open(Options::default(), async |env| {
-        let vase = env.create(json!({ "stock": 5 })).await;
-        let left = Duration::from_secs(60);
-        let placing = Abandoned::place(&env, "k", &[&vase], 1, left).await.cart.id;
-        let extended = env
-            .extend_cart("ann", &placing.to_string(), &json!(600))
-            .await;
-        assert_eq!(
-            extended.is(409, "cart_not_extendable").body["state"],
-            "placing"
-        );
-        env.held_cart("ann", "k", &[(&vase, 1)]).await;
-    })
-    .await;
+#[tested_in(open(Options::default()))]
+async fn a_cart_that_is_being_placed_has_no_hold_to_extend(env: Env) {
+    let vase = env.create(json!({ "stock": 5 })).await;
+    let left = Duration::from_secs(60);
+    let placing = Abandoned::place(&env, "k", &[&vase], 1, left).await.cart.id;
+    let extended = env
+        .extend_cart("ann", &placing.to_string(), &json!(600))
+        .await;
+    assert_eq!(
+        extended.is(409, "cart_not_extendable").body["state"],
+        "placing"
+    );
+    env.held_cart("ann", "k", &[(&vase, 1)]).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_extended_cart_outlives_its_first_end() {
-    open_each(Options::reconciled(), async |env| {
-        let bowl = env
-            .create(json!({ "stock": 5, "hold_seconds": 600, "max_hold_seconds": 600 }))
-            .await;
-        // A busy machine may need longer than the first hold lasts.
-        let mut holds = [2, 10, 60].into_iter();
-        let (vase, kept) = loop {
-            let hold = holds.next().expect("an extension before the end of a hold");
-            let vase = json!({ "stock": 5, "hold_seconds": hold, "max_hold_seconds": 600 });
-            let vase = env.create(vase).await;
-            let lines = [(&*vase, 1), (&*bowl, 1)];
-            let kept = env.held_cart("ann", &format!("k{hold}"), &lines).await;
-            let extended = env.extend_cart("ann", &kept, &json!(600)).await;
-            if extended.status == 200 {
-                break (vase, kept);
-            }
-            extended.is(409, "cart_not_extendable");
-        };
+#[tested_in(open_each(Options::reconciled()))]
+async fn an_extended_cart_outlives_its_first_end(env: Env) {
+    let bowl = env
+        .create(json!({ "stock": 5, "hold_seconds": 600, "max_hold_seconds": 600 }))
+        .await;
+    // A busy machine may need longer than the first hold lasts.
+    let mut holds = [2, 10, 60].into_iter();
+    let (vase, kept) = loop {
+        let hold = holds.next().expect("an extension before the end of a hold");
+        let vase = json!({ "stock": 5, "hold_seconds": hold, "max_hold_seconds": 600 });
+        let vase = env.create(vase).await;
         let lines = [(&*vase, 1), (&*bowl, 1)];
-        let lost = env.held_cart("bob", "k", &lines).await;
-        env.cart_becomes(&lost, "expired").await;
-        assert_eq!(env.assert_whole(&kept).await, "held");
-        let late = env.extend_cart("bob", &lost, &json!(600)).await;
-        assert_eq!(late.is(409, "cart_not_extendable").body["state"], "expired");
-        env.pay_cart(&kept, &format!("p-{kept}"), None)
-            .await
-            .is_now("confirmed");
-        assert_eq!(env.units(&vase).await, [4, 0, 1]);
-    })
-    .await;
+        let kept = env.held_cart("ann", &format!("k{hold}"), &lines).await;
+        let extended = env.extend_cart("ann", &kept, &json!(600)).await;
+        if extended.status == 200 {
+            break (vase, kept);
+        }
+        extended.is(409, "cart_not_extendable");
+    };
+    let lines = [(&*vase, 1), (&*bowl, 1)];
+    let lost = env.held_cart("bob", "k", &lines).await;
+    env.cart_becomes(&lost, "expired").await;
+    assert_eq!(env.assert_whole(&kept).await, "held");
+    let late = env.extend_cart("bob", &lost, &json!(600)).await;
+    assert_eq!(late.is(409, "cart_not_extendable").body["state"], "expired");
+    env.pay_cart(&kept, &format!("p-{kept}"), None)
+        .await
+        .is_now("confirmed");
+    assert_eq!(env.units(&vase).await, [4, 0, 1]);
 }
 
 /// Extensions come from shortly before until shortly after the end of the holds. Whichever is
 /// answered with 200 keeps the whole cart, and one that is refused finds all of it expired.
-#[tokio::test(flavor = "multi_thread")]
-async fn of_an_extension_and_the_end_of_the_hold_one_has_the_whole_cart() {
-    open_each(Options::reconciled(), async |env| {
-        for hold in HOLDS {
-            let kept = race_for_carts(&env, hold).await;
-            // The first extensions come long before the end, unless the machine is busy.
-            if kept > 0 {
-                return;
-            }
+#[tested_in(open_each(Options::reconciled()))]
+async fn of_an_extension_and_the_end_of_the_hold_one_has_the_whole_cart(env: Env) {
+    for hold in HOLDS {
+        let kept = race_for_carts(&env, hold).await;
+        // The first extensions come long before the end, unless the machine is busy.
+        if kept > 0 {
+            return;
         }
-        panic!("no extension kept a cart");
-    })
-    .await;
+    }
+    panic!("no extension kept a cart");
 }
 
 /// Returns the number of carts that were extended.
@@ -209,37 +213,33 @@ async fn race_for_carts(env: &TestEnv, hold: i64) -> u64 {
     kept
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_extension_and_a_payment_at_the_same_time_leave_a_sold_cart() {
-    let options = Options::default().with_instances(2);
-    open_each(options, async |env| {
-        let vase = env
-            .create(json!({ "stock": 50, "max_hold_seconds": 1200 }))
-            .await;
-        let bowl = env
-            .create(json!({ "stock": 50, "max_hold_seconds": 1200 }))
-            .await;
-        let carts = (0..12).map(|n| {
-            let (env, lines) = (&env, [(&*vase, 1), (&*bowl, 1)]);
-            async move { env.held_cart("ann", &format!("k{n}"), &lines).await }
-        });
-        let carts = join_all(carts).await;
-        let env = &env;
-        join_all(carts.iter().map(|cart| async move {
-            let (payment, seconds) = (format!("p-{cart}"), json!(1200));
-            let (paid, extended) = tokio::join!(
-                env.pay_cart(cart, &payment, None),
-                env.extend_cart("ann", cart, &seconds)
-            );
-            paid.is_now("confirmed");
-            if extended.status != 200 {
-                extended.is(409, "cart_not_extendable");
-            }
-            assert_eq!(env.assert_whole(cart).await, "confirmed");
-        }))
+#[tested_in(open_each(Options::default().with_instances(2)))]
+async fn an_extension_and_a_payment_at_the_same_time_leave_a_sold_cart(env: Env) {
+    let vase = env
+        .create(json!({ "stock": 50, "max_hold_seconds": 1200 }))
         .await;
-        assert_eq!(env.units(&vase).await, [38, 0, 12]);
-        assert_eq!(env.units(&bowl).await, [38, 0, 12]);
-    })
+    let bowl = env
+        .create(json!({ "stock": 50, "max_hold_seconds": 1200 }))
+        .await;
+    let carts = (0..12).map(|n| {
+        let (env, lines) = (&env, [(&*vase, 1), (&*bowl, 1)]);
+        async move { env.held_cart("ann", &format!("k{n}"), &lines).await }
+    });
+    let carts = join_all(carts).await;
+    let env = &env;
+    join_all(carts.iter().map(|cart| async move {
+        let (payment, seconds) = (format!("p-{cart}"), json!(1200));
+        let (paid, extended) = tokio::join!(
+            env.pay_cart(cart, &payment, None),
+            env.extend_cart("ann", cart, &seconds)
+        );
+        paid.is_now("confirmed");
+        if extended.status != 200 {
+            extended.is(409, "cart_not_extendable");
+        }
+        assert_eq!(env.assert_whole(cart).await, "confirmed");
+    }))
     .await;
+    assert_eq!(env.units(&vase).await, [38, 0, 12]);
+    assert_eq!(env.units(&bowl).await, [38, 0, 12]);
 }

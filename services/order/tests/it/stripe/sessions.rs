@@ -91,176 +91,157 @@ impl TestEnv {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn only_the_end_of_the_session_that_was_named_last_counts() {
-    on_both_ledgers(Options::default(), async |env| {
-        let [(single, order), (of_cart, cart)] = env.last_units().await;
-        for (item, of) in [(&single, Of::Order(&order)), (&of_cart, Of::Cart(&cart))] {
-            env.assert_ignored(of, "cs_A", "no session was named").await;
-            env.named(of, "cs_A").await;
-            env.named(of, "cs_B").await;
-            env.assert_ignored(of, "cs_A", "another session").await;
-            env.assert_ignored(of, "cs_C", "another session").await;
-            // The unit is not free.
-            env.order(item, "bob", "k", 1).await.is(409, "sold_out");
-            assert_eq!(env.units(item).await, [0, 1, 0]);
-            let paid = of.session("cs_B");
-            is(
-                &env.stripe("checkout.session.completed", &paid).await,
-                "confirmed",
-            );
-            // Out of order: what came before the payment arrives after it.
-            env.assert_ignored(of, "cs_A", "another session").await;
-            env.assert_ignored(of, "cs_B", "in another state").await;
-            is(
-                &env.stripe("checkout.session.completed", &paid).await,
-                "confirmed",
-            );
-            assert_eq!(env.units(item).await, [0, 0, 1]);
-        }
-    })
-    .await;
+#[tested_in(on_both_ledgers(Options::default()))]
+async fn only_the_end_of_the_session_that_was_named_last_counts(env: Env) {
+    let [(single, order), (of_cart, cart)] = env.last_units().await;
+    for (item, of) in [(&single, Of::Order(&order)), (&of_cart, Of::Cart(&cart))] {
+        env.assert_ignored(of, "cs_A", "no session was named").await;
+        env.named(of, "cs_A").await;
+        env.named(of, "cs_B").await;
+        env.assert_ignored(of, "cs_A", "another session").await;
+        env.assert_ignored(of, "cs_C", "another session").await;
+        // The unit is not free.
+        env.order(item, "bob", "k", 1).await.is(409, "sold_out");
+        assert_eq!(env.units(item).await, [0, 1, 0]);
+        let paid = of.session("cs_B");
+        is(
+            &env.stripe("checkout.session.completed", &paid).await,
+            "confirmed",
+        );
+        // Out of order: what came before the payment arrives after it.
+        env.assert_ignored(of, "cs_A", "another session").await;
+        env.assert_ignored(of, "cs_B", "in another state").await;
+        is(
+            &env.stripe("checkout.session.completed", &paid).await,
+            "confirmed",
+        );
+        assert_eq!(env.units(item).await, [0, 0, 1]);
+    }
 }
 
 /// What a buyer pays in a session that was never named, beside one that expires.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_was_not_named_is_paid_like_any_other() {
-    open(Options::default(), async |env| {
+#[tested_in(open(Options::default()))]
+async fn a_session_that_was_not_named_is_paid_like_any_other(env: Env) {
+    let [(single, order), (of_cart, cart)] = env.last_units().await;
+    for (item, of) in [(&single, Of::Order(&order)), (&of_cart, Of::Cart(&cart))] {
+        env.assert_ignored(of, "cs_A", "no session was named").await;
+        let paid = of.session("cs_B");
+        is(
+            &env.stripe("checkout.session.completed", &paid).await,
+            "confirmed",
+        );
+        assert_eq!(env.units(item).await, [0, 0, 1]);
+    }
+}
+
+#[tested_in(on_both_ledgers(Options::default()))]
+async fn the_end_of_the_named_session_releases_the_units(env: Env) {
+    for kind in ENDS {
         let [(single, order), (of_cart, cart)] = env.last_units().await;
         for (item, of) in [(&single, Of::Order(&order)), (&of_cart, Of::Cart(&cart))] {
-            env.assert_ignored(of, "cs_A", "no session was named").await;
-            let paid = of.session("cs_B");
-            is(
-                &env.stripe("checkout.session.completed", &paid).await,
-                "confirmed",
-            );
-            assert_eq!(env.units(item).await, [0, 0, 1]);
-        }
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_end_of_the_named_session_releases_the_units() {
-    on_both_ledgers(Options::default(), async |env| {
-        for kind in ENDS {
-            let [(single, order), (of_cart, cart)] = env.last_units().await;
-            for (item, of) in [(&single, Of::Order(&order)), (&of_cart, Of::Cart(&cart))] {
-                env.named(of, "cs_A").await;
-                for _ in 0..2 {
-                    is(&env.stripe(kind, &of.session("cs_A")).await, "cancelled");
-                }
-                env.assert_ignored(of, "cs_B", "another session").await;
-                assert_eq!(env.units(item).await, [1, 0, 0]);
-                // A shop that opens a session now learns that there is nothing to pay.
-                let late = env.change_hold(0, of, &json!({ "session": "cs_B" })).await;
-                assert_eq!(
-                    (late.status, &late.body["state"]),
-                    (409, &json!("cancelled"))
-                );
-                env.assert_ignored(of, "cs_B", "another session").await;
+            env.named(of, "cs_A").await;
+            for _ in 0..2 {
+                is(&env.stripe(kind, &of.session("cs_A")).await, "cancelled");
             }
-        }
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_session_is_named_with_or_without_a_longer_hold() {
-    on_both_ledgers(Options::default(), async |env| {
-        let [(_, order), (_, cart)] = env.last_units().await;
-        for of in [Of::Order(&order), Of::Cart(&cart)] {
-            let before = env.shown(of).await;
-            let named = env.named(of, "cs_A").await;
-            assert_eq!(named["expires_at"], before["expires_at"]);
+            env.assert_ignored(of, "cs_B", "another session").await;
+            assert_eq!(env.units(item).await, [1, 0, 0]);
+            // A shop that opens a session now learns that there is nothing to pay.
+            let late = env.change_hold(0, of, &json!({ "session": "cs_B" })).await;
             assert_eq!(
-                env.named(of, "cs_A").await,
-                named,
-                "a repeat changes nothing"
-            );
-            let both = json!({ "session": "cs_B", "seconds": 7200 });
-            let longer = env.change_hold(0, of, &both).await;
-            assert_eq!(longer.status, 200, "{longer:?}");
-            assert_ne!(longer.body["expires_at"], before["expires_at"]);
-            assert_eq!(env.change_hold(0, of, &both).await.body, longer.body);
-            // The new session counts, whether its hold got longer or not.
-            env.assert_ignored(of, "cs_A", "another session").await;
-            let shorter = json!({ "session": "cs_C", "seconds": 1 });
-            let kept = env.change_hold(0, of, &shorter).await;
-            assert_eq!(
-                kept.body["expires_at"], longer.body["expires_at"],
-                "never shorter"
+                (late.status, &late.body["state"]),
+                (409, &json!("cancelled"))
             );
             env.assert_ignored(of, "cs_B", "another session").await;
-
-            let too_long = json!({ "session": "cs_D", "seconds": 7201 });
-            let refused = env.change_hold(0, of, &too_long).await;
-            assert_eq!(refused.is(400, "invalid_request").body["field"], "seconds");
-            env.assert_ignored(of, "cs_D", "another session").await;
-            let malformed = [
-                "".to_owned(),
-                "cs 1".into(),
-                "cs_\u{e9}".into(),
-                "c".repeat(256),
-            ];
-            for malformed in malformed {
-                let body = json!({ "session": malformed });
-                let refused = env.change_hold(0, of, &body).await;
-                assert_eq!(refused.is(400, "invalid_request").body["field"], "session");
-            }
-            for nothing in [json!({}), json!({ "session": null })] {
-                let refused = env.change_hold(0, of, &nothing).await;
-                assert_eq!(refused.is(400, "invalid_request").body["field"], "seconds");
-            }
-            is(&env.stripe(ENDS[0], &of.session("cs_C")).await, "cancelled");
         }
-    })
-    .await;
+    }
+}
+
+#[tested_in(on_both_ledgers(Options::default()))]
+async fn a_session_is_named_with_or_without_a_longer_hold(env: Env) {
+    let [(_, order), (_, cart)] = env.last_units().await;
+    for of in [Of::Order(&order), Of::Cart(&cart)] {
+        let before = env.shown(of).await;
+        let named = env.named(of, "cs_A").await;
+        assert_eq!(named["expires_at"], before["expires_at"]);
+        assert_eq!(
+            env.named(of, "cs_A").await,
+            named,
+            "a repeat changes nothing"
+        );
+        let both = json!({ "session": "cs_B", "seconds": 7200 });
+        let longer = env.change_hold(0, of, &both).await;
+        assert_eq!(longer.status, 200, "{longer:?}");
+        assert_ne!(longer.body["expires_at"], before["expires_at"]);
+        assert_eq!(env.change_hold(0, of, &both).await.body, longer.body);
+        // The new session counts, whether its hold got longer or not.
+        env.assert_ignored(of, "cs_A", "another session").await;
+        let shorter = json!({ "session": "cs_C", "seconds": 1 });
+        let kept = env.change_hold(0, of, &shorter).await;
+        assert_eq!(
+            kept.body["expires_at"], longer.body["expires_at"],
+            "never shorter"
+        );
+        env.assert_ignored(of, "cs_B", "another session").await;
+
+        let too_long = json!({ "session": "cs_D", "seconds": 7201 });
+        let refused = env.change_hold(0, of, &too_long).await;
+        assert_eq!(refused.is(400, "invalid_request").body["field"], "seconds");
+        env.assert_ignored(of, "cs_D", "another session").await;
+        let malformed = [
+            "".to_owned(),
+            "cs 1".into(),
+            "cs_\u{e9}".into(),
+            "c".repeat(256),
+        ];
+        for malformed in malformed {
+            let body = json!({ "session": malformed });
+            let refused = env.change_hold(0, of, &body).await;
+            assert_eq!(refused.is(400, "invalid_request").body["field"], "session");
+        }
+        for nothing in [json!({}), json!({ "session": null })] {
+            let refused = env.change_hold(0, of, &nothing).await;
+            assert_eq!(refused.is(400, "invalid_request").body["field"], "seconds");
+        }
+        is(&env.stripe(ENDS[0], &of.session("cs_C")).await, "cancelled");
+    }
 }
 
 /// A request that was delayed names the session that a newer one has replaced.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_late_repeat_of_an_older_naming_does_not_bring_its_session_back() {
-    on_both_ledgers(Options::default(), async |env| {
-        let [(_, order), (_, cart)] = env.last_units().await;
-        for of in [Of::Order(&order), Of::Cart(&cart)] {
-            env.named(of, "cs_A").await;
-            let newer = env.named(of, "cs_B").await;
-            assert_eq!(env.named(of, "cs_A").await, newer, "it changes nothing");
-            env.assert_ignored(of, "cs_A", "another session").await;
-            is(&env.stripe(ENDS[0], &of.session("cs_B")).await, "cancelled");
-        }
-    })
-    .await;
+#[tested_in(on_both_ledgers(Options::default()))]
+async fn a_late_repeat_of_an_older_naming_does_not_bring_its_session_back(env: Env) {
+    let [(_, order), (_, cart)] = env.last_units().await;
+    for of in [Of::Order(&order), Of::Cart(&cart)] {
+        env.named(of, "cs_A").await;
+        let newer = env.named(of, "cs_B").await;
+        assert_eq!(env.named(of, "cs_A").await, newer, "it changes nothing");
+        env.assert_ignored(of, "cs_A", "another session").await;
+        is(&env.stripe(ENDS[0], &of.session("cs_B")).await, "cancelled");
+    }
 }
 
 /// Either the shop learns that the order is cancelled, or the new session counts and it is not.
-#[tokio::test(flavor = "multi_thread")]
-async fn of_a_new_session_and_the_end_of_the_old_one_one_wins() {
-    let options = Options::default().with_instances(2);
-    open_each(options, async |env| {
-        for _ in 0..8 {
-            let [(_, order), (_, cart)] = env.last_units().await;
-            for of in [Of::Order(&order), Of::Cart(&cart)] {
-                env.named(of, "cs_A").await;
-                let end = event(ENDS[0], &of.session("cs_A")).to_string();
-                let body = json!({ "session": "cs_B" });
-                let (named, ended) =
-                    join(env.change_hold(0, of, &body), env.stripe_text_at(1, &end)).await;
-                let state = env.shown(of).await["state"].clone();
-                match named.status {
-                    200 => {
-                        is(&ended, "ignored");
-                        assert_eq!(state, "held", "{of:?}");
-                    }
-                    409 => {
-                        is(&ended, "cancelled");
-                        assert_eq!(state, "cancelled", "{of:?}");
-                    }
-                    _ => panic!("{named:?}"),
+#[tested_in(open_each(Options::default().with_instances(2)))]
+async fn of_a_new_session_and_the_end_of_the_old_one_one_wins(env: Env) {
+    for _ in 0..8 {
+        let [(_, order), (_, cart)] = env.last_units().await;
+        for of in [Of::Order(&order), Of::Cart(&cart)] {
+            env.named(of, "cs_A").await;
+            let end = event(ENDS[0], &of.session("cs_A")).to_string();
+            let body = json!({ "session": "cs_B" });
+            let (named, ended) =
+                join(env.change_hold(0, of, &body), env.stripe_text_at(1, &end)).await;
+            let state = env.shown(of).await["state"].clone();
+            match named.status {
+                200 => {
+                    is(&ended, "ignored");
+                    assert_eq!(state, "held", "{of:?}");
                 }
+                409 => {
+                    is(&ended, "cancelled");
+                    assert_eq!(state, "cancelled", "{of:?}");
+                }
+                _ => panic!("{named:?}"),
             }
         }
-    })
-    .await;
+    }
 }

@@ -177,14 +177,37 @@ async fn answer(left: &AtomicUsize) {
     }
 }
 
-#[async_trait]
-impl OrderLife for UnresponsiveLedger {
-    async fn order(&self, id: OrderId) -> Result<Option<Order>, LedgerError> {
-        self.ledger().order(id).await
-    }
+/// Implements a part of the ledger: these calls are only forwarded, and those below them are not.
+macro_rules! forwards {
+    (
+        $part:ident { $($call:ident($($value:ident: $of:ty),*) -> $answer:ty;)* }
+        $($own:tt)*
+    ) => {
+        #[async_trait]
+        impl $part for UnresponsiveLedger {
+            $(async fn $call(&self, $($value: $of),*) -> Result<$answer, LedgerError> {
+                self.ledger().$call($($value),*).await
+            })*
 
-    async fn look_up_order(&self, id: OrderId) -> Result<Option<Order>, LedgerError> {
-        self.ledger().look_up_order(id).await
+            $($own)*
+        }
+    };
+}
+
+forwards! {
+    OrderLife {
+        order(id: OrderId) -> Option<Order>;
+        look_up_order(id: OrderId) -> Option<Order>;
+        pending_returns(item: Option<&ItemId>, before: Timestamp, at_most: usize)
+            -> Vec<PendingReturn>;
+        extend_by(order: &Order, expires_at: Timestamp, session: Option<&SessionId>,
+            actor: Option<&str>)
+            -> Option<Order>;
+        set_stated(order: Order) -> Option<Order>;
+        named_session(target: Uuid) -> Option<SessionId>;
+        has_named(target: Uuid, session: &SessionId) -> bool;
+        paid_order(payment: &PaymentId) -> Option<OrderId>;
+        recorded_among(ids: &[OrderId]) -> Vec<(OrderId, OrderState)>;
     }
 
     async fn due(
@@ -208,217 +231,64 @@ impl OrderLife for UnresponsiveLedger {
         answer(&self.transition_calls).await;
         self.ledger().transition_by(transitions, actors).await
     }
+}
 
-    async fn pending_returns(
-        &self,
-        item: Option<&ItemId>,
-        before: Timestamp,
-        at_most: usize,
-    ) -> Result<Vec<PendingReturn>, LedgerError> {
-        self.ledger().pending_returns(item, before, at_most).await
-    }
-
-    async fn extend_by(
-        &self,
-        order: &Order,
-        expires_at: Timestamp,
-        session: Option<&SessionId>,
-        actor: Option<&str>,
-    ) -> Result<Option<Order>, LedgerError> {
-        self.ledger()
-            .extend_by(order, expires_at, session, actor)
-            .await
-    }
-
-    async fn set_stated(&self, order: Order) -> Result<Option<Order>, LedgerError> {
-        self.ledger().set_stated(order).await
-    }
-
-    async fn named_session(&self, target: Uuid) -> Result<Option<SessionId>, LedgerError> {
-        self.ledger().named_session(target).await
-    }
-
-    async fn has_named(&self, target: Uuid, session: &SessionId) -> Result<bool, LedgerError> {
-        self.ledger().has_named(target, session).await
-    }
-
-    async fn paid_order(&self, payment: &PaymentId) -> Result<Option<OrderId>, LedgerError> {
-        self.ledger().paid_order(payment).await
-    }
-
-    async fn recorded_among(
-        &self,
-        ids: &[OrderId],
-    ) -> Result<Vec<(OrderId, OrderState)>, LedgerError> {
-        self.ledger().recorded_among(ids).await
+forwards! {
+    Carts {
+        create_cart(cart: &Cart) -> CreatedCart;
+        cart(id: CartId) -> Option<Cart>;
+        look_up_cart(id: CartId) -> Option<Cart>;
+        list_carts(ids: &[CartId]) -> Vec<Cart>;
+        known_carts(ids: &[CartId]) -> Vec<CartId>;
+        cart_of_line(order: OrderId) -> Option<CartId>;
+        take_over_cart(id: CartId) -> bool;
+        step_cart(step: &CartStep) -> Option<SteppedCart>;
+        return_cart_line(cart: &Cart, line: OrderId, actor: &Arc<str>) -> Option<ReturnedLine>;
+        extend_cart_by(cart: &Cart, hold: Option<Duration>,
+            session: Option<&SessionId>, actor: Option<&str>)
+            -> Option<Cart>;
+        due_carts(now: Timestamp, at_most: usize) -> Vec<Cart>;
+        list_buyer_carts(buyer: &BuyerId, after: Option<CartId>, at_most: usize)
+            -> Page<Cart, CartId>;
     }
 }
 
-#[async_trait]
-impl Carts for UnresponsiveLedger {
-    async fn create_cart(&self, cart: &Cart) -> Result<CreatedCart, LedgerError> {
-        self.ledger().create_cart(cart).await
-    }
-
-    async fn cart(&self, id: CartId) -> Result<Option<Cart>, LedgerError> {
-        self.ledger().cart(id).await
-    }
-
-    async fn look_up_cart(&self, id: CartId) -> Result<Option<Cart>, LedgerError> {
-        self.ledger().look_up_cart(id).await
-    }
-
-    async fn list_carts(&self, ids: &[CartId]) -> Result<Vec<Cart>, LedgerError> {
-        self.ledger().list_carts(ids).await
-    }
-
-    async fn known_carts(&self, ids: &[CartId]) -> Result<Vec<CartId>, LedgerError> {
-        self.ledger().known_carts(ids).await
-    }
-
-    async fn cart_of_line(&self, order: OrderId) -> Result<Option<CartId>, LedgerError> {
-        self.ledger().cart_of_line(order).await
-    }
-
-    async fn take_over_cart(&self, id: CartId) -> Result<bool, LedgerError> {
-        self.ledger().take_over_cart(id).await
-    }
-
-    async fn step_cart(&self, step: &CartStep) -> Result<Option<SteppedCart>, LedgerError> {
-        self.ledger().step_cart(step).await
-    }
-
-    async fn return_cart_line(
-        &self,
-        cart: &Cart,
-        line: OrderId,
-        actor: &Arc<str>,
-    ) -> Result<Option<ReturnedLine>, LedgerError> {
-        self.ledger().return_cart_line(cart, line, actor).await
-    }
-
-    async fn extend_cart_by(
-        &self,
-        cart: &Cart,
-        hold: Option<Duration>,
-        session: Option<&SessionId>,
-        actor: Option<&str>,
-    ) -> Result<Option<Cart>, LedgerError> {
-        self.ledger()
-            .extend_cart_by(cart, hold, session, actor)
-            .await
-    }
-
-    async fn due_carts(&self, now: Timestamp, at_most: usize) -> Result<Vec<Cart>, LedgerError> {
-        self.ledger().due_carts(now, at_most).await
-    }
-
-    async fn list_buyer_carts(
-        &self,
-        buyer: &BuyerId,
-        after: Option<CartId>,
-        at_most: usize,
-    ) -> Result<Page<Cart, CartId>, LedgerError> {
-        self.ledger().list_buyer_carts(buyer, after, at_most).await
-    }
-}
-
-#[async_trait]
-impl Recording for UnresponsiveLedger {
-    async fn checkpoints(&self) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError> {
-        self.ledger().checkpoints().await
-    }
-
-    async fn checkpoints_of(
-        &self,
-        items: &[&ItemId],
-    ) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError> {
-        self.ledger().checkpoints_of(items).await
-    }
-
-    async fn unrecorded_segments(&self) -> Result<Vec<SegmentKey>, LedgerError> {
-        self.ledger().unrecorded_segments().await
+forwards! {
+    Recording {
+        checkpoints() -> Vec<(SegmentKey, Option<EntryId>)>;
+        checkpoints_of(items: &[&ItemId]) -> Vec<(SegmentKey, Option<EntryId>)>;
+        unrecorded_segments() -> Vec<SegmentKey>;
+        items_at_work() -> Vec<ItemId>;
+        has_open_work(item: &ItemId) -> bool;
+        claim(wanted: &[SegmentKey], at_most: usize) -> Option<Box<dyn Claim>>;
+        rehearse(item: &Item, entries: Vec<Entry>) -> Recorded;
     }
 
     async fn changed_items(&self, from: Option<u64>) -> Result<Vec<ChangedItem>, LedgerError> {
         self.lists.fetch_add(1, Ordering::SeqCst);
         self.ledger().changed_items(from).await
     }
-
-    async fn items_at_work(&self) -> Result<Vec<ItemId>, LedgerError> {
-        self.ledger().items_at_work().await
-    }
-
-    async fn has_open_work(&self, item: &ItemId) -> Result<bool, LedgerError> {
-        self.ledger().has_open_work(item).await
-    }
-
-    async fn claim(
-        &self,
-        wanted: &[SegmentKey],
-        at_most: usize,
-    ) -> Result<Option<Box<dyn Claim>>, LedgerError> {
-        self.ledger().claim(wanted, at_most).await
-    }
-
-    async fn rehearse(&self, item: &Item, entries: Vec<Entry>) -> Result<Recorded, LedgerError> {
-        self.ledger().rehearse(item, entries).await
-    }
 }
 
-#[async_trait]
-impl StockOperations for UnresponsiveLedger {
-    async fn create_item_by(
-        &self,
-        item: &Item,
-        actor: Option<&str>,
-    ) -> Result<Created, LedgerError> {
-        self.ledger().create_item_by(item, actor).await
-    }
-
-    async fn change_item(
-        &self,
-        id: &ItemId,
-        change: &ItemChange,
-        expected: Option<u64>,
-        actor: &str,
-    ) -> Result<Changed, LedgerError> {
-        self.ledger().change_item(id, change, expected, actor).await
-    }
-
-    async fn change_stock_by(
-        &self,
-        id: &ItemId,
-        change: &StockChange,
-        requested: u64,
-        expected: Option<u64>,
-        actor: &str,
-    ) -> Result<Changed, LedgerError> {
-        self.ledger()
-            .change_stock_by(id, change, requested, expected, actor)
-            .await
-    }
-
-    async fn add_wave(
-        &self,
-        item: &Item,
-        wave: &Wave,
-        actor: &str,
-    ) -> Result<Changed, LedgerError> {
-        self.ledger().add_wave(item, wave, actor).await
-    }
-
-    async fn claim_item(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {
-        self.ledger().claim_item(id, token).await
-    }
-
-    async fn plan_transfers(
-        &self,
-        id: &ItemId,
-        token: u64,
-        plans: &[TransferPlan],
-    ) -> Result<(), LedgerError> {
-        self.ledger().plan_transfers(id, token, plans).await
+forwards! {
+    StockOperations {
+        create_item_by(item: &Item, actor: Option<&str>) -> Created;
+        change_item(id: &ItemId, change: &ItemChange, expected: Option<u64>, actor: &str)
+            -> Changed;
+        change_stock_by(id: &ItemId, change: &StockChange, requested: u64,
+            expected: Option<u64>, actor: &str)
+            -> Changed;
+        add_wave(item: &Item, wave: &Wave, actor: &str) -> Changed;
+        claim_item(id: &ItemId, token: u64) -> ();
+        plan_transfers(id: &ItemId, token: u64, plans: &[TransferPlan]) -> ();
+        transfers(ids: &[TransferId]) -> Vec<Transfer>;
+        finish_withdrawal(transfer: &Transfer, token: u64, actor: &str) -> ();
+        transfers_of(item: &ItemId, after: Option<TransferId>, at_most: usize)
+            -> Page<Transfer, TransferId>;
+        claim_for_repair(segments: &[SegmentKey], token: u64) -> Box<dyn Repair>;
+        note(entry: &NewJournalEntry) -> ();
+        note_once(entry: &NewJournalEntry, once: &str) -> bool;
+        is_noted(item: &ItemId, once: &str) -> bool;
     }
 
     async fn open_transfers(&self, item: Option<&ItemId>) -> Result<Vec<Transfer>, LedgerError> {
@@ -426,21 +296,6 @@ impl StockOperations for UnresponsiveLedger {
             self.rounds.fetch_add(1, Ordering::SeqCst);
         }
         self.ledger().open_transfers(item).await
-    }
-
-    async fn transfers(&self, ids: &[TransferId]) -> Result<Vec<Transfer>, LedgerError> {
-        self.ledger().transfers(ids).await
-    }
-
-    async fn finish_withdrawal(
-        &self,
-        transfer: &Transfer,
-        token: u64,
-        actor: &str,
-    ) -> Result<(), LedgerError> {
-        self.ledger()
-            .finish_withdrawal(transfer, token, actor)
-            .await
     }
 
     async fn memories(
@@ -457,61 +312,17 @@ impl StockOperations for UnresponsiveLedger {
         }
         self.ledger().memories(item, after, at_most).await
     }
-
-    async fn transfers_of(
-        &self,
-        item: &ItemId,
-        after: Option<TransferId>,
-        at_most: usize,
-    ) -> Result<Page<Transfer, TransferId>, LedgerError> {
-        self.ledger().transfers_of(item, after, at_most).await
-    }
-
-    async fn claim_for_repair(
-        &self,
-        segments: &[SegmentKey],
-        token: u64,
-    ) -> Result<Box<dyn Repair>, LedgerError> {
-        self.ledger().claim_for_repair(segments, token).await
-    }
-
-    async fn note(&self, entry: &NewJournalEntry) -> Result<(), LedgerError> {
-        self.ledger().note(entry).await
-    }
-
-    async fn note_once(&self, entry: &NewJournalEntry, once: &str) -> Result<bool, LedgerError> {
-        self.ledger().note_once(entry, once).await
-    }
-
-    async fn is_noted(&self, item: &ItemId, once: &str) -> Result<bool, LedgerError> {
-        self.ledger().is_noted(item, once).await
-    }
 }
 
-#[async_trait]
-impl Reading for UnresponsiveLedger {
-    async fn item(&self, id: &ItemId) -> Result<Option<Item>, LedgerError> {
-        self.ledger().item(id).await
-    }
-
-    async fn items_tagged(&self, tag: ItemTag) -> Result<Vec<Item>, LedgerError> {
-        self.ledger().items_tagged(tag).await
-    }
-
-    async fn journal(
-        &self,
-        item: &ItemId,
-        at_most: usize,
-    ) -> Result<Vec<JournalEntry>, LedgerError> {
-        self.ledger().journal(item, at_most).await
-    }
-
-    async fn segments(&self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError> {
-        self.ledger().segments(item).await
-    }
-
-    async fn item_rows(&self, item: &ItemId) -> Result<Option<ItemRows>, LedgerError> {
-        self.ledger().item_rows(item).await
+forwards! {
+    Reading {
+        item(id: &ItemId) -> Option<Item>;
+        items_tagged(tag: ItemTag) -> Vec<Item>;
+        journal(item: &ItemId, at_most: usize) -> Vec<JournalEntry>;
+        segments(item: &ItemId) -> Vec<SegmentRow>;
+        item_rows(item: &ItemId) -> Option<ItemRows>;
+        walk_changes(item: &ItemId, since: &Sums) -> Option<ItemTotals>;
+        unaccounted(item: &ItemId) -> i64;
     }
 
     async fn walk(
@@ -526,416 +337,127 @@ impl Reading for UnresponsiveLedger {
         }
         self.ledger().walk(item, pace).await
     }
+}
 
-    async fn walk_changes(
-        &self,
-        item: &ItemId,
-        since: &Sums,
-    ) -> Result<Option<ItemTotals>, LedgerError> {
-        self.ledger().walk_changes(item, since).await
-    }
-
-    async fn unaccounted(&self, item: &ItemId) -> Result<i64, LedgerError> {
-        self.ledger().unaccounted(item).await
+forwards! {
+    Listing {
+        held_units_by_end(item: &ItemId, from: Timestamp, width: Duration, slots: u16) -> Vec<u64>;
+        list_items(after: Option<&ItemId>, at_most: usize) -> Page<ListedItem, ItemId>;
+        listed_items(ids: &[ItemId]) -> Vec<ListedItem>;
+        list_item_orders(item: &ItemId, state: Option<OrderState>,
+            after: Option<OrderId>, at_most: usize)
+            -> Page<Order, OrderId>;
+        list_buyer_orders(buyer: &BuyerId, after: Option<OrderId>, at_most: usize)
+            -> Page<Order, OrderId>;
+        list_refunds_due(after: Option<OrderId>, at_most: usize) -> Page<Order, OrderId>;
+        list_journal(item: &ItemId, before: Option<u64>, at_most: usize) -> Page<JournalEntry, u64>;
+        journal_entry(id: u64) -> Option<JournalEntry>;
+        list_payments_due(after: Option<u64>, at_most: usize) -> Page<JournalEntry, u64>;
     }
 }
 
-#[async_trait]
-impl Listing for UnresponsiveLedger {
-    async fn held_units_by_end(
-        &self,
-        item: &ItemId,
-        from: Timestamp,
-        width: Duration,
-        slots: u16,
-    ) -> Result<Vec<u64>, LedgerError> {
-        self.ledger()
-            .held_units_by_end(item, from, width, slots)
-            .await
-    }
-
-    async fn list_items(
-        &self,
-        after: Option<&ItemId>,
-        at_most: usize,
-    ) -> Result<Page<ListedItem, ItemId>, LedgerError> {
-        self.ledger().list_items(after, at_most).await
-    }
-
-    async fn listed_items(&self, ids: &[ItemId]) -> Result<Vec<ListedItem>, LedgerError> {
-        self.ledger().listed_items(ids).await
-    }
-
-    async fn list_item_orders(
-        &self,
-        item: &ItemId,
-        state: Option<OrderState>,
-        after: Option<OrderId>,
-        at_most: usize,
-    ) -> Result<Page<Order, OrderId>, LedgerError> {
-        self.ledger()
-            .list_item_orders(item, state, after, at_most)
-            .await
-    }
-
-    async fn list_buyer_orders(
-        &self,
-        buyer: &BuyerId,
-        after: Option<OrderId>,
-        at_most: usize,
-    ) -> Result<Page<Order, OrderId>, LedgerError> {
-        self.ledger().list_buyer_orders(buyer, after, at_most).await
-    }
-
-    async fn list_refunds_due(
-        &self,
-        after: Option<OrderId>,
-        at_most: usize,
-    ) -> Result<Page<Order, OrderId>, LedgerError> {
-        self.ledger().list_refunds_due(after, at_most).await
-    }
-
-    async fn list_journal(
-        &self,
-        item: &ItemId,
-        before: Option<u64>,
-        at_most: usize,
-    ) -> Result<Page<JournalEntry, u64>, LedgerError> {
-        self.ledger().list_journal(item, before, at_most).await
-    }
-
-    async fn journal_entry(&self, id: u64) -> Result<Option<JournalEntry>, LedgerError> {
-        self.ledger().journal_entry(id).await
-    }
-
-    async fn list_payments_due(
-        &self,
-        after: Option<u64>,
-        at_most: usize,
-    ) -> Result<Page<JournalEntry, u64>, LedgerError> {
-        self.ledger().list_payments_due(after, at_most).await
+forwards! {
+    EventLog {
+        events(after: EventCursor, at_most: usize) -> Events;
+        end_of_events() -> EventCursor;
+        remove_events(before: Timestamp, at_most: usize) -> usize;
     }
 }
 
-#[async_trait]
-impl EventLog for UnresponsiveLedger {
-    async fn events(&self, after: EventCursor, at_most: usize) -> Result<Events, LedgerError> {
-        self.ledger().events(after, at_most).await
-    }
-
-    async fn end_of_events(&self) -> Result<EventCursor, LedgerError> {
-        self.ledger().end_of_events().await
-    }
-
-    async fn remove_events(&self, before: Timestamp, at_most: usize) -> Result<usize, LedgerError> {
-        self.ledger().remove_events(before, at_most).await
+forwards! {
+    Webhooks {
+        add_webhook_by(webhook: &NewWebhook, at_most: u32, actor: &str) -> bool;
+        webhooks() -> Vec<Webhook>;
+        remove_webhook(id: Uuid, actor: &str) -> bool;
+        enable_webhook(id: Uuid, actor: &str) -> bool;
+        lease_webhooks(publisher: Uuid, lease: Duration) -> Vec<Webhook>;
+        release_webhooks(publisher: Uuid) -> ();
+        advance_webhook(id: Uuid, publisher: Uuid, to: EventCursor) -> bool;
+        fail_webhook(id: Uuid, publisher: Uuid, failed: &FailedAttempt) -> bool;
     }
 }
 
-#[async_trait]
-impl Webhooks for UnresponsiveLedger {
-    async fn add_webhook_by(
-        &self,
-        webhook: &NewWebhook,
-        at_most: u32,
-        actor: &str,
-    ) -> Result<bool, LedgerError> {
-        self.ledger().add_webhook_by(webhook, at_most, actor).await
-    }
-
-    async fn webhooks(&self) -> Result<Vec<Webhook>, LedgerError> {
-        self.ledger().webhooks().await
-    }
-
-    async fn remove_webhook(&self, id: Uuid, actor: &str) -> Result<bool, LedgerError> {
-        self.ledger().remove_webhook(id, actor).await
-    }
-
-    async fn enable_webhook(&self, id: Uuid, actor: &str) -> Result<bool, LedgerError> {
-        self.ledger().enable_webhook(id, actor).await
-    }
-
-    async fn lease_webhooks(
-        &self,
-        publisher: Uuid,
-        lease: Duration,
-    ) -> Result<Vec<Webhook>, LedgerError> {
-        self.ledger().lease_webhooks(publisher, lease).await
-    }
-
-    async fn release_webhooks(&self, publisher: Uuid) -> Result<(), LedgerError> {
-        self.ledger().release_webhooks(publisher).await
-    }
-
-    async fn advance_webhook(
-        &self,
-        id: Uuid,
-        publisher: Uuid,
-        to: EventCursor,
-    ) -> Result<bool, LedgerError> {
-        self.ledger().advance_webhook(id, publisher, to).await
-    }
-
-    async fn fail_webhook(
-        &self,
-        id: Uuid,
-        publisher: Uuid,
-        failed: &FailedAttempt,
-    ) -> Result<bool, LedgerError> {
-        self.ledger().fail_webhook(id, publisher, failed).await
+forwards! {
+    Sinks {
+        lease_sink(name: &str, publisher: Uuid, lease: Duration) -> Option<EventCursor>;
+        release_sink(name: &str, publisher: Uuid) -> ();
+        advance_sink(name: &str, publisher: Uuid, to: EventCursor) -> bool;
+        sinks() -> Vec<KnownSink>;
     }
 }
 
-#[async_trait]
-impl Sinks for UnresponsiveLedger {
-    async fn lease_sink(
-        &self,
-        name: &str,
-        publisher: Uuid,
-        lease: Duration,
-    ) -> Result<Option<EventCursor>, LedgerError> {
-        self.ledger().lease_sink(name, publisher, lease).await
-    }
-
-    async fn release_sink(&self, name: &str, publisher: Uuid) -> Result<(), LedgerError> {
-        self.ledger().release_sink(name, publisher).await
-    }
-
-    async fn advance_sink(
-        &self,
-        name: &str,
-        publisher: Uuid,
-        to: EventCursor,
-    ) -> Result<bool, LedgerError> {
-        self.ledger().advance_sink(name, publisher, to).await
-    }
-
-    async fn sinks(&self) -> Result<Vec<KnownSink>, LedgerError> {
-        self.ledger().sinks().await
+forwards! {
+    Processes {
+        report_process(report: &ProcessReport, first: bool) -> bool;
+        end_process(process: Uuid) -> ();
+        end_silent_processes(silent: Duration) -> usize;
+        processes() -> Vec<SeenProcess>;
+        request_counts(items: &[ItemId]) -> Vec<(ItemId, RequestCounts)>;
     }
 }
 
-#[async_trait]
-impl Processes for UnresponsiveLedger {
-    async fn report_process(
-        &self,
-        report: &ProcessReport,
-        first: bool,
-    ) -> Result<bool, LedgerError> {
-        self.ledger().report_process(report, first).await
-    }
-
-    async fn end_process(&self, process: Uuid) -> Result<(), LedgerError> {
-        self.ledger().end_process(process).await
-    }
-
-    async fn end_silent_processes(&self, silent: Duration) -> Result<usize, LedgerError> {
-        self.ledger().end_silent_processes(silent).await
-    }
-
-    async fn processes(&self) -> Result<Vec<SeenProcess>, LedgerError> {
-        self.ledger().processes().await
-    }
-
-    async fn request_counts(
-        &self,
-        items: &[ItemId],
-    ) -> Result<Vec<(ItemId, RequestCounts)>, LedgerError> {
-        self.ledger().request_counts(items).await
+forwards! {
+    Acts {
+        note_act(act: &NewAct) -> ();
+        list_acts(before: Option<u64>, at_most: usize) -> Page<Act, u64>;
     }
 }
 
-#[async_trait]
-impl Acts for UnresponsiveLedger {
-    async fn note_act(&self, act: &NewAct) -> Result<(), LedgerError> {
-        self.ledger().note_act(act).await
-    }
-
-    async fn list_acts(
-        &self,
-        before: Option<u64>,
-        at_most: usize,
-    ) -> Result<Page<Act, u64>, LedgerError> {
-        self.ledger().list_acts(before, at_most).await
+forwards! {
+    Archives {
+        request_archive(id: &ItemId, expected: Option<u64>, actor: &str) -> Changed;
+        archive(archival: &Archival) -> bool;
+        note_keys_removed(id: &ItemId, token: u64) -> ();
+        final_audit(id: &ItemId) -> Option<FinalAudit>;
+        erase_buyer(buyer: &BuyerId, actor: &str) -> Erased;
     }
 }
 
-#[async_trait]
-impl Archives for UnresponsiveLedger {
-    async fn request_archive(
-        &self,
-        id: &ItemId,
-        expected: Option<u64>,
-        actor: &str,
-    ) -> Result<Changed, LedgerError> {
-        self.ledger().request_archive(id, expected, actor).await
-    }
-
-    async fn archive(&self, archival: &Archival) -> Result<bool, LedgerError> {
-        self.ledger().archive(archival).await
-    }
-
-    async fn note_keys_removed(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {
-        self.ledger().note_keys_removed(id, token).await
-    }
-
-    async fn final_audit(&self, id: &ItemId) -> Result<Option<FinalAudit>, LedgerError> {
-        self.ledger().final_audit(id).await
-    }
-
-    async fn erase_buyer(&self, buyer: &BuyerId, actor: &str) -> Result<Erased, LedgerError> {
-        self.ledger().erase_buyer(buyer, actor).await
+forwards! {
+    Drops {
+        request_drop(id: &ItemId, archived_before: Timestamp, actor: &str) -> DropRequest;
+        items_to_drop() -> Vec<ItemId>;
+        items_archived_before(time: Timestamp, at_most: usize) -> Vec<ItemId>;
+        orders_owed(id: &ItemId) -> u64;
+        export_page(id: &ItemId, table: SaleTable, after: Option<u128>, at_most: usize)
+            -> ExportPage;
+        note_export(id: &ItemId, export: &VerifiedExport) -> ();
+        drop_rows(id: &ItemId, table: SaleTable, rows: &[ExportedRow]) -> Option<DroppedRows>;
+        finish_drop(id: &ItemId) -> DropEnd;
     }
 }
 
-#[async_trait]
-impl Drops for UnresponsiveLedger {
-    async fn request_drop(
-        &self,
-        id: &ItemId,
-        archived_before: Timestamp,
-        actor: &str,
-    ) -> Result<DropRequest, LedgerError> {
-        self.ledger().request_drop(id, archived_before, actor).await
-    }
-
-    async fn items_to_drop(&self) -> Result<Vec<ItemId>, LedgerError> {
-        self.ledger().items_to_drop().await
-    }
-
-    async fn items_archived_before(
-        &self,
-        time: Timestamp,
-        at_most: usize,
-    ) -> Result<Vec<ItemId>, LedgerError> {
-        self.ledger().items_archived_before(time, at_most).await
-    }
-
-    async fn orders_owed(&self, id: &ItemId) -> Result<u64, LedgerError> {
-        self.ledger().orders_owed(id).await
-    }
-
-    async fn export_page(
-        &self,
-        id: &ItemId,
-        table: SaleTable,
-        after: Option<u128>,
-        at_most: usize,
-    ) -> Result<ExportPage, LedgerError> {
-        self.ledger().export_page(id, table, after, at_most).await
-    }
-
-    async fn note_export(&self, id: &ItemId, export: &VerifiedExport) -> Result<(), LedgerError> {
-        self.ledger().note_export(id, export).await
-    }
-
-    async fn drop_rows(
-        &self,
-        id: &ItemId,
-        table: SaleTable,
-        rows: &[ExportedRow],
-    ) -> Result<Option<DroppedRows>, LedgerError> {
-        self.ledger().drop_rows(id, table, rows).await
-    }
-
-    async fn finish_drop(&self, id: &ItemId) -> Result<DropEnd, LedgerError> {
-        self.ledger().finish_drop(id).await
+forwards! {
+    Audits {
+        last_audits(id: &ItemId) -> LastAudits;
+        refunds_due_by_item() -> Vec<(ItemId, u64)>;
+        failed_refunds_by_item() -> Vec<(ItemId, u64)>;
+        note_good_audit(id: &ItemId, audit: GoodAudit) -> ();
+        note_failed_audit(id: &ItemId, audit: FailedAudit) -> ();
+        last_sums(id: &ItemId) -> Option<Sums>;
+        note_sums(id: &ItemId, compared: &ComparedSums) -> ();
     }
 }
 
-#[async_trait]
-impl Audits for UnresponsiveLedger {
-    async fn last_audits(&self, id: &ItemId) -> Result<LastAudits, LedgerError> {
-        self.ledger().last_audits(id).await
-    }
-
-    async fn refunds_due_by_item(&self) -> Result<Vec<(ItemId, u64)>, LedgerError> {
-        self.ledger().refunds_due_by_item().await
-    }
-
-    async fn failed_refunds_by_item(&self) -> Result<Vec<(ItemId, u64)>, LedgerError> {
-        self.ledger().failed_refunds_by_item().await
-    }
-
-    async fn note_good_audit(&self, id: &ItemId, audit: GoodAudit) -> Result<(), LedgerError> {
-        self.ledger().note_good_audit(id, audit).await
-    }
-
-    async fn note_failed_audit(&self, id: &ItemId, audit: FailedAudit) -> Result<(), LedgerError> {
-        self.ledger().note_failed_audit(id, audit).await
-    }
-
-    async fn last_sums(&self, id: &ItemId) -> Result<Option<Sums>, LedgerError> {
-        self.ledger().last_sums(id).await
-    }
-
-    async fn note_sums(&self, id: &ItemId, compared: &ComparedSums) -> Result<(), LedgerError> {
-        self.ledger().note_sums(id, compared).await
+forwards! {
+    Refunds {
+        note_return(returned: &PaymentReturn) -> ReturnedPayment;
+        note_refund(report: &RefundReport) -> NotedRefund;
+        return_order(order: &Order, actor: &Arc<str>) -> Option<Order>;
+        note_order_done(order: &Order, actor: &Arc<str>) -> Option<Order>;
+        is_order_done(order: &Order) -> bool;
+        note_refund_done(entry: u64, actor: &str) -> bool;
+        is_returned(payment: &PaymentId) -> bool;
     }
 }
 
-#[async_trait]
-impl Refunds for UnresponsiveLedger {
-    async fn note_return(&self, returned: &PaymentReturn) -> Result<ReturnedPayment, LedgerError> {
-        self.ledger().note_return(returned).await
-    }
-
-    async fn note_refund(&self, report: &RefundReport) -> Result<NotedRefund, LedgerError> {
-        self.ledger().note_refund(report).await
-    }
-
-    async fn return_order(
-        &self,
-        order: &Order,
-        actor: &Arc<str>,
-    ) -> Result<Option<Order>, LedgerError> {
-        self.ledger().return_order(order, actor).await
-    }
-
-    async fn note_order_done(
-        &self,
-        order: &Order,
-        actor: &Arc<str>,
-    ) -> Result<Option<Order>, LedgerError> {
-        self.ledger().note_order_done(order, actor).await
-    }
-
-    async fn is_order_done(&self, order: &Order) -> Result<bool, LedgerError> {
-        self.ledger().is_order_done(order).await
-    }
-
-    async fn note_refund_done(&self, entry: u64, actor: &str) -> Result<bool, LedgerError> {
-        self.ledger().note_refund_done(entry, actor).await
-    }
-
-    async fn is_returned(&self, payment: &PaymentId) -> Result<bool, LedgerError> {
-        self.ledger().is_returned(payment).await
-    }
-}
-
-#[async_trait]
-impl Ledger for UnresponsiveLedger {
-    async fn migrate(&self) -> Result<(), LedgerError> {
-        self.ledger().migrate().await
-    }
-
-    async fn missing_migrations(&self) -> Result<Vec<i64>, LedgerError> {
-        self.ledger().missing_migrations().await
-    }
-
-    async fn inspect(&self) -> Result<ledger::DatabaseReport, LedgerError> {
-        self.ledger().inspect().await
-    }
-
-    async fn ping(&self) -> Result<(), LedgerError> {
-        self.ledger().ping().await
-    }
-
-    async fn time(&self) -> Result<Timestamp, LedgerError> {
-        self.ledger().time().await
-    }
-
-    async fn check_writable(&self) -> Result<(), LedgerError> {
-        self.ledger().check_writable().await
+forwards! {
+    Ledger {
+        migrate() -> ();
+        missing_migrations() -> Vec<i64>;
+        inspect() -> ledger::DatabaseReport;
+        ping() -> ();
+        time() -> Timestamp;
+        check_writable() -> ();
     }
 }

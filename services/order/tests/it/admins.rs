@@ -193,7 +193,7 @@ async fn the_journal_names_the_admin(env: Env) {
     let patched = Answer::of(request.bearer_auth(Scope::ItemsWrite)).await;
     assert_eq!(patched.status, 200, "{}", patched.body);
     let path = format!("/v1/items/{item}/journal");
-    let journal = Answer::of(env.admin(Method::GET, &path)).await;
+    let journal = env.admin_gets(&path).await;
     assert_eq!(
         journal.body["data"][0]["actor"], "items-write",
         "{}",

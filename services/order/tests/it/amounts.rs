@@ -40,7 +40,7 @@ async fn a_payment_pays_the_total_of_the_shop_and_not_the_price(env: Env) {
     let order = id(&placed);
     let repeated = env.ordered_at(&vase, "k", 2494).await;
     assert_eq!(repeated.header("idempotent-replayed"), Some("true"));
-    let shown = Answer::of(env.admin(Method::GET, &format!("/v1/orders/{order}"))).await;
+    let shown = env.admin_gets(&format!("/v1/orders/{order}")).await;
     for shown in [&placed, &repeated, &shown] {
         let found = (&shown.body["price"], &shown.body["amount"]);
         assert_eq!(found, (&json!(1999), &json!(2494)), "{shown:?}");
@@ -100,10 +100,8 @@ async fn a_repeat_states_the_amount_that_a_lost_request_did_not_until_the_order_
     let vase = env.create(json!({ "stock": 9, "price": 5 })).await;
     let order = env.hold(&vase, "ann", "k").await;
     let stated = env.ordered_at(&vase, "k", 7).await;
-    assert_eq!(
-        (id(&stated), &stated.body["amount"]),
-        (order.clone(), &json!(7))
-    );
+    assert_eq!(id(&stated), order);
+    assert_eq!(stated.body["amount"], 7);
     env.pay_amount(&order, &format!("p-{order}"), 5)
         .await
         .is(422, "amount_mismatch");
@@ -137,16 +135,12 @@ async fn a_repeat_of_a_buyer_makes_no_order_cheaper(env: Env) {
         .await
         .is(422, "idempotency_key_reused");
     let same = env.ordered_at(&vase, "k", 1999).await;
-    assert_eq!(
-        (id(&same), &same.body["amount"]),
-        (order.clone(), &json!(1999))
-    );
+    assert_eq!(id(&same), order);
+    assert_eq!(same.body["amount"], 1999);
     // The shop may.
     let reduced = env.batch_at(&vase, "k", 1499).await;
-    assert_eq!(
-        (&reduced["id"], &reduced["amount"]),
-        (&json!(order), &json!(1499))
-    );
+    assert_eq!(reduced["id"], json!(order));
+    assert_eq!(reduced["amount"], 1499);
     env.pay_amount(&order, &format!("p-{order}"), 1499)
         .await
         .is_now("confirmed");

@@ -90,7 +90,7 @@ async fn each_line_has_the_result_that_it_would_have_alone(env: Env) {
     let again = env.order(&item, "ann", "k", 2).await;
     assert_eq!(again.header("idempotent-replayed"), Some("true"));
     assert_eq!(again.is_held().body["id"], results[0]["id"]);
-    let left = Answer::of(env.admin(Method::GET, &format!("/v1/items/{item}"))).await;
+    let left = env.admin_gets(&format!("/v1/items/{item}")).await;
     assert_eq!(left.body["available"], 6);
 }
 
@@ -132,7 +132,7 @@ async fn the_same_order_twice_in_a_batch_is_one_order(env: Env) {
         .iter()
         .find(|result| result["status"] == 201)
         .unwrap();
-    let shown = Answer::of(env.admin(Method::GET, &format!("/v1/items/{item}"))).await;
+    let shown = env.admin_gets(&format!("/v1/items/{item}")).await;
     let taken = 2 + bobs["quantity"].as_u64().unwrap();
     assert_eq!(shown.body["available"], 10 - taken);
 }
@@ -170,10 +170,8 @@ async fn a_batch_that_cannot_be_read_places_no_order(env: Env) {
     let path = format!("/v1/items/{item}/orders:batch");
     let buyer = env.buyer("ann", Method::POST, &path).json(&one);
     Answer::of(buyer).await.is(403, "forbidden");
-    Answer::of(env.admin(Method::GET, &path))
-        .await
-        .is(405, "method_not_allowed");
-    let shown = Answer::of(env.admin(Method::GET, &format!("/v1/items/{item}"))).await;
+    env.admin_gets(&path).await.is(405, "method_not_allowed");
+    let shown = env.admin_gets(&format!("/v1/items/{item}")).await;
     assert_eq!(shown.body["available"], 1000);
 
     let longest = (0..512).map(|n| line(&format!("{n:é>63}"), &format!("{n:\"<255}"), 1));

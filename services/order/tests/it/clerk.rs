@@ -76,6 +76,16 @@ impl TestEnv {
         self.refund_at(0, order).await
     }
 
+    pub async fn set_state(&self, item: &str, state: &str) -> Answer {
+        let request = self.admin(Method::PUT, &format!("/v1/items/{item}/state"));
+        Answer::of(request.json(&json!({ "state": state }))).await
+    }
+
+    /// Sets the item's state, which must be done.
+    pub async fn put_state(&self, item: &str, state: &str) {
+        self.set_state(item, state).await.is_now(state);
+    }
+
     /// Places an order for one unit, which must be held, and returns its id.
     pub async fn hold(&self, item: &str, buyer: &str, key: &str) -> String {
         let answer = self.order(item, buyer, key, 1).await;
@@ -83,7 +93,7 @@ impl TestEnv {
     }
 
     pub async fn state_of(&self, order: &str) -> String {
-        let answer = Answer::of(self.admin(Method::GET, &format!("/v1/orders/{order}"))).await;
+        let answer = self.admin_gets(&format!("/v1/orders/{order}")).await;
         answer.body["state"]
             .as_str()
             .unwrap_or_else(|| panic!("{answer:?}"))
@@ -98,9 +108,9 @@ impl TestEnv {
 
     /// The entries of the item's journal with this action, newest first.
     pub async fn journal(&self, item: &str, action: &str) -> Vec<Value> {
-        let answer =
-            Answer::of(self.admin(Method::GET, &format!("/v1/items/{item}/journal?limit=1000")))
-                .await;
+        let answer = self
+            .admin_gets(&format!("/v1/items/{item}/journal?limit=1000"))
+            .await;
         let entries = answer.body["data"]
             .as_array()
             .unwrap_or_else(|| panic!("{answer:?}"));

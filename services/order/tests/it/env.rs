@@ -15,7 +15,7 @@ use order::{
 };
 use reconciler::ReconcilerSettings;
 use recorder::RecorderSettings;
-use reqwest::{Client, Method, RequestBuilder, StatusCode};
+use reqwest::{Body, Client, Method, RequestBuilder};
 use serde_json::{Value, json};
 use stock::{RedisSettings, Stock, StockSettings};
 use testkit::{
@@ -368,7 +368,7 @@ impl TestEnv {
     pub async fn settled_by(&self, audit: &str) -> Value {
         let what = format!("the end of the transit of all units: {audit}");
         eventually_some(&what, async || {
-            let answer = Answer::of(self.admin(Method::GET, audit)).await;
+            let answer = self.admin_gets(audit).await;
             if answer.status == 503 {
                 // On a busy machine the audit may exceed its time limit.
                 answer.is(503, "unavailable");
@@ -425,7 +425,7 @@ impl TestEnv {
     /// Waits until the first instance says that it could place no order, and returns what it says.
     pub async fn becomes_unready(&self) -> Answer {
         let unready = eventually_some("a service that is not ready", async || {
-            let answer = Answer::of(self.anyone(Method::GET, "/readyz")).await;
+            let answer = self.anyone_gets("/readyz").await;
             (answer.status != 200).then_some(answer)
         });
         unready.await
@@ -434,7 +434,7 @@ impl TestEnv {
     /// Waits until the first instance says that it could place an order.
     pub async fn becomes_ready(&self) {
         eventually("a service that is ready", async || {
-            let answer = Answer::of(self.anyone(Method::GET, "/readyz")).await;
+            let answer = self.anyone_gets("/readyz").await;
             answer.status == 200
         })
         .await;
@@ -459,22 +459,28 @@ impl TestEnv {
         self.anyone(method, path).bearer_auth(token(name))
     }
 
+    pub async fn anyone_gets(&self, path: &str) -> Answer {
+        Answer::of(self.anyone(Method::GET, path)).await
+    }
+
+    pub async fn admin_gets(&self, path: &str) -> Answer {
+        Answer::of(self.admin(Method::GET, path)).await
+    }
+
+    pub async fn admin_posts(&self, path: &str, body: &Value) -> Answer {
+        Answer::of(self.admin(Method::POST, path).json(body)).await
+    }
+
+    pub async fn buyer_gets(&self, name: &str, path: &str) -> Answer {
+        Answer::of(self.buyer(name, Method::GET, path)).await
+    }
+
     /// Creates an item with a fresh name and returns the name.
     pub async fn create(&self, mut item: Value) -> String {
         let id = fresh_item_id().to_string();
         item["id"] = json!(id);
-        let response = self
-            .admin(Method::POST, "/v1/items")
-            .json(&item)
-            .send()
-            .await
-            .unwrap();
-        assert_eq!(
-            response.status(),
-            StatusCode::CREATED,
-            "{}",
-            response.text().await.unwrap()
-        );
+        let created = self.admin_posts("/v1/items", &item).await;
+        assert_eq!(created.status, 201, "{created:?}");
         self.items.lock().unwrap().push(id.clone());
         id
     }
@@ -509,6 +515,8 @@ pub struct Answer {
     pub status: u16,
     pub headers: reqwest::header::HeaderMap,
     pub body: Value,
+    /// What was asked, for a test that asks many things and fails.
+    request: String,
 }
 
 impl Answer {
@@ -516,6 +524,12 @@ impl Answer {
         let (client, request) = request.build_split();
         let request = request.unwrap();
         let (method, path) = (request.method().clone(), request.url().path().to_owned());
+        let sent = request.body().and_then(Body::as_bytes).unwrap_or_default();
+        let asked = format!(
+            "{method} {} {}",
+            request.url(),
+            String::from_utf8_lossy(sent)
+        );
         let response = client.execute(request).await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let text = response.text().await.unwrap();
@@ -525,6 +539,7 @@ impl Answer {
             status,
             headers,
             body,
+            request: asked,
         }
     }
 
@@ -546,6 +561,14 @@ impl Answer {
             "{self:?}"
         );
         assert_eq!(self.body["status"], status, "{self:?}");
+        self
+    }
+
+    /// Asserts that the request was refused because of this field.
+    #[track_caller]
+    pub fn blames(&self, field: &str) -> &Self {
+        self.is(400, "invalid_request");
+        assert_eq!(self.body["field"], field, "{}: {self:?}", self.request);
         self
     }
 

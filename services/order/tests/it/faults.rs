@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use reqwest::Method;
 use serde_json::json;
 use testbed::Redis;
 use testkit::{eventually, tested_in};
@@ -202,7 +201,7 @@ async fn an_item_does_not_restart_with_all_units_after_redis_lost_its_keys() {
             run(&redis.url(), &redis::cmd("FLUSHALL")).await;
             let mut same = body;
             same["id"] = json!(item);
-            Answer::of(env.admin(Method::POST, "/v1/items").json(&same)).await;
+            env.admin_posts("/v1/items", &same).await;
             for buyer in ["carol", "dan"] {
                 assert_eq!(
                     env.order(&item, buyer, "k", 1).await.status,
@@ -235,11 +234,9 @@ async fn a_change_of_state_that_did_not_reach_redis_is_applied_later() {
             .await
             .is_held();
         redis.kill().await.unwrap();
-        let paused = env
-            .admin(Method::PUT, &format!("/v1/items/{item}/state"))
-            .json(&json!({ "state": "paused" }));
+        let paused = env.set_state(&item, "paused").await;
         // The ledger has committed the change, so `unavailable` would deny it.
-        Answer::of(paused).await.is(503, "outcome_unknown");
+        paused.is(503, "outcome_unknown");
         let state = env.engines[0].item(&item.parse().unwrap()).await.unwrap();
         assert_eq!(state.unwrap().state, domain::ItemState::Paused);
         redis.restart().await.unwrap();

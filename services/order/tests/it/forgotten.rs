@@ -107,7 +107,7 @@ async fn no_decline_that_was_lost_is_told_as_sold_out(stores: Stores) {
         fail_over(&mut group, &env).await;
         eventually("the other segment's repair", async || {
             let path = format!("/v1/items/{item}/audit");
-            let audit = Answer::of(env.admin(Method::GET, &path)).await;
+            let audit = env.admin_gets(&path).await;
             audit.status == 200 && audit.body["drift"] == 0 && audit.body["in_flight"] == 0
         })
         .await;
@@ -120,9 +120,7 @@ async fn no_decline_that_was_lost_is_told_as_sold_out(stores: Stores) {
         assert_ne!(inspection.checked, inspection.history, "home is unchecked");
         for state in ["open", "paused"] {
             if state == "paused" {
-                let pause = env.admin(Method::PUT, &format!("/v1/items/{item}/state"));
-                let paused = Answer::of(pause.json(&json!({ "state": state }))).await;
-                assert_eq!(paused.status, 200, "{paused:?}");
+                env.put_state(&item, state).await;
             }
             let code = match state {
                 "open" => "sold_out",
@@ -186,9 +184,7 @@ async fn a_repeat_is_the_order_that_was_acknowledged(stores: Stores) {
         late.is(409, "sold_out");
         let again = env.order(&item, &ann, "k", 1).await;
         assert_eq!((again.status, &again.body), (201, &anns.body));
-        let pause = env.admin(Method::PUT, &format!("/v1/items/{item}/state"));
-        let paused = Answer::of(pause.json(&json!({ "state": "paused" }))).await;
-        assert_eq!(paused.status, 200, "{paused:?}");
+        env.put_state(&item, "paused").await;
         let again = env.order(&item, &bob, "k", 1).await;
         assert_eq!((again.status, &again.body), (201, &bobs.body));
     })

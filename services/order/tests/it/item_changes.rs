@@ -14,14 +14,6 @@ impl TestEnv {
         )
         .await
     }
-
-    async fn set_state(&self, item: &str, state: &str) -> Answer {
-        Answer::of(
-            self.admin(Method::PUT, &format!("/v1/items/{item}/state"))
-                .json(&json!({ "state": state })),
-        )
-        .await
-    }
 }
 
 #[tested_in(open_each(Options::default().with_instances(2)))]
@@ -56,10 +48,8 @@ async fn a_new_limit_takes_effect_immediately_at_every_instance(env: Env) {
     order(1, "ann", "k-4").await.is(409, "buyer_limit_reached");
     order(1, "ann", "k-3").await.is_held();
     let unlimited = env.patch(&item, &json!({ "limit_per_buyer": null })).await;
-    assert_eq!(
-        (unlimited.status, &unlimited.body["limit_per_buyer"]),
-        (200, &Value::Null)
-    );
+    assert_eq!(unlimited.status, 200);
+    assert_eq!(unlimited.body["limit_per_buyer"], Value::Null);
     for key in 4..8 {
         order(key % 2, "ann", &format!("k-{key}")).await.is_held();
     }
@@ -113,10 +103,8 @@ async fn a_new_window_takes_effect_immediately_at_every_instance(env: Env) {
             &json!({ "opens_at": null, "closes_at": "2020-01-01T00:00:00Z" }),
         )
         .await;
-    assert_eq!(
-        (&over.body["opens_at"], &over.body["closes_at"]),
-        (&Value::Null, &json!("2020-01-01T00:00:00Z"))
-    );
+    assert_eq!(over.body["opens_at"], Value::Null);
+    assert_eq!(over.body["closes_at"], "2020-01-01T00:00:00Z");
     for instance in 0..2 {
         order(instance, "k").await.is(409, "not_open");
     }
@@ -128,14 +116,12 @@ async fn a_new_window_takes_effect_immediately_at_every_instance(env: Env) {
     order(1, "k").await.is_held();
     let entry = env.journal(&item, "window").await.swap_remove(0);
     assert_eq!(
-        (
-            &entry["before"]["window"]["closes_at"],
-            &entry["after"]["window"]["closes_at"]
-        ),
-        (
-            &json!("2020-01-01T00:00:00Z"),
-            &json!("2099-01-01T00:00:00.123Z")
-        )
+        entry["before"]["window"]["closes_at"],
+        "2020-01-01T00:00:00Z"
+    );
+    assert_eq!(
+        entry["after"]["window"]["closes_at"],
+        "2099-01-01T00:00:00.123Z"
     );
     assert_eq!(env.units(&item).await, [47, 3, 0]);
 }
@@ -161,13 +147,11 @@ async fn absent_fields_stay_and_an_equal_value_is_no_change(env: Env) {
         );
     }
     let answer = env.patch(&item, &json!({ "limit_per_buyer": 4 })).await;
-    assert_eq!(
-        (&answer.body["closes_at"], &answer.body["limit_per_buyer"]),
-        (&json!(closes), &json!(4))
-    );
+    assert_eq!(answer.body["closes_at"], json!(closes));
+    assert_eq!(answer.body["limit_per_buyer"], 4);
     assert_ne!(answer.header("etag"), Some(&*version));
     assert_eq!(
-        Answer::of(env.admin(Method::GET, &format!("/v1/items/{item}/journal")))
+        env.admin_gets(&format!("/v1/items/{item}/journal"))
             .await
             .body["data"]
             .as_array()
@@ -229,11 +213,7 @@ async fn a_weak_version_one_of_a_list_and_any_are_conditions_too(env: Env) {
     }
     for malformed in ["", "\"x\"", "W/1", "*, \"1\""] {
         let refused = patch(&[malformed.to_owned()], 1).await;
-        assert_eq!(
-            refused.is(400, "invalid_request").body["field"],
-            "If-Match",
-            "{malformed:?}"
-        );
+        refused.blames("If-Match");
     }
     assert_eq!(env.version(&item).await, seen, "nothing was changed");
     let paused = env
@@ -268,10 +248,7 @@ async fn a_state_for_another_version_is_not_set(env: Env) {
         set(&seen, "closed").await.is(412, "version_mismatch").body["field"],
         "If-Match"
     );
-    assert_eq!(
-        set("x", "closed").await.is(400, "invalid_request").body["field"],
-        "If-Match"
-    );
+    set("x", "closed").await.blames("If-Match");
     assert_eq!(env.journal(&item, "state").await.len(), 1);
     let seen = env.version(&item).await;
     for _ in 0..2 {
@@ -317,11 +294,7 @@ async fn a_bad_change_of_an_item_is_refused_by_the_name_of_the_field_and_changes
     ];
     for (change, field) in table {
         let refused = env.patch(&item, &change).await;
-        assert_eq!(
-            refused.is(400, "invalid_request").body["field"],
-            field,
-            "{change}"
-        );
+        refused.blames(field);
     }
     env.patch("no-such-item", &json!({ "limit_per_buyer": 1 }))
         .await
@@ -332,7 +305,7 @@ async fn a_bad_change_of_an_item_is_refused_by_the_name_of_the_field_and_changes
     Answer::of(by_buyer).await.is(403, "forbidden");
     assert_eq!(env.version(&item).await, version);
     let path = format!("/v1/items/{item}/journal");
-    let journal = Answer::of(env.admin(Method::GET, &path)).await;
+    let journal = env.admin_gets(&path).await;
     let entries = journal.body["data"].as_array().unwrap();
     assert_eq!(entries.len(), 1, "only its creation: {entries:?}");
 }
@@ -352,7 +325,7 @@ async fn the_journal_shows_admins_all_changes_newest_first(env: Env) {
     .await;
     env.move_stock(0, &item, "k", &json!({ "add": 1 })).await;
     let path = format!("/v1/items/{item}/journal");
-    let journal = Answer::of(env.admin(Method::GET, &path)).await.body;
+    let journal = env.admin_gets(&path).await.body;
     let entries = journal["data"].as_array().unwrap();
     let actions: Vec<_> = entries
         .iter()
@@ -392,22 +365,16 @@ async fn the_journal_shows_admins_all_changes_newest_first(env: Env) {
                 .parse::<jiff::Timestamp>()
                 .is_ok()
         );
-        assert_eq!(
-            (&entry["actor"], &entry["token"]),
-            (&json!("admin"), &Value::Null)
-        );
+        assert_eq!(entry["actor"], "admin");
+        assert_eq!(entry["token"], Value::Null);
         assert!(
             entry["after"]["version"].as_u64() > entry["before"]["version"].as_u64(),
             "{entry}"
         );
     }
-    Answer::of(env.buyer("ann", Method::GET, &path))
-        .await
-        .is(403, "forbidden");
-    Answer::of(env.anyone(Method::GET, &path))
-        .await
-        .is(401, "unauthorized");
-    Answer::of(env.admin(Method::GET, "/v1/items/no-such-item/journal"))
+    env.buyer_gets("ann", &path).await.is(403, "forbidden");
+    env.anyone_gets(&path).await.is(401, "unauthorized");
+    env.admin_gets("/v1/items/no-such-item/journal")
         .await
         .is(404, "item_not_found");
 }

@@ -2,12 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use reqwest::Method;
 use serde_json::json;
 use testbed::RedisSentinel;
 use testkit::{eventually, timeout};
 
-use crate::env::{Answer, Options, TestEnv, known, open};
+use crate::env::{Options, TestEnv, known, open};
 
 /// What the API shows of an order before and after the failover.
 struct Level {
@@ -40,7 +39,7 @@ const LEVELS: [Level; 3] = [
 ];
 
 async fn status_at(env: &TestEnv, path: &str) -> u16 {
-    Answer::of(env.admin(Method::GET, path)).await.status
+    env.admin_gets(path).await.status
 }
 
 /// The id is derived, so an order that was not acknowledged has one too.

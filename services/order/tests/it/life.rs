@@ -194,7 +194,7 @@ async fn try_call(env: &TestEnv, state: &str, name: &str, expected: Outcome) {
             assert_eq!(env.state_of(&order).await, state, "{name} was refused");
         }
     }
-    let shown = Answer::of(env.buyer("ann", Method::GET, &format!("/v1/orders/{order}"))).await;
+    let shown = env.buyer_gets("ann", &format!("/v1/orders/{order}")).await;
     shown.is_now(expected.unwrap_or(state));
 }
 

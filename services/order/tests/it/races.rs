@@ -4,7 +4,6 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures::future::join_all;
-use http::Method;
 use serde_json::json;
 use testkit::tested_in;
 
@@ -128,7 +127,7 @@ async fn of_a_payment_and_a_cancellation_exactly_one_wins(env: Env) {
         cancelled,
         "payments that were refused are in the journal"
     );
-    let due = Answer::of(env.admin(Method::GET, "/v1/refunds-due?limit=1000")).await;
+    let due = env.admin_gets("/v1/refunds-due?limit=1000").await;
     let due = due.body["data"].as_array().unwrap().clone();
     let of_item = due.iter().filter(|row| row["item"] == item);
     assert_eq!(of_item.count(), cancelled, "and due back");
@@ -252,10 +251,8 @@ async fn late_payers_and_new_buyers_share_returned_units_without_overselling() {
             STOCK as u64 - confirmed
         );
         let [available, held, paid] = env.units(&item).await;
-        assert_eq!(
-            (available + held + paid, paid),
-            (STOCK as u64, others + confirmed)
-        );
+        assert_eq!(available + held + paid, STOCK as u64);
+        assert_eq!(paid, others + confirmed);
         assert_eq!((available, held), (0, 0), "all remaining units were sold");
     })
     .await;

@@ -59,7 +59,7 @@ async fn a_buyer_above_the_rate_is_refused_and_others_buy() {
                 .is_held();
         }
         // The limit is the buyer's, on each path that needs the buyer's token.
-        Answer::of(env.buyer("ann", Method::GET, "/v1/orders/x"))
+        env.buyer_gets("ann", "/v1/orders/x")
             .await
             .is(429, "too_many_requests");
         // An item that is exempt.
@@ -150,7 +150,7 @@ async fn a_read_of_several_items_counts_as_many_requests_as_it_reads() {
     open(limited(rates), async |env| {
         let items_named = async |ids: &str| {
             let path = format!("/v1/items:batch?ids={ids}");
-            Answer::of(env.anyone(Method::GET, &path)).await
+            env.anyone_gets(&path).await
         };
         let first = items_named("a,b,c,d").await;
         assert_eq!((first.status, &first.body["data"]), (200, &json!([])));

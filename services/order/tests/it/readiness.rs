@@ -1,6 +1,5 @@
 //! Stores that answer, and take no orders: a service behind a balancer must say so.
 
-use reqwest::Method;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use testbed::Redis;
@@ -8,7 +7,7 @@ use testkit::{eventually, tested_in, timeout};
 
 use crate::{
     durability::run,
-    env::{Answer, Env, Options, Stores, TestEnv, known, open},
+    env::{Env, Options, Stores, TestEnv, known, open},
 };
 
 /// What begins a refusal, the server's word for it, and what ends it.
@@ -51,7 +50,7 @@ async fn a_service_is_ready_exactly_while_its_redis_takes_orders() {
             refused.is(503, "unavailable");
             // Whoever was refused and asks at once must not hear what an older look has seen.
             eventually("a look that names the server", async || {
-                let unready = Answer::of(env.anyone(Method::GET, "/readyz")).await;
+                let unready = env.anyone_gets("/readyz").await;
                 let retry_after = unready.is(503, "unavailable").header("retry-after");
                 assert_eq!(retry_after, Some("1"));
                 let detail = unready.body["detail"].as_str().unwrap();
@@ -84,7 +83,7 @@ async fn a_cart_whose_first_line_is_refused_has_reserved_nothing_and_its_key_dec
         let (begin, _, end) = &FAULTS[1];
         tell(&redis, begin).await;
         env.cart("ann", "k", &lines).await.is(503, "unavailable");
-        let unready = Answer::of(env.anyone(Method::GET, "/readyz")).await;
+        let unready = env.anyone_gets("/readyz").await;
         unready.is(503, "unavailable");
         tell(&redis, end).await;
         known(async || env.cart("ann", "k", &lines).await)
@@ -103,7 +102,7 @@ async fn is_in_the_metrics(env: &TestEnv, redis: &Redis, value: u8) {
     let labels = format!("store=\"redis\",server=\"127.0.0.1:{}\"", redis.port());
     let line = format!("stockade_store_writable{{{labels}}} {value}\n");
     eventually(&format!("the line {line}"), async || {
-        let metrics = Answer::of(env.anyone(Method::GET, "/metrics")).await;
+        let metrics = env.anyone_gets("/metrics").await;
         metrics.body.as_str().unwrap().contains(&line)
     })
     .await;

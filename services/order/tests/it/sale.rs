@@ -6,7 +6,6 @@ use std::{
 };
 
 use futures::future::join_all;
-use reqwest::Method;
 use serde_json::json;
 use testkit::tested_in;
 
@@ -72,9 +71,7 @@ async fn a_crowd_gets_exactly_the_stock_with_any_number_of_segments(env: Env) {
             (stock, buyers - usize::try_from(stock).unwrap()),
             "{segments} segments"
         );
-        let shown = Answer::of(env.anyone(Method::GET, &format!("/v1/items/{item}")))
-            .await
-            .body;
+        let shown = env.anyone_gets(&format!("/v1/items/{item}")).await.body;
         assert_eq!(
             (&shown["sold_out"], &shown["available"], &shown["held"]),
             (&json!(true), &json!(0), &json!(stock))
@@ -208,7 +205,7 @@ async fn the_audit_finds_no_drift_at_any_moment_of_a_sale(env: Env) {
             if over.load(Ordering::Relaxed) {
                 break;
             }
-            let answer = Answer::of(env.admin(Method::GET, path)).await;
+            let answer = env.admin_gets(path).await;
             if answer.status == 503 {
                 // Ignore an audit that timed out on a busy machine.
                 continue;
@@ -244,7 +241,7 @@ async fn an_audit_says_when_all_orders_were_compared(env: Env) {
     let item = env.create(json!({ "stock": 4, "segments": 2 })).await;
     let audit = async |query: &str| {
         let path = format!("/v1/items/{item}/audit{query}");
-        Answer::of(env.admin(Method::GET, &path)).await
+        env.admin_gets(&path).await
     };
     Answer::of(env.order_at(0, &item, "ann", "k", 1))
         .await

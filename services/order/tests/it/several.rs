@@ -9,7 +9,7 @@ use crate::env::{Answer, Env, Options, TestEnv, on_both_ledgers};
 impl TestEnv {
     async fn items_named(&self, ids: &str) -> Answer {
         let path = format!("/v1/items:batch?ids={ids}");
-        Answer::of(self.anyone(Method::GET, &path)).await
+        self.anyone_gets(&path).await
     }
 }
 
@@ -51,7 +51,7 @@ async fn a_bad_list_of_ids_is_refused(env: Env) {
         &many,
     ] {
         let path = format!("/v1/items:batch?{query}");
-        let refused = Answer::of(env.anyone(Method::GET, &path)).await;
+        let refused = env.anyone_gets(&path).await;
         refused.is(400, "invalid_request");
         assert_eq!(refused.body["errors"][0]["pointer"], "/ids", "{query}");
     }

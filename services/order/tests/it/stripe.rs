@@ -80,7 +80,7 @@ impl TestEnv {
 
     /// The payments that are to be returned.
     async fn due_payments(&self) -> Vec<String> {
-        let due = Answer::of(self.admin(Method::GET, "/v1/refunds-due")).await;
+        let due = self.admin_gets("/v1/refunds-due").await;
         let due = due.body["data"].as_array().unwrap();
         due.iter()
             .map(|row| row["payment"].as_str().unwrap().to_owned())
@@ -230,7 +230,7 @@ async fn an_expired_checkout_releases_its_units_and_a_payment_after_it_is_due_ba
         &env.stripe("checkout.session.completed", &session).await,
         "order_not_payable",
     );
-    let due = Answer::of(env.admin(Method::GET, "/v1/refunds-due")).await;
+    let due = env.admin_gets("/v1/refunds-due").await;
     let due = due.body["data"].as_array().unwrap().clone();
     assert!(
         due.iter()

@@ -31,7 +31,7 @@ impl TestEnv {
     }
 
     async fn create_webhook(&self, body: Value) -> Answer {
-        Answer::of(self.admin(Method::POST, "/v1/webhooks").json(&body)).await
+        self.admin_posts("/v1/webhooks", &body).await
     }
 }
 

@@ -4,22 +4,14 @@ use std::time::Duration;
 
 use domain::Cart;
 use jiff::{SignedDuration, Timestamp};
-use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::{eventually, tested_in};
 
-use crate::env::{Answer, Env, Options, TestEnv, on_both_ledgers, open, open_each};
+use crate::env::{Env, Options, TestEnv, on_both_ledgers, open, open_each};
 
 impl TestEnv {
-    async fn puts_state(&self, item: &str, state: &str) {
-        let request = self.admin(Method::PUT, &format!("/v1/items/{item}/state"));
-        Answer::of(request.json(&json!({ "state": state })))
-            .await
-            .is_now(state);
-    }
-
     async fn carts_of(&self, buyer: &str) -> usize {
-        let carts = Answer::of(self.buyer(buyer, Method::GET, "/v1/carts")).await;
+        let carts = self.buyer_gets(buyer, "/v1/carts").await;
         carts.body["data"].as_array().unwrap().len()
     }
 
@@ -27,7 +19,7 @@ impl TestEnv {
     async fn cart_events(&self, until: &str) -> Vec<String> {
         let mut found = Vec::new();
         eventually("the event of the last cart", async || {
-            let page = Answer::of(self.admin(Method::GET, "/v1/events?limit=1000")).await;
+            let page = self.admin_gets("/v1/events?limit=1000").await;
             let events = page.body["data"].as_array().unwrap();
             let of_carts = events.iter().filter(|event| {
                 let kind = event["type"].as_str().unwrap();
@@ -57,8 +49,8 @@ async fn a_cart_that_a_limit_or_a_closed_item_refuses_leaves_no_row_and_no_event
         env.create(json!({ "stock": 9 })).await,
         env.create(json!({ "stock": 9 })).await,
     );
-    env.puts_state(&paused, "paused").await;
-    env.puts_state(&closed, "closed").await;
+    env.put_state(&paused, "paused").await;
+    env.put_state(&closed, "closed").await;
     let other = env.create(json!({ "stock": 9 })).await;
     let cases = [
         (&small, 3, "buyer_limit_reached"),
@@ -84,7 +76,7 @@ async fn a_cart_that_a_limit_or_a_closed_item_refuses_leaves_no_row_and_no_event
     assert_eq!(env.carts_of("ann").await, 0);
     assert_eq!(env.units(&other).await, [9, 0, 0]);
     // The key is not decided.
-    env.puts_state(&paused, "open").await;
+    env.put_state(&paused, "open").await;
     let key = format!("{paused}-0");
     let lines = [(&*other, 1), (&*paused, 1)];
     let mut held = String::new();
@@ -152,7 +144,7 @@ async fn a_known_cart_gets_its_recorded_answer_whatever_would_refuse_it_now(env:
     let sold_out = env.cart("bob", "k", &[(&vase, 1)]).await;
     sold_out.is(409, "sold_out");
     is_repeated("the item is known to be sold out").await;
-    env.puts_state(&vase, "closed").await;
+    env.put_state(&vase, "closed").await;
     eventually("a cart that the closed item refuses", async || {
         env.cart("bob", "l", &[(&vase, 1)]).await.code() == "not_open"
     })

@@ -65,13 +65,6 @@ impl TestEnv {
         })
         .await;
     }
-
-    pub async fn put_state(&self, item: &str, state: &str) {
-        let set = self.admin(Method::PUT, &format!("/v1/items/{item}/state"));
-        Answer::of(set.json(&json!({ "state": state })))
-            .await
-            .is_now(state);
-    }
 }
 
 /// Two items whose holds end after a second. Lines take their units in this order.
@@ -96,10 +89,8 @@ async fn a_cart_that_is_paid_late_takes_the_units_of_every_line_again(env: Env) 
         .await
         .is(409, "already_paid");
     assert_eq!(env.line_states(&cart).await, ["confirmed", "confirmed"]);
-    assert_eq!(
-        (env.units(&vase).await, env.units(&bowl).await),
-        ([2, 0, 2], [4, 0, 1])
-    );
+    assert_eq!(env.units(&vase).await, [2, 0, 2]);
+    assert_eq!(env.units(&bowl).await, [4, 0, 1]);
     let again = env.cart("ann", "k", &[(&vase, 2), (&bowl, 1)]).await;
     assert_eq!(
         (again.status, &again.body["id"], &again.body["state"]),
@@ -383,7 +374,7 @@ async fn a_cart_that_is_paid_late_has_one_event_more(env: Env) {
     };
     let of_cart = |event: &Value| event["subject"] == json!(cart);
     let events: Vec<Value> = eventually_some("the event of the confirmed cart", async || {
-        let page = Answer::of(env.admin(Method::GET, "/v1/events?limit=1000")).await;
+        let page = env.admin_gets("/v1/events?limit=1000").await;
         let data = page.body["data"].as_array().unwrap().clone();
         let is_last = kinds(&data, &of_cart).last().map(String::as_str) == Some("cart.confirmed");
         is_last.then_some(data)

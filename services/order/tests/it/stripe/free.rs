@@ -32,7 +32,7 @@ async fn a_session_without_a_payment_confirms_what_costs_nothing(env: Env) {
             "ignored",
         );
     }
-    let shown = Answer::of(env.admin(Method::GET, &format!("/v1/orders/{order}"))).await;
+    let shown = env.admin_gets(&format!("/v1/orders/{order}")).await;
     assert_eq!(shown.body["payment"], "cs_free");
     assert_eq!(env.read_cart(&cart).await.body["payment"], "cs_cart");
     assert_eq!(env.units(&item).await, [2, 0, 3]);

@@ -27,7 +27,7 @@ impl TestEnv {
     }
 
     async fn rows_due(&self) -> Vec<Value> {
-        let due = Answer::of(self.admin(Method::GET, "/v1/refunds-due")).await;
+        let due = self.admin_gets("/v1/refunds-due").await;
         due.body["data"].as_array().unwrap().clone()
     }
 
@@ -42,7 +42,7 @@ impl TestEnv {
         let wanted = json!(format!("stockade.{kind}"));
         let mut found = Vec::new();
         eventually(&format!("{count} events {kind}"), async || {
-            let page = Answer::of(self.admin(Method::GET, "/v1/events?limit=1000")).await;
+            let page = self.admin_gets("/v1/events?limit=1000").await;
             let all = page.body["data"].as_array().unwrap().iter();
             let of_item = all.filter(|event| event["subject"] == item && event["type"] == wanted);
             found = of_item.cloned().collect();
@@ -93,23 +93,17 @@ async fn a_refund_that_fails_later_is_due_again_until_another_one_succeeds(env: 
     assert_eq!(env.due_back().await, [failed("pi_1")]);
     let row = env.rows_due().await.remove(0);
     assert_eq!((&row["order"], &row["item"]), (&json!(order), &json!(item)));
-    assert_eq!(
-        (&row["state"], &row["currency"]),
-        (&json!("refunded"), &json!("EUR"))
-    );
+    assert_eq!(row["state"], "refunded");
+    assert_eq!(row["currency"], "EUR");
     assert_eq!(env.state_of(&order).await, "refunded");
     assert_eq!(env.units(&item).await, [5, 0, 0]);
     let noted = env.journal(&item, "refund_failed").await;
-    assert_eq!(
-        (noted.len(), &noted[0]["after"]["refund"]),
-        (1, &json!("re_1"))
-    );
+    assert_eq!(noted.len(), 1);
+    assert_eq!(noted[0]["after"]["refund"], "re_1");
     let happened = env.events_of(&item, "payment.refund_failed", 1).await;
     let data = &happened[0]["data"];
-    assert_eq!(
-        (&data["payment"], &data["due"]),
-        (&json!("pi_1"), &json!(1999))
-    );
+    assert_eq!(data["payment"], "pi_1");
+    assert_eq!(data["due"], 1999);
 
     // What Stripe delivers again hides nothing.
     env.stripe_at(100, "charge.refunded", &back).await;

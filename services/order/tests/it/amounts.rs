@@ -47,23 +47,19 @@ async fn a_payment_pays_the_total_of_the_shop_and_not_the_price(env: Env) {
     }
     let listed = env.admin(Method::GET, &format!("/v1/items/{vase}/orders"));
     assert_eq!(Answer::of(listed).await.body["data"][0]["amount"], 2494);
-    env.ordered_at(&vase, "k", 2495)
-        .await
-        .is(422, "idempotency_key_reused");
-    env.order(&vase, "ann", "k", 1)
-        .await
-        .is(422, "idempotency_key_reused");
+    let refused = env.ordered_at(&vase, "k", 2495).await;
+    refused.is(422, "idempotency_key_reused");
+    let refused = env.order(&vase, "ann", "k", 1).await;
+    refused.is(422, "idempotency_key_reused");
     env.pay_amount(&order, &format!("price-{order}"), 1999)
         .await
         .is(422, "amount_mismatch");
-    env.pay_amount(&order, &format!("total-{order}"), 2494)
-        .await
-        .is_now("confirmed");
+    env.confirm_for(&order, &format!("total-{order}"), 2494)
+        .await;
     let paid = env.ordered_at(&vase, "k", 2494).await;
     assert_eq!(paid.is_now_or_created("confirmed"), 2494);
-    env.ordered_at(&vase, "k", 2495)
-        .await
-        .is(422, "idempotency_key_reused");
+    let refused = env.ordered_at(&vase, "k", 2495).await;
+    refused.is(422, "idempotency_key_reused");
 }
 
 impl Answer {
@@ -102,16 +98,12 @@ async fn a_repeat_states_the_amount_that_a_lost_request_did_not_until_the_order_
     let stated = env.ordered_at(&vase, "k", 7).await;
     assert_eq!(id(&stated), order);
     assert_eq!(stated.body["amount"], 7);
-    env.pay_amount(&order, &format!("p-{order}"), 5)
-        .await
-        .is(422, "amount_mismatch");
+    let refused = env.pay_amount(&order, &format!("p-{order}"), 5).await;
+    refused.is(422, "amount_mismatch");
     let paid = env.hold(&vase, "ann", "l").await;
-    env.pay_amount(&paid, &format!("p-{paid}"), 5)
-        .await
-        .is_now("confirmed");
-    env.ordered_at(&vase, "l", 7)
-        .await
-        .is(422, "idempotency_key_reused");
+    env.confirm_for(&paid, &format!("p-{paid}"), 5).await;
+    let refused = env.ordered_at(&vase, "l", 7).await;
+    refused.is(422, "idempotency_key_reused");
 }
 
 /// A buyer places an order at its price, and repeats it with less.
@@ -120,9 +112,8 @@ async fn a_repeat_of_a_buyer_makes_no_order_cheaper(env: Env) {
     let vase = env.create(json!({ "stock": 9, "price": 1999 })).await;
     let order = env.hold(&vase, "ann", "k").await;
     for amount in [0, 1, 1998] {
-        env.ordered_at(&vase, "k", amount)
-            .await
-            .is(422, "idempotency_key_reused");
+        let refused = env.ordered_at(&vase, "k", amount).await;
+        refused.is(422, "idempotency_key_reused");
         env.pay_amount(&order, &format!("{amount}-{order}"), amount)
             .await
             .is(422, "amount_mismatch");
@@ -131,9 +122,8 @@ async fn a_repeat_of_a_buyer_makes_no_order_cheaper(env: Env) {
     let cheaper = env.admin(Method::PATCH, &path);
     let cheaper = Answer::of(cheaper.json(&json!({ "price": 1000 }))).await;
     assert_eq!(cheaper.status, 200, "{cheaper:?}");
-    env.ordered_at(&vase, "k", 1000)
-        .await
-        .is(422, "idempotency_key_reused");
+    let refused = env.ordered_at(&vase, "k", 1000).await;
+    refused.is(422, "idempotency_key_reused");
     let same = env.ordered_at(&vase, "k", 1999).await;
     assert_eq!(id(&same), order);
     assert_eq!(same.body["amount"], 1999);
@@ -141,9 +131,7 @@ async fn a_repeat_of_a_buyer_makes_no_order_cheaper(env: Env) {
     let reduced = env.batch_at(&vase, "k", 1499).await;
     assert_eq!(reduced["id"], json!(order));
     assert_eq!(reduced["amount"], 1499);
-    env.pay_amount(&order, &format!("p-{order}"), 1499)
-        .await
-        .is_now("confirmed");
+    env.confirm_for(&order, &format!("p-{order}"), 1499).await;
 }
 
 #[tested_in(on_both_ledgers(Options::default()))]
@@ -158,14 +146,11 @@ async fn only_an_admin_takes_a_voucher_off_and_one_of_all_is_free(env: Env) {
     let cheaper = env.batch_at(&vase, "k", 1499).await;
     assert_eq!(cheaper["amount"], 1499, "{cheaper}");
     let cheaper = cheaper["id"].as_str().unwrap();
-    env.pay_amount(cheaper, &format!("p-{cheaper}"), 1499)
-        .await
-        .is_now("confirmed");
+    env.confirm_for(cheaper, &format!("p-{cheaper}"), 1499)
+        .await;
     let free = env.batch_at(&vase, "l", 0).await;
     let free = free["id"].as_str().unwrap();
-    env.pay(free, &format!("p-{free}"))
-        .await
-        .is_now("confirmed");
+    env.confirm(free, &format!("p-{free}")).await;
 }
 
 #[tested_in(on_both_ledgers(Options::reconciled()))]
@@ -175,9 +160,8 @@ async fn an_order_that_takes_units_again_still_costs_its_total(env: Env) {
         .await;
     let order = id(&env.ordered_at(&vase, "k", 7).await);
     env.becomes(&order, "expired").await;
-    env.pay_amount(&order, &format!("price-{order}"), 5)
-        .await
-        .is(422, "amount_mismatch");
+    let refused = env.pay_amount(&order, &format!("price-{order}"), 5).await;
+    refused.is(422, "amount_mismatch");
     let paid = env.pay_amount(&order, &format!("p-{order}"), 7).await;
     assert_eq!(paid.is_now("confirmed").body["amount"], 7);
 }

@@ -41,9 +41,8 @@ async fn an_order_is_held_and_a_repeat_is_the_same_order(env: Env) {
     assert_eq!(second.header("idempotent-replayed"), Some("true"));
     assert_eq!(second.header("location"), Some(&*location));
 
-    env.order(&item, "ann", "key-1", 1)
-        .await
-        .is(422, "idempotency_key_reused");
+    let refused = env.order(&item, "ann", "key-1", 1).await;
+    refused.is(422, "idempotency_key_reused");
     let other = env.order(&item, "bob", "key-1", 2).await;
     assert_ne!(
         other.is_held().body["id"],
@@ -66,12 +65,10 @@ async fn an_order_is_shown_to_its_buyer_and_admins_only(env: Env) {
     env.buyer_gets("bob", path).await.is(404, "order_not_found");
     env.anyone_gets(path).await.is(401, "unauthorized");
     let nobodys = "/v1/orders/00000000-0000-8000-8000-000000000000";
-    env.buyer_gets("ann", nobodys)
-        .await
-        .is(404, "order_not_found");
-    env.admin_gets("/v1/orders/nonsense")
-        .await
-        .is(404, "order_not_found");
+    let refused = env.buyer_gets("ann", nobodys).await;
+    refused.is(404, "order_not_found");
+    let refused = env.admin_gets("/v1/orders/nonsense").await;
+    refused.is(404, "order_not_found");
 }
 
 #[tested_in(open(Options::default()))]
@@ -122,21 +119,16 @@ async fn a_bad_order_is_refused_by_the_name_of_the_field_and_changes_nothing(env
         });
         Answer::of(request).await.blames("Idempotency-Key");
     }
-    env.order("no-such-item", "ann", "k", 1)
-        .await
-        .is(404, "item_not_found");
-    env.order("no%20such%7Bitem", "ann", "k", 1)
-        .await
-        .is(404, "item_not_found");
-    env.order("%ff", "ann", "k", 1)
-        .await
-        .is(404, "item_not_found");
-    env.anyone_gets("/v1/items/%ff")
-        .await
-        .is(404, "item_not_found");
-    env.buyer_gets("ann", "/v1/orders/%ff")
-        .await
-        .is(404, "order_not_found");
+    let refused = env.order("no-such-item", "ann", "k", 1).await;
+    refused.is(404, "item_not_found");
+    let refused = env.order("no%20such%7Bitem", "ann", "k", 1).await;
+    refused.is(404, "item_not_found");
+    let refused = env.order("%ff", "ann", "k", 1).await;
+    refused.is(404, "item_not_found");
+    let refused = env.anyone_gets("/v1/items/%ff").await;
+    refused.is(404, "item_not_found");
+    let refused = env.buyer_gets("ann", "/v1/orders/%ff").await;
+    refused.is(404, "order_not_found");
     let shown = env.admin_gets(&format!("/v1/items/{item}")).await;
     assert_eq!(shown.body["available"], 5);
 }
@@ -515,9 +507,8 @@ async fn creating_an_item_is_idempotent_and_refused_with_another_body(env: Env) 
     ] {
         let mut other = same.clone();
         other[field] = value;
-        env.admin_posts("/v1/items", &other)
-            .await
-            .is(409, "item_exists");
+        let refused = env.admin_posts("/v1/items", &other).await;
+        refused.is(409, "item_exists");
     }
     let shown = env.anyone_gets(&format!("/v1/items/{id}")).await;
     for field in [
@@ -590,9 +581,8 @@ async fn a_bad_item_is_refused_by_the_name_of_the_field(env: Env) {
         item[field] = value;
         refused(&item, field).await;
     }
-    env.anyone_gets("/v1/items/x")
-        .await
-        .is(404, "item_not_found");
+    let answer = env.anyone_gets("/v1/items/x").await;
+    answer.is(404, "item_not_found");
 }
 
 #[tested_in(open(Options::default()))]
@@ -783,9 +773,8 @@ async fn operators_see_health_readiness_and_metrics(env: Env) {
         (Method::POST, "/openapi.json"),
         (Method::POST, "/docs/"),
     ] {
-        Answer::of(env.anyone(method, path))
-            .await
-            .is(405, "method_not_allowed");
+        let refused = Answer::of(env.anyone(method, path)).await;
+        refused.is(405, "method_not_allowed");
     }
 }
 

@@ -120,9 +120,8 @@ async fn an_archived_item_is_answered_for_from_the_ledger(env: Env) {
         shown.await.is_now("confirmed");
     }
     let stranger = format!("/v1/orders/{}", refused_id(&item));
-    env.buyer_gets("eve", &stranger)
-        .await
-        .is(404, "order_not_found");
+    let answer = env.buyer_gets("eve", &stranger).await;
+    answer.is(404, "order_not_found");
 
     let shown = env.anyone_gets(&format!("/v1/items/{item}")).await;
     let units = ["available", "held", "confirmed", "returning"].map(|units| &shown.body[units]);
@@ -202,12 +201,10 @@ async fn an_archive_is_refused_with_what_is_open(env: Env) {
         detail.as_str().unwrap().contains("1 units of held orders"),
         "{detail}"
     );
-    env.archive_at(0, &item, Some("\"999\""))
-        .await
-        .is(412, "version_mismatch");
-    env.archive_at(0, "no-such-item", None)
-        .await
-        .is(404, "item_not_found");
+    let answer = env.archive_at(0, &item, Some("\"999\"")).await;
+    answer.is(412, "version_mismatch");
+    let answer = env.archive_at(0, "no-such-item", None).await;
+    answer.is(404, "item_not_found");
     let state = env.set_state(&item, "archived").await;
     state.is(400, "invalid_request");
     let buyer = env.buyer("ann", Method::POST, &format!("/v1/items/{item}/archive"));

@@ -48,6 +48,17 @@ impl TestEnv {
         Answer::of(self.report(0, order, &body)).await
     }
 
+    /// A payment that confirms its order.
+    pub async fn confirm(&self, order: &str, payment: &str) {
+        self.pay(order, payment).await.is_now("confirmed");
+    }
+
+    /// A payment of this amount that confirms its order.
+    pub async fn confirm_for(&self, order: &str, payment: &str, amount: u64) {
+        let paid = self.pay_amount(order, payment, amount).await;
+        paid.is_now("confirmed");
+    }
+
     pub async fn cancel_at(&self, instance: usize, buyer: &str, order: &str) -> Answer {
         Answer::of(
             self.at(instance, Method::DELETE, &format!("/v1/orders/{order}"))

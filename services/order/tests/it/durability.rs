@@ -110,9 +110,8 @@ async fn a_recorded_order_is_not_acknowledged_before_the_ledger_has_it(env: Env)
         unknown.is(503, "outcome_unknown").header("retry-after"),
         Some("1")
     );
-    env.order(&item, "ann", "k", 1)
-        .await
-        .is(503, "outcome_unknown");
+    let refused = env.order(&item, "ann", "k", 1).await;
+    refused.is(503, "outcome_unknown");
     env.start_recorder();
     env.settled_audit(&item).await;
     let resolved = known(async || env.order(&item, "ann", "k", 1).await).await;

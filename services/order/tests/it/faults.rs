@@ -24,9 +24,8 @@ async fn a_stopped_redis_makes_outcomes_unknown_and_the_same_keys_resolve_them()
         let item = env
             .create(json!({ "stock": 50, "segments": 3, "limit_per_buyer": 1 }))
             .await;
-        known(async || env.order(&item, "warm", "k", 1).await)
-            .await
-            .is_held();
+        let placed = known(async || env.order(&item, "warm", "k", 1).await).await;
+        placed.is_held();
         redis.pause().await.unwrap();
         let order = |buyer: usize| {
             let env = &env;
@@ -121,9 +120,8 @@ async fn a_lost_notification_costs_time_and_no_order() {
                     redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub"),
                 )
                 .await;
-                env.order(&item, &format!("buyer-{buyer}"), "k", 1)
-                    .await
-                    .is_held();
+                let held = env.order(&item, &format!("buyer-{buyer}"), "k", 1).await;
+                held.is_held();
             }
         },
     )
@@ -230,9 +228,8 @@ async fn a_change_of_state_that_did_not_reach_redis_is_applied_later() {
     };
     let env_test = async |env: std::sync::Arc<crate::env::TestEnv>, redis: &mut Redis| {
         let item = env.create(json!({ "stock": 500, "segments": 3 })).await;
-        known(async || env.order(&item, "ann", "k", 1).await)
-            .await
-            .is_held();
+        let held = known(async || env.order(&item, "ann", "k", 1).await).await;
+        held.is_held();
         redis.kill().await.unwrap();
         let paused = env.set_state(&item, "paused").await;
         // The ledger has committed the change, so `unavailable` would deny it.
@@ -267,12 +264,10 @@ async fn a_repeat_of_an_order_that_redis_lost_is_answered_from_the_ledger(env: E
     let repeat = env.order(&item, "ann", "k", 2).await;
     assert_eq!(repeat.is_held().body["id"], before.body["id"]);
     forget(&env, &item, id).await;
-    env.order(&item, "ann", "k", 3)
-        .await
-        .is(422, "idempotency_key_reused");
-    env.order(&item, "ann", "another", 2)
-        .await
-        .is(409, "sold_out");
+    let refused = env.order(&item, "ann", "k", 3).await;
+    refused.is(422, "idempotency_key_reused");
+    let refused = env.order(&item, "ann", "another", 2).await;
+    refused.is(409, "sold_out");
     assert_eq!(env.settled_audit(&item).await["held"], 4);
 }
 

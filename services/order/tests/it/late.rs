@@ -24,9 +24,7 @@ async fn a_late_payment_reacquires_units_from_any_segment(env: Env) {
     // One unit is left, perhaps in another segment than ann's home.
     for buyer in ["bob", "carol", "dave"] {
         let order = env.hold(&item, buyer, "k").await;
-        env.pay(&order, &format!("pay-{buyer}"))
-            .await
-            .is_now("confirmed");
+        env.confirm(&order, &format!("pay-{buyer}")).await;
     }
     let paid = env.pay_at(1, &order, "pay-1").await;
     assert_eq!(
@@ -40,9 +38,8 @@ async fn a_late_payment_reacquires_units_from_any_segment(env: Env) {
     let again = env.order(&item, "ann", "k", 1).await;
     assert_eq!(again.status, 201);
     assert_eq!(again.body["state"], "confirmed");
-    env.order(&item, "ann", "k-2", 1)
-        .await
-        .is(409, "buyer_limit_reached");
+    let refused = env.order(&item, "ann", "k-2", 1).await;
+    refused.is(409, "buyer_limit_reached");
     env.refund(&order).await.is_now("refunded");
     assert_eq!(
         env.units(&item).await,
@@ -50,7 +47,7 @@ async fn a_late_payment_reacquires_units_from_any_segment(env: Env) {
         "reacquired units are released too"
     );
     let another = env.hold(&item, "ann", "k-2").await;
-    env.pay(&another, "pay-2").await.is_now("confirmed");
+    env.confirm(&another, "pay-2").await;
 }
 
 #[tested_in(open_each(Options::reconciled()))]
@@ -62,9 +59,7 @@ async fn a_late_payment_for_a_sold_out_item_is_due_for_refund(env: Env) {
     env.settled_audit(&item).await;
     for buyer in ["bob", "carol"] {
         let order = env.hold(&item, buyer, "k").await;
-        env.pay(&order, &format!("pay-{buyer}"))
-            .await
-            .is_now("confirmed");
+        env.confirm(&order, &format!("pay-{buyer}")).await;
     }
     env.pay(&order, "pay-1").await.is_now("refund_due");
     env.pay(&order, "pay-1").await.is_now("refund_due");
@@ -109,7 +104,7 @@ async fn a_held_order_can_be_paid_after_its_item_was_closed(env: Env) {
         env.hold(&item, "bob", "k").await,
     );
     env.put_state(&item, "closed").await;
-    env.pay(&paid, "pay-1").await.is_now("confirmed");
+    env.confirm(&paid, "pay-1").await;
     env.cancel("bob", &cancelled).await.is_now("cancelled");
     assert_eq!(env.units(&item).await, [1, 0, 1]);
 }
@@ -122,7 +117,7 @@ async fn a_late_payment_of_a_buyer_at_the_limit_is_due_for_refund(env: Env) {
     let order = expired(&env, &item, "ann").await;
     env.settled_audit(&item).await;
     let second = env.hold(&item, "ann", "k-2").await;
-    env.pay(&second, "pay-2").await.is_now("confirmed");
+    env.confirm(&second, "pay-2").await;
     env.pay(&order, "pay-1").await.is_now("refund_due");
     assert_eq!(env.state_of(&second).await, "confirmed");
     env.refund(&order).await.is_now("refunded");

@@ -134,9 +134,8 @@ async fn a_replicated_order_survives_the_kill_of_the_master() {
             200
         );
         // The new master has no replica yet that could confirm a write.
-        env.order(&item, "bob", "k", 1)
-            .await
-            .is(503, "outcome_unknown");
+        let refused = env.order(&item, "bob", "k", 1).await;
+        refused.is(503, "outcome_unknown");
         group.restart_as_replica(old).await.unwrap();
         let again = known(async || env.order(&item, "ann", "k", 1).await).await;
         assert_eq!(

@@ -235,9 +235,8 @@ async fn a_repeat_of_an_order_shows_its_state_and_takes_no_units(env: Env) {
                 )
                 .await;
                 assert_eq!(async_again.body, again.body, "also with `respond-async`");
-                env.order(&item, "ann", "k", 2)
-                    .await
-                    .is(422, "idempotency_key_reused");
+                let refused = env.order(&item, "ann", "k", 2).await;
+                refused.is(422, "idempotency_key_reused");
             }
             assert_eq!(env.units(&item).await, before, "{state}");
         }
@@ -251,17 +250,15 @@ async fn only_its_buyer_or_an_admin_can_cancel_an_order(env: Env) {
     let order = env.hold(&item, "ann", "k").await;
     let path = format!("/v1/orders/{order}");
     env.cancel("bob", &order).await.is(404, "order_not_found");
-    Answer::of(env.anyone(Method::DELETE, &path))
-        .await
-        .is(401, "unauthorized");
+    let refused = Answer::of(env.anyone(Method::DELETE, &path)).await;
+    refused.is(401, "unauthorized");
     for nobodys in ["00000000-0000-8000-8000-000000000000", "nonsense"] {
         env.cancel("ann", nobodys).await.is(404, "order_not_found");
         env.refund(nobodys).await.is(404, "order_not_found");
     }
     assert_eq!(env.state_of(&order).await, "held");
-    Answer::of(env.admin(Method::DELETE, &path))
-        .await
-        .is_now("cancelled");
+    let answer = Answer::of(env.admin(Method::DELETE, &path)).await;
+    answer.is_now("cancelled");
     // To another buyer the order does not exist.
     env.cancel("bob", &order).await.is(404, "order_not_found");
     env.cancel("ann", &order).await.is_now("cancelled");
@@ -271,14 +268,12 @@ async fn only_its_buyer_or_an_admin_can_cancel_an_order(env: Env) {
 async fn only_admins_can_refund(env: Env) {
     let item = env.create(json!({ "stock": 1 })).await;
     let order = env.hold(&item, "ann", "k").await;
-    env.pay(&order, "pay-1").await.is_now("confirmed");
+    env.confirm(&order, "pay-1").await;
     let path = format!("/v1/orders/{order}/refund");
-    Answer::of(env.buyer("ann", Method::POST, &path))
-        .await
-        .is(403, "forbidden");
-    Answer::of(env.anyone(Method::POST, &path))
-        .await
-        .is(401, "unauthorized");
+    let refused = Answer::of(env.buyer("ann", Method::POST, &path)).await;
+    refused.is(403, "forbidden");
+    let refused = Answer::of(env.anyone(Method::POST, &path)).await;
+    refused.is(401, "unauthorized");
     assert_eq!(env.units(&item).await, [0, 0, 1]);
     env.refund(&order).await.is_now("refunded");
     assert_eq!(env.units(&item).await, [1, 0, 0], "the unit was released");

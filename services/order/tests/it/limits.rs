@@ -33,9 +33,8 @@ async fn a_body_or_head_that_is_too_large_is_refused() {
         let order = env
             .buyer("ann", Method::POST, &format!("/v1/items/{item}/orders"))
             .header("Idempotency-Key", "k");
-        Answer::of(order.body(body))
-            .await
-            .is(413, "payload_too_large");
+        let refused = Answer::of(order.body(body)).await;
+        refused.is(413, "payload_too_large");
         let held = env.hold(&item, "ann", "k").await;
         let payment = env.report(
             0,

@@ -64,9 +64,8 @@ async fn the_orders_of_an_item_are_listed_once_each_whatever_the_page_size(env: 
     let answer = env.order(&item, "ann", "k", 3).await;
     let order = answer.is_held().body["id"].as_str().unwrap();
     let report = json!({ "payment": "pay-1", "order": order, "amount": 750 });
-    Answer::of(env.report(0, order, &report))
-        .await
-        .is_now("confirmed");
+    let done = Answer::of(env.report(0, order, &report)).await;
+    done.is_now("confirmed");
     let rows = all(admin, &format!("{path}?state=confirmed"), 2).await;
     assert_eq!(ids(&rows), [order]);
     let row = &rows[0];
@@ -148,7 +147,7 @@ async fn items_are_listed_with_their_units(env: Env) {
     }
     let order = env.hold(item, "ann", "k").await;
     env.hold(item, "bob", "k").await;
-    env.pay(&order, "pay-1").await.is_now("confirmed");
+    env.confirm(&order, "pay-1").await;
     let shown = env.admin_gets(&format!("/v1/items/{item}")).await;
     let row = &all(admin, "/v1/items", 1).await[0];
     assert_eq!((&row["held"], &row["confirmed"]), (&json!(1), &json!(1)));
@@ -169,7 +168,7 @@ async fn money_that_must_be_returned_is_listed_until_it_was_returned(env: Env) {
     let late = env.hold(&item, "ann", "k").await;
     env.becomes(&late, "expired").await;
     let paid = sold_again(&env, &item).await;
-    env.pay(&paid, "pay-1").await.is_now("confirmed");
+    env.confirm(&paid, "pay-1").await;
     env.pay(&late, "pay-2").await.is_now("refund_due");
     env.pay(&paid, "pay-3").await.is(409, "already_paid");
     env.pay(&late, "pay-4").await.is(409, "already_paid");
@@ -269,9 +268,7 @@ async fn a_payment_is_due_back_in_its_own_currency_unless_its_order_accepted_it_
 
     // One payment for two orders has paid the first: its money is returned with that alone.
     let paid = env.hold(&item, "dan", "k").await;
-    env.pay_amount(&paid, "pay-4", 1999)
-        .await
-        .is_now("confirmed");
+    env.confirm_for(&paid, "pay-4", 1999).await;
     let used = env.pay_amount(&other, "pay-4", 1999).await;
     used.is(409, "payment_already_used");
     assert_eq!(due().await, [dollars()]);
@@ -287,18 +284,14 @@ async fn a_payment_is_due_back_in_its_own_currency_unless_its_order_accepted_it_
 
     // The same for a cart, also of a payment that was reported for one of its lines first.
     let cart = env.held_cart("ann", "c", &[(&item, 1)]).await;
-    env.pay_cart(&cart, "pay-3", Some(1))
-        .await
-        .is(422, "amount_mismatch");
+    let refused = env.pay_cart(&cart, "pay-3", Some(1)).await;
+    refused.is(422, "amount_mismatch");
     let shown = env.read_cart(&cart).await;
     let line = shown.body["lines"][0]["order"].as_str().unwrap();
-    env.pay_amount(line, "pay-3", 1999)
-        .await
-        .is(409, "order_in_cart");
+    let refused = env.pay_amount(line, "pay-3", 1999).await;
+    refused.is(409, "order_in_cart");
     assert_eq!(due().await.len(), 3);
-    env.pay_cart(&cart, "pay-3", Some(1999))
-        .await
-        .is_now("confirmed");
+    env.confirm_cart(&cart, "pay-3", Some(1999)).await;
     assert_eq!(due().await, [dollars()]);
 }
 
@@ -314,12 +307,10 @@ async fn the_row_of_an_order_in_a_cart_names_the_cart_in_every_format(env: Env) 
     env.becomes(&alone, "expired").await;
     env.cart_becomes(&cart, "expired").await;
     env.put_state(&item, "paused").await;
-    env.pay_cart(&cart, "pay-1", Some(10))
-        .await
-        .is_now("refund_due");
-    env.pay_cart(&cart, "pay-2", Some(10))
-        .await
-        .is(409, "already_paid");
+    let late = env.pay_cart(&cart, "pay-1", Some(10)).await;
+    late.is_now("refund_due");
+    let refused = env.pay_cart(&cart, "pay-2", Some(10)).await;
+    refused.is(409, "already_paid");
     let of_item = format!("/v1/items/{item}/orders");
     // Orders that belong to the cart, and the others.
     for (path, is_buyers, in_cart, alone) in [

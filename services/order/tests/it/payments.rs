@@ -45,9 +45,8 @@ async fn a_payment_finds_an_order_that_was_missing_a_moment_ago(env: Env) {
         let missing = Answer::of(look.bearer_auth(ADMIN)).await;
         missing.is(404, "order_not_found");
         assert_eq!(env.hold(&item, "ann", &key).await, order);
-        env.pay_at(1, &order, &format!("pay-{n}"))
-            .await
-            .is_now("confirmed");
+        let done = env.pay_at(1, &order, &format!("pay-{n}")).await;
+        done.is_now("confirmed");
     }
 }
 
@@ -359,7 +358,7 @@ async fn a_payment_pays_one_order_only(env: Env) {
         "one entry for each other order"
     );
     let loser = &orders[(winner + 1) % 4];
-    env.pay(loser, "pay-2").await.is_now("confirmed");
+    env.confirm(loser, "pay-2").await;
     env.refund(&orders[winner]).await.is_now("refunded");
     let third = &orders[(winner + 2) % 4];
     let again = env.pay(third, "pay-1").await;
@@ -378,9 +377,8 @@ async fn an_order_with_a_price_is_paid_with_an_amount_only(env: Env) {
     assert_eq!(env.state_of(&order).await, "held");
     assert!(env.unmatched_payments(&item).await.is_empty());
     let body = json!({ "payment": "pay-1", "order": order, "amount": 150 });
-    Answer::of(env.report(0, &order, &body))
-        .await
-        .is_now("confirmed");
+    let done = Answer::of(env.report(0, &order, &body)).await;
+    done.is_now("confirmed");
 }
 
 #[tested_in(open(Options::default()))]

@@ -76,9 +76,8 @@ async fn orders_that_exist_keep_the_price_they_were_made_with(env: Env) {
             env.pay_amount(order, &format!("other-{order}"), other)
                 .await
                 .is(422, "amount_mismatch");
-            env.pay_amount(order, &format!("own-{order}"), amount)
-                .await
-                .is_now("confirmed");
+            env.confirm_for(order, &format!("own-{order}"), amount)
+                .await;
         }
         // The first price may come back, and the order between keeps the other one.
         env.reprice(&item, 1999).await;
@@ -225,9 +224,7 @@ async fn an_order_that_is_recorded_after_a_change_has_the_price_that_was_told(en
     env.start_recorder();
     for (order, price) in [(&old, 1999), (&new, 450)] {
         assert_eq!(env.recorded(&item, order).await["amount"], price);
-        env.pay_amount(order, &format!("pay-{order}"), price)
-            .await
-            .is_now("confirmed");
+        env.confirm_for(order, &format!("pay-{order}"), price).await;
     }
 }
 

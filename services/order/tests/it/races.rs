@@ -263,9 +263,7 @@ async fn a_refund_requested_at_all_instances_returns_units_once(env: Env) {
     let item = env.create(json!({ "stock": 20, "segments": 4 })).await;
     let orders = held(&env, &item, 20).await;
     for (n, order) in orders.iter().enumerate() {
-        env.pay(order, &format!("pay-{n}"))
-            .await
-            .is_now("confirmed");
+        env.confirm(order, &format!("pay-{n}")).await;
     }
     let refunds = orders
         .iter()

@@ -54,14 +54,12 @@ async fn a_buyer_above_the_rate_is_refused_and_others_buy() {
             assert_eq!(answer.header("ratelimit"), Some(&*left));
         }
         for n in 0..20 {
-            env.order(&item, &format!("buyer-{n}"), "k", 1)
-                .await
-                .is_held();
+            let placed = env.order(&item, &format!("buyer-{n}"), "k", 1).await;
+            placed.is_held();
         }
         // The limit is the buyer's, on each path that needs the buyer's token.
-        env.buyer_gets("ann", "/v1/orders/x")
-            .await
-            .is(429, "too_many_requests");
+        let refused = env.buyer_gets("ann", "/v1/orders/x").await;
+        refused.is(429, "too_many_requests");
         // An item that is exempt.
         Answer::of(env.buyer("ann", Method::POST, "/v1/items/rates-exempt/orders"))
             .await

@@ -86,9 +86,8 @@ async fn a_cart_whose_first_line_is_refused_has_reserved_nothing_and_its_key_dec
         let unready = env.anyone_gets("/readyz").await;
         unready.is(503, "unavailable");
         tell(&redis, end).await;
-        known(async || env.cart("ann", "k", &lines).await)
-            .await
-            .is_held();
+        let placed = known(async || env.cart("ann", "k", &lines).await).await;
+        placed.is_held();
         for item in [&vase, &bowl] {
             assert_eq!(env.settled_audit(item).await["held"], 1);
         }

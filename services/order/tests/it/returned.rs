@@ -55,7 +55,7 @@ async fn released_units_can_be_bought_immediately_at_every_instance(env: Env) {
     env.cancel_at(0, "ann", &order).await.is_now("cancelled");
     order = is_bought_at(&env, 2, &item, "cancelled").await;
     sold_out_everywhere(&env, &item).await;
-    env.pay(&order, "pay-1").await.is_now("confirmed");
+    env.confirm(&order, "pay-1").await;
     sold_out_everywhere(&env, &item).await;
     env.refund_at(1, &order).await.is_now("refunded");
     is_bought_at(&env, 0, &item, "refunded").await;

@@ -140,13 +140,11 @@ async fn a_buyer_never_holds_more_than_the_limit(env: Env) {
         "six buyers, two each"
     );
     // An order above the limit is refused completely, and so is one that would exceed it.
-    env.order(&item, "carol", "three", 3)
-        .await
-        .is(409, "buyer_limit_reached");
+    let refused = env.order(&item, "carol", "three", 3).await;
+    refused.is(409, "buyer_limit_reached");
     env.order(&item, "carol", "one", 1).await.is_held();
-    env.order(&item, "carol", "two", 2)
-        .await
-        .is(409, "buyer_limit_reached");
+    let refused = env.order(&item, "carol", "two", 2).await;
+    refused.is(409, "buyer_limit_reached");
 }
 
 #[tested_in(open_each(Options::default().with_instances(2)))]
@@ -243,17 +241,15 @@ async fn an_audit_says_when_all_orders_were_compared(env: Env) {
         let path = format!("/v1/items/{item}/audit{query}");
         env.admin_gets(&path).await
     };
-    Answer::of(env.order_at(0, &item, "ann", "k", 1))
-        .await
-        .is_held();
+    let placed = Answer::of(env.order_at(0, &item, "ann", "k", 1)).await;
+    placed.is_held();
     env.settled_audit(&item).await;
     let full = audit("?full=true").await.body;
     assert_eq!(full["orders_checked"]["current"], true, "{full:#}");
     let brief = audit("?full=false").await.body;
     assert_eq!(brief, full, "nothing has changed");
-    Answer::of(env.order_at(0, &item, "bob", "k", 1))
-        .await
-        .is_held();
+    let placed = Answer::of(env.order_at(0, &item, "bob", "k", 1)).await;
+    placed.is_held();
     let moved = env.settled_by(&format!("/v1/items/{item}/audit")).await;
     assert_eq!(moved["held"], 2, "{moved:#}");
     assert_eq!(

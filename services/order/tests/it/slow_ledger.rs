@@ -83,7 +83,7 @@ async fn three_orders(env: &TestEnv, item: &str) -> [String; 3] {
         env.hold(item, "bob", "k").await,
         env.hold(item, "carol", "k").await,
     ];
-    env.pay(&orders[2], "pay-carol").await.is_now("confirmed");
+    env.confirm(&orders[2], "pay-carol").await;
     env.settled_audit(item).await;
     orders
 }
@@ -149,9 +149,8 @@ async fn a_batch_that_timed_out_does_not_block_the_next_batch_of_its_item(env: E
     );
     env.settled_audit(&item).await;
     let row = keep_row(&env, &item, 0).await;
-    env.pay(&stuck, "pay-stuck")
-        .await
-        .is(503, "outcome_unknown");
+    let refused = env.pay(&stuck, "pay-stuck").await;
+    refused.is(503, "outcome_unknown");
     let paid = known(async || env.pay(&free, "pay-free").await).await;
     paid.is_now("confirmed");
     row.release().await;
@@ -242,7 +241,7 @@ async fn a_refusal_that_proves_unchanged_is_no_unknown_outcome() {
                 );
             }
             run(&env, "DROP TRIGGER refuse ON orders").await;
-            env.pay(&paid, "pay-ann").await.is_now("confirmed");
+            env.confirm(&paid, "pay-ann").await;
             env.cancel("bob", &cancelled).await.is_now("cancelled");
             env.refund(&refunded).await.is_now("refunded");
         })

@@ -120,7 +120,7 @@ async fn only_unsold_units_are_withdrawn(env: Env) {
     let item = env.create(json!({ "stock": 10, "segments": 3 })).await;
     let held = env.hold(&item, "ann", "k").await;
     let paid = env.hold(&item, "bob", "k").await;
-    env.pay(&paid, "pay-1").await.is_now("confirmed");
+    env.confirm(&paid, "pay-1").await;
     is_stocked(
         &env.move_stock(0, &item, "key-1", &json!({ "withdraw": 3 }))
             .await,
@@ -336,9 +336,8 @@ async fn while_units_are_being_withdrawn_the_stock_cannot_be_set(env: Env) {
     reconcile(&env).await;
     withdrawn(&env, &item).await;
     assert_eq!(env.units(&item).await, [50, 0, 0]);
-    env.set_stock(&item, &seen, 50)
-        .await
-        .is(412, "version_mismatch");
+    let answer = env.set_stock(&item, &seen, 50).await;
+    answer.is(412, "version_mismatch");
     is_stocked(
         &env.set_stock(&item, &env.version(&item).await, 50).await,
         50,
@@ -449,9 +448,8 @@ async fn a_change_of_stock_for_another_version_moves_nothing(env: Env) {
             .header("If-Match", version);
         request.json(&json!({ "withdraw": 1 }))
     };
-    Answer::of(request("key-2", &seen))
-        .await
-        .is(412, "version_mismatch");
+    let refused = Answer::of(request("key-2", &seen)).await;
+    refused.is(412, "version_mismatch");
     let now = env.version(&item).await;
     is_stocked(&Answer::of(request("key-2", &now)).await, 10, 10);
     is_stocked(&Answer::of(request("key-2", &now)).await, 10, 10);
@@ -462,9 +460,8 @@ async fn the_stock_is_set_for_a_weak_version_one_of_a_list_and_any(env: Env) {
     let item = env.create(json!({ "stock": 10 })).await;
     let weak = format!("W/{}", env.version(&item).await);
     is_stocked(&env.set_stock(&item, &weak, 11).await, 11, 11);
-    env.set_stock(&item, &weak, 12)
-        .await
-        .is(412, "version_mismatch");
+    let refused = env.set_stock(&item, &weak, 12).await;
+    refused.is(412, "version_mismatch");
     let list = format!("{weak}, {}", env.version(&item).await);
     is_stocked(&env.set_stock(&item, &list, 13).await, 13, 13);
     is_stocked(&env.set_stock(&item, "*", 14).await, 14, 14);
@@ -519,9 +516,8 @@ async fn a_bad_change_is_refused_by_the_name_of_the_field_and_changes_nothing(en
         .await
         .is(404, "item_not_found");
     for version in ["\"1\"", "*"] {
-        env.set_stock("no-such-item", version, 1)
-            .await
-            .is(404, "item_not_found");
+        let answer = env.set_stock("no-such-item", version, 1).await;
+        answer.is(404, "item_not_found");
     }
     for (method, body) in [
         (Method::POST, json!({ "add": 1 })),

@@ -150,9 +150,8 @@ async fn a_known_cart_gets_its_recorded_answer_whatever_would_refuse_it_now(env:
     })
     .await;
     is_repeated("the item is known to be closed").await;
-    env.cart("ann", "k", &[(&vase, 1)])
-        .await
-        .is(422, "idempotency_key_reused");
+    let refused = env.cart("ann", "k", &[(&vase, 1)]).await;
+    refused.is(422, "idempotency_key_reused");
 }
 
 #[tokio::test(flavor = "multi_thread")]

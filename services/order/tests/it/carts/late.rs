@@ -85,9 +85,8 @@ async fn a_cart_that_is_paid_late_takes_the_units_of_every_line_again(env: Env) 
     env.cart_becomes(&cart, "expired").await;
     env.pay_cart_at(1, &cart, "pay-1").await.is_now("confirmed");
     env.pay_cart_at(0, &cart, "pay-1").await.is_now("confirmed");
-    env.pay_cart_at(0, &cart, "pay-9")
-        .await
-        .is(409, "already_paid");
+    let refused = env.pay_cart_at(0, &cart, "pay-9").await;
+    refused.is(409, "already_paid");
     assert_eq!(env.line_states(&cart).await, ["confirmed", "confirmed"]);
     assert_eq!(env.units(&vase).await, [2, 0, 2]);
     assert_eq!(env.units(&bowl).await, [4, 0, 1]);
@@ -117,26 +116,21 @@ async fn a_late_payment_is_due_if_one_line_finds_no_units_and_the_others_go_back
         let rival = env
             .bought_again(&items[sold], "bob", &format!("b{sold}"), 4)
             .await;
-        env.pay(&rival, &format!("pay-{rival}"))
-            .await
-            .is_now("confirmed");
+        env.confirm(&rival, &format!("pay-{rival}")).await;
         let payment = format!("p-{cart}");
         for _ in 0..2 {
-            env.pay_cart(&cart, &payment, None)
-                .await
-                .is_now("refund_due");
+            let late = env.pay_cart(&cart, &payment, None).await;
+            late.is_now("refund_due");
         }
-        env.pay_cart(&cart, &format!("q-{cart}"), None)
-            .await
-            .is(409, "already_paid");
+        let refused = env.pay_cart(&cart, &format!("q-{cart}"), None).await;
+        refused.is(409, "already_paid");
         assert_eq!(env.line_states(&cart).await, ["refund_due", "refund_due"]);
         assert_eq!(env.units(&items[1 - sold]).await, [4, 0, 0]);
         env.refund(&rival).await.is_now("refunded");
         assert_eq!(env.units(&items[sold]).await, [4, 0, 0]);
         // Units that come back later are not for a cart whose money is due.
-        env.pay_cart(&cart, &payment, None)
-            .await
-            .is_now("refund_due");
+        let late = env.pay_cart(&cart, &payment, None).await;
+        late.is_now("refund_due");
         env.refund_cart(&cart).await.is_now("refunded");
         for item in &items {
             assert_eq!(env.units(item).await, [4, 0, 0]);
@@ -151,13 +145,11 @@ async fn a_late_payment_of_a_cart_with_an_item_that_does_not_sell_is_due(env: En
     for state in ["paused", "closed"] {
         let cart = env.expired_cart("ann", state, &lines).await;
         env.put_state(&items[1], state).await;
-        env.pay_cart(&cart, &format!("p-{cart}"), None)
-            .await
-            .is_now("refund_due");
+        let late = env.pay_cart(&cart, &format!("p-{cart}"), None).await;
+        late.is_now("refund_due");
         env.put_state(&items[1], "open").await;
-        env.pay_cart(&cart, &format!("p-{cart}"), None)
-            .await
-            .is_now("refund_due");
+        let late = env.pay_cart(&cart, &format!("p-{cart}"), None).await;
+        late.is_now("refund_due");
         assert_eq!(env.line_states(&cart).await, ["refund_due", "refund_due"]);
         for item in &items {
             assert_eq!(env.units(item).await, [4, 0, 0]);
@@ -177,17 +169,14 @@ async fn a_late_payment_whose_money_was_returned_takes_no_units_again(env: Env) 
         at: None,
     };
     engine.ledger.note_return(&returned).await.unwrap();
-    env.pay_cart(&cart, &format!("p-{cart}"), None)
-        .await
-        .is(409, "payment_returned");
+    let refused = env.pay_cart(&cart, &format!("p-{cart}"), None).await;
+    refused.is(409, "payment_returned");
     assert_eq!(env.line_states(&cart).await, ["expired", "expired"]);
     let line = &orders(&env.read_cart(&cart).await.body)[0];
     let line = engine.ledger.order(line.parse().unwrap()).await.unwrap();
     assert_eq!(line.unwrap().attempt, 0);
     // Another payment of the same cart is none of that.
-    env.pay_cart(&cart, &format!("q-{cart}"), None)
-        .await
-        .is_now("confirmed");
+    env.confirm_cart(&cart, &format!("q-{cart}"), None).await;
     assert_eq!(env.units(&items[0]).await, [3, 0, 1]);
 }
 
@@ -211,9 +200,7 @@ async fn late_payments_reported_to_all_instances_leave_no_cart_in_parts() {
         }
         let rival = env.bought_again(&items[1], "bob", "b", u32::try_from(CARTS - UNITS).unwrap());
         let rival = rival.await;
-        env.pay(&rival, &format!("pay-{rival}"))
-            .await
-            .is_now("confirmed");
+        env.confirm(&rival, &format!("pay-{rival}")).await;
         let reports = carts.iter().enumerate().flat_map(|(n, cart)| {
             let env = &env;
             (0..REPORTS).map(move |report| async move {
@@ -270,9 +257,7 @@ async fn a_repeat_goes_on_with_a_late_payment_that_was_abandoned_at_any_step(env
         for order in orders(&env.read_cart(&cart).await.body).iter().take(taken) {
             env.take_again(order, 1).await;
         }
-        env.pay_cart(&cart, &format!("p-{cart}"), None)
-            .await
-            .is_now("confirmed");
+        env.confirm_cart(&cart, &format!("p-{cart}"), None).await;
         assert_eq!(env.line_states(&cart).await, ["confirmed", "confirmed"]);
     }
     for item in &items {
@@ -303,9 +288,7 @@ async fn what_an_abandoned_late_payment_took_expires_and_can_be_taken_again(env:
             assert_eq!(env.units(item).await[1], 0, "{item}");
         }
         assert_eq!(env.read_cart(&cart).await.body["state"], "expired");
-        env.pay_cart(&cart, &format!("p-{cart}"), None)
-            .await
-            .is_now("confirmed");
+        env.confirm_cart(&cart, &format!("p-{cart}"), None).await;
     }
     for item in &items {
         assert_eq!(env.units(item).await, [2, 0, 2]);
@@ -320,13 +303,10 @@ async fn what_an_abandoned_late_payment_took_goes_back_with_its_cart(env: Env) {
     let cart = env.expired_cart("ann", "k", &lines).await;
     let orders = orders(&env.read_cart(&cart).await.body);
     let rival = env.bought_again(&items[1], "bob", "b", 4).await;
-    env.pay(&rival, &format!("pay-{rival}"))
-        .await
-        .is_now("confirmed");
+    env.confirm(&rival, &format!("pay-{rival}")).await;
     env.take_again(&orders[0], 1).await;
-    env.pay_cart(&cart, &format!("p-{cart}"), None)
-        .await
-        .is_now("refund_due");
+    let late = env.pay_cart(&cart, &format!("p-{cart}"), None).await;
+    late.is_now("refund_due");
     assert_eq!(env.line_states(&cart).await, ["refund_due", "refund_due"]);
     assert_eq!(env.units(&items[0]).await, [4, 0, 0]);
 }
@@ -339,12 +319,9 @@ async fn a_line_that_takes_units_after_the_money_of_its_cart_is_due_gives_them_b
     let cart = env.expired_cart("ann", "k", &lines).await;
     let orders = orders(&env.read_cart(&cart).await.body);
     let rival = env.bought_again(&items[0], "bob", "b", 4).await;
-    env.pay(&rival, &format!("pay-{rival}"))
-        .await
-        .is_now("confirmed");
-    env.pay_cart(&cart, &format!("p-{cart}"), None)
-        .await
-        .is_now("refund_due");
+    env.confirm(&rival, &format!("pay-{rival}")).await;
+    let answer = env.pay_cart(&cart, &format!("p-{cart}"), None).await;
+    answer.is_now("refund_due");
     env.take_again(&orders[1], 1).await;
     let engine = &env.engines[0];
     eventually("the record of the late units", async || {
@@ -362,9 +339,7 @@ async fn a_cart_that_is_paid_late_has_one_event_more(env: Env) {
     let cart = env
         .expired_cart("ann", "k", &[(&items[0], 1), (&items[1], 1)])
         .await;
-    env.pay_cart(&cart, &format!("p-{cart}"), None)
-        .await
-        .is_now("confirmed");
+    env.confirm_cart(&cart, &format!("p-{cart}"), None).await;
     let line = orders(&env.read_cart(&cart).await.body)[0].clone();
     let kinds = |events: &[Value], of: &dyn Fn(&Value) -> bool| -> Vec<String> {
         let found = events.iter().filter(|event| of(event));

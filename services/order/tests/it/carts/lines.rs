@@ -20,12 +20,10 @@ async fn a_line_is_returned_alone_and_the_last_one_takes_the_cart_with_it(env: E
     let bowl = env.create(json!({ "stock": 5, "price": 50 })).await;
     let cart = env.held_cart("ann", "k", &[(&vase, 1), (&bowl, 2)]).await;
     let lines = orders(&env.read_cart(&cart).await.body);
-    env.refund_line(&cart, &lines[0])
-        .await
-        .is(409, "cart_not_refundable");
-    env.pay_cart(&cart, &format!("p-{cart}"), Some(1000))
-        .await
-        .is_now("confirmed");
+    let refused = env.refund_line(&cart, &lines[0]).await;
+    refused.is(409, "cart_not_refundable");
+    env.confirm_cart(&cart, &format!("p-{cart}"), Some(1000))
+        .await;
     for _ in 0..2 {
         let returned = env.refund_line(&cart, &lines[1]).await;
         let body = &returned.is_now("refunded").body;
@@ -39,12 +37,10 @@ async fn a_line_is_returned_alone_and_the_last_one_takes_the_cart_with_it(env: E
     assert_eq!(env.units(&vase).await, [4, 0, 1]);
     assert_eq!(env.units(&bowl).await, [5, 0, 0]);
     // The payment still pays the cart, and no other one does.
-    env.pay_cart(&cart, &format!("p-{cart}"), Some(1000))
-        .await
-        .is_now("confirmed");
-    env.pay_cart(&cart, &format!("q-{cart}"), Some(1000))
-        .await
-        .is(409, "already_paid");
+    env.confirm_cart(&cart, &format!("p-{cart}"), Some(1000))
+        .await;
+    let refused = env.pay_cart(&cart, &format!("q-{cart}"), Some(1000)).await;
+    refused.is(409, "already_paid");
     let returned = env.refund_line(&cart, &lines[0]).await;
     assert_eq!(returned.is_now("refunded").body["amount"], 900);
     assert_eq!(env.cart_state(&cart).await, "refunded");
@@ -67,9 +63,7 @@ async fn what_is_left_of_a_cart_is_refunded_as_one(env: Env) {
     let cup = env.create(json!({ "stock": 5 })).await;
     let lines = [(&*vase, 1), (&*bowl, 1), (&*cup, 1)];
     let cart = env.held_cart("ann", "k", &lines).await;
-    env.pay_cart(&cart, &format!("p-{cart}"), None)
-        .await
-        .is_now("confirmed");
+    env.confirm_cart(&cart, &format!("p-{cart}"), None).await;
     let of = orders(&env.read_cart(&cart).await.body);
     env.refund_line(&cart, &of[1]).await.is_now("refunded");
     env.refund_cart(&cart).await.is_now("refunded");
@@ -89,24 +83,19 @@ async fn only_an_admin_returns_a_line_and_only_one_of_the_cart(env: Env) {
     let other = env.held_cart("ann", "k-2", &[(&vase, 1)]).await;
     let line = &orders(&env.read_cart(&cart).await.body)[0];
     let of_other = &orders(&env.read_cart(&other).await.body)[0];
-    env.refund_line(&cart, of_other)
-        .await
-        .is(404, "order_not_found");
-    env.refund_line(&cart, "none")
-        .await
-        .is(404, "order_not_found");
+    let answer = env.refund_line(&cart, of_other).await;
+    answer.is(404, "order_not_found");
+    let answer = env.refund_line(&cart, "none").await;
+    answer.is(404, "order_not_found");
     for unknown in [of_other.as_str(), "none"] {
-        env.refund_line(unknown, line)
-            .await
-            .is(404, "cart_not_found");
+        let answer = env.refund_line(unknown, line).await;
+        answer.is(404, "cart_not_found");
     }
     let path = format!("/v1/carts/{cart}/lines/{line}/refund");
-    Answer::of(env.buyer("ann", Method::POST, &path))
-        .await
-        .is(403, "forbidden");
-    Answer::of(env.anyone(Method::POST, &path))
-        .await
-        .is(401, "unauthorized");
+    let answer = Answer::of(env.buyer("ann", Method::POST, &path)).await;
+    answer.is(403, "forbidden");
+    let answer = Answer::of(env.anyone(Method::POST, &path)).await;
+    answer.is(401, "unauthorized");
     env.cancel_cart("ann", &cart).await.is_now("cancelled");
     let refused = env.refund_line(&cart, line).await;
     assert_eq!(
@@ -122,9 +111,8 @@ async fn lines_that_are_returned_at_the_same_time_return_once(env: Env) {
     let lines: Vec<_> = items.iter().map(|item| (&**item, 1)).collect();
     for is_whole in [false, true] {
         let cart = env.held_cart("ann", &format!("k{is_whole}"), &lines).await;
-        env.pay_cart(&cart, &format!("p-{cart}"), Some(40))
-            .await
-            .is_now("confirmed");
+        env.confirm_cart(&cart, &format!("p-{cart}"), Some(40))
+            .await;
         let of = orders(&env.read_cart(&cart).await.body);
         let env = &env;
         let twice = of.iter().chain(&of).map(|line| {

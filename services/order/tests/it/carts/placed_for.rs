@@ -50,9 +50,7 @@ async fn a_cart_by_an_admin_is_the_buyers_and_the_journals_name_the_admin_once(e
         let found: Vec<_> = entries.iter().map(|entry| &entry["actor"]).collect();
         assert_eq!(found, actors, "{item}");
     }
-    env.pay_cart(id, &format!("pay-{id}"), Some(650))
-        .await
-        .is_now("confirmed");
+    env.confirm_cart(id, &format!("pay-{id}"), Some(650)).await;
     assert_eq!(env.units(&vase).await, [5, 2, 2]);
 }
 
@@ -76,9 +74,8 @@ async fn an_admin_names_the_buyer_of_a_cart_and_a_buyer_does_not(env: Env) {
         assert_eq!(errors[0]["pointer"], "/buyer", "{errors}");
     }
     let unknown = cart_for("ann", &[(&vase, 1), ("no-such-item", 1)]);
-    env.cart_by_admin("k", &unknown)
-        .await
-        .is(404, "item_not_found");
+    let answer = env.cart_by_admin("k", &unknown).await;
+    answer.is(404, "item_not_found");
     assert_eq!(env.units(&vase).await, [9, 0, 0]);
     assert!(env.journal(&vase, "place_orders").await.is_empty());
 }

@@ -285,9 +285,8 @@ async fn a_payment_that_was_returned_confirms_nothing(env: Env) {
                 "payment_returned",
             );
         }
-        env.pay_amount(order, payment, 1999)
-            .await
-            .is(409, "payment_returned");
+        let refused = env.pay_amount(order, payment, 1999).await;
+        refused.is(409, "payment_returned");
         assert_eq!(env.state_of(order).await, before);
     }
     assert_eq!(env.due_back().await, Vec::<Value>::new());
@@ -297,16 +296,12 @@ async fn a_payment_that_was_returned_confirms_nothing(env: Env) {
     let row = env.rows_due().await.remove(0);
     assert_eq!(env.note_done(&row).await.status, 200);
     let cart = env.held_cart("ann", "c", &[(&item, 1)]).await;
-    env.pay_cart(&cart, "pi_4", Some(1999))
-        .await
-        .is(409, "payment_returned");
-    env.pay_amount(&order, "pi_4", 1999)
-        .await
-        .is(409, "payment_returned");
+    let refused = env.pay_cart(&cart, "pi_4", Some(1999)).await;
+    refused.is(409, "payment_returned");
+    let refused = env.pay_amount(&order, "pi_4", 1999).await;
+    refused.is(409, "payment_returned");
     // Another payment does.
-    env.pay_amount(&order, "pi_5", 1999)
-        .await
-        .is_now("confirmed");
+    env.confirm_for(&order, "pi_5", 1999).await;
     assert_eq!(env.units(&brief).await, [5, 0, 0]);
 }
 
@@ -316,12 +311,9 @@ async fn a_payment_that_was_returned_confirms_nothing(env: Env) {
 async fn what_an_admin_has_returned_confirms_nothing_else(env: Env) {
     let (item, order) = env.ordered().await;
     let cart = env.held_cart("ann", "c", &[(&item, 1)]).await;
-    env.pay_amount(&order, "pi_1", 1999)
-        .await
-        .is_now("confirmed");
-    env.pay_cart(&cart, "pi_2", Some(1999))
-        .await
-        .is_now("confirmed");
+    env.confirm_for(&order, "pi_1", 1999).await;
+    let done = env.pay_cart(&cart, "pi_2", Some(1999)).await;
+    done.is_now("confirmed");
     for path in [
         format!("/v1/orders/{order}/refund"),
         format!("/v1/carts/{cart}/refund"),
@@ -334,12 +326,10 @@ async fn what_an_admin_has_returned_confirms_nothing_else(env: Env) {
     let other_order = env.hold(&item, "bob", "k").await;
     let other_cart = env.held_cart("bob", "c", &[(&item, 1)]).await;
     for payment in ["pi_1", "pi_2"] {
-        env.pay_amount(&other_order, payment, 1999)
-            .await
-            .is(409, "payment_returned");
-        env.pay_cart(&other_cart, payment, Some(1999))
-            .await
-            .is(409, "payment_returned");
+        let refused = env.pay_amount(&other_order, payment, 1999).await;
+        refused.is(409, "payment_returned");
+        let refused = env.pay_cart(&other_cart, payment, Some(1999)).await;
+        refused.is(409, "payment_returned");
     }
     assert_eq!(env.due_back().await, Vec::<Value>::new());
     assert_eq!(env.state_of(&other_order).await, "held");
@@ -362,9 +352,8 @@ async fn a_return_that_names_nothing_and_comes_first_is_remembered(env: Env) {
     );
     assert_eq!(env.due_back().await, Vec::<Value>::new());
     for _ in 0..2 {
-        env.pay_amount(&order, "pi_1", 1999)
-            .await
-            .is(409, "payment_returned");
+        let refused = env.pay_amount(&order, "pi_1", 1999).await;
+        refused.is(409, "payment_returned");
         // The report says whose it is, and the refund had failed.
         assert_eq!(env.due_back().await, [failed("pi_1")]);
     }
@@ -378,14 +367,11 @@ async fn a_return_that_names_nothing_and_comes_first_is_remembered(env: Env) {
 async fn a_row_that_has_left_the_list_cannot_be_noted(env: Env) {
     let (item, order) = env.ordered().await;
     for payment in ["pi_1", "pi_2"] {
-        env.pay_amount(&order, payment, 1)
-            .await
-            .is(422, "amount_mismatch");
+        let refused = env.pay_amount(&order, payment, 1).await;
+        refused.is(422, "amount_mismatch");
     }
     let rows = env.rows_due().await;
-    env.pay_amount(&order, "pi_1", 1999)
-        .await
-        .is_now("confirmed");
+    env.confirm_for(&order, "pi_1", 1999).await;
     let back = charge(&order, "pi_2", true);
     is(
         &env.stripe("charge.refunded", &back).await,

@@ -228,67 +228,62 @@ async fn concurrent_batches_sell_every_unit_once(env: Env) {
     assert_eq!(refused.count(), 8 * 128 - 500);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_client_sends_concurrent_orders_as_batches() {
-    let limits = Limits {
+#[tested_in(open(Options {
+    instances: 2,
+    limits: Limits {
         // The batches have a bound of their own.
         body_bytes: 1024,
         ..patient()
-    };
-    let options = Options {
-        instances: 2,
-        limits,
-        ..Options::default()
-    };
-    open(options, async |env| {
-        let item = env
-            .create(json!({ "stock": 900, "limit_per_buyer": 1 }))
-            .await;
-        let client = Client::builder(env.urls.clone()).build().unwrap();
-        let admin = client.admin(Token::bearer(ADMIN).unwrap());
-        let batcher = OrderBatcher::new(&admin, &*item);
-        let key = IdempotencyKey::new("k").unwrap();
-        let orders = (0..1500).map(|buyer| {
-            let (batcher, key) = (batcher.clone(), key.clone());
-            async move { batcher.order(&format!("buyer-{buyer}"), 1, key).await }
-        });
-        let placed = join_all(orders).await;
-        let ids: BTreeSet<_> = placed
-            .iter()
-            .flatten()
-            .map(|placed| placed.order.id)
-            .collect();
-        assert_eq!(ids.len(), 900);
-        let refused = placed.iter().filter_map(|placed| placed.as_ref().err());
-        assert!(
-            refused
-                .into_iter()
-                .all(|error| error.is(ProblemCode::SoldOut))
-        );
+    },
+    ..Options::default()
+}))]
+async fn the_client_sends_concurrent_orders_as_batches(env: Env) {
+    let item = env
+        .create(json!({ "stock": 900, "limit_per_buyer": 1 }))
+        .await;
+    let client = Client::builder(env.urls.clone()).build().unwrap();
+    let admin = client.admin(Token::bearer(ADMIN).unwrap());
+    let batcher = OrderBatcher::new(&admin, &*item);
+    let key = IdempotencyKey::new("k").unwrap();
+    let orders = (0..1500).map(|buyer| {
+        let (batcher, key) = (batcher.clone(), key.clone());
+        async move { batcher.order(&format!("buyer-{buyer}"), 1, key).await }
+    });
+    let placed = join_all(orders).await;
+    let ids: BTreeSet<_> = placed
+        .iter()
+        .flatten()
+        .map(|placed| placed.order.id)
+        .collect();
+    assert_eq!(ids.len(), 900);
+    let refused = placed.iter().filter_map(|placed| placed.as_ref().err());
+    assert!(
+        refused
+            .into_iter()
+            .all(|error| error.is(ProblemCode::SoldOut))
+    );
 
-        let buyer = placed.iter().position(|placed| placed.is_ok()).unwrap();
-        let again = batcher
-            .order(&format!("buyer-{buyer}"), 1, key)
-            .await
-            .unwrap();
-        assert!(again.replayed && again.recorded);
-        assert_eq!(
-            Some(again.order),
-            placed[buyer]
-                .as_ref()
-                .ok()
-                .map(|placed| placed.order.clone())
-        );
-        let other = batcher
-            .order(&format!("buyer-{buyer}"), 1, IdempotencyKey::random())
-            .await;
-        let error = other.unwrap_err();
-        assert!(
-            error.is(ProblemCode::SoldOut) || error.is(ProblemCode::BuyerLimitReached),
-            "{error}"
-        );
-    })
-    .await;
+    let buyer = placed.iter().position(|placed| placed.is_ok()).unwrap();
+    let again = batcher
+        .order(&format!("buyer-{buyer}"), 1, key)
+        .await
+        .unwrap();
+    assert!(again.replayed && again.recorded);
+    assert_eq!(
+        Some(again.order),
+        placed[buyer]
+            .as_ref()
+            .ok()
+            .map(|placed| placed.order.clone())
+    );
+    let other = batcher
+        .order(&format!("buyer-{buyer}"), 1, IdempotencyKey::random())
+        .await;
+    let error = other.unwrap_err();
+    assert!(
+        error.is(ProblemCode::SoldOut) || error.is(ProblemCode::BuyerLimitReached),
+        "{error}"
+    );
 }
 
 /// Far longer than the test: no instance refreshes its sold-out cache by time.

@@ -21,38 +21,34 @@ pub fn within(limits: Limits) -> Options {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_body_or_head_that_is_too_large_is_refused() {
-    let limits = Limits {
-        headers: 20,
-        ..patient()
-    };
-    open(within(limits), async |env| {
-        let item = env.create(json!({ "stock": 1 })).await;
-        let body = format!(r#"{{"quantity":1,"x":"{}"}}"#, "x".repeat(20_000));
-        let order = env
-            .buyer("ann", Method::POST, &format!("/v1/items/{item}/orders"))
-            .header("Idempotency-Key", "k");
-        let refused = Answer::of(order.body(body)).await;
-        refused.is(413, "payload_too_large");
-        let held = env.hold(&item, "ann", "k").await;
-        let payment = env.report(
-            0,
-            &held,
-            &json!({ "payment": "pay-1", "x": "x".repeat(20_000) }),
-        );
-        Answer::of(payment).await.is(413, "payload_too_large");
-        assert_eq!(env.state_of(&held).await, "held");
-        let many = (0..30).fold(env.anyone(Method::GET, "/healthz"), |request, n| {
-            request.header(format!("x-{n}"), "1")
-        });
-        assert_eq!(Answer::of(many).await.status, 431);
-        let long = env
-            .anyone(Method::GET, "/healthz")
-            .header("x-long", "x".repeat(40_000));
-        assert_eq!(Answer::of(long).await.status, 431);
-    })
-    .await;
+#[tested_in(open(within(Limits {
+    headers: 20,
+    ..patient()
+})))]
+async fn a_body_or_head_that_is_too_large_is_refused(env: Env) {
+    let item = env.create(json!({ "stock": 1 })).await;
+    let body = format!(r#"{{"quantity":1,"x":"{}"}}"#, "x".repeat(20_000));
+    let order = env
+        .buyer("ann", Method::POST, &format!("/v1/items/{item}/orders"))
+        .header("Idempotency-Key", "k");
+    let refused = Answer::of(order.body(body)).await;
+    refused.is(413, "payload_too_large");
+    let held = env.hold(&item, "ann", "k").await;
+    let payment = env.report(
+        0,
+        &held,
+        &json!({ "payment": "pay-1", "x": "x".repeat(20_000) }),
+    );
+    Answer::of(payment).await.is(413, "payload_too_large");
+    assert_eq!(env.state_of(&held).await, "held");
+    let many = (0..30).fold(env.anyone(Method::GET, "/healthz"), |request, n| {
+        request.header(format!("x-{n}"), "1")
+    });
+    assert_eq!(Answer::of(many).await.status, 431);
+    let long = env
+        .anyone(Method::GET, "/healthz")
+        .header("x-long", "x".repeat(40_000));
+    assert_eq!(Answer::of(long).await.status, 431);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -218,25 +214,21 @@ async fn bytes_of(stream: &mut TcpStream, most: usize) -> usize {
 
 /// The end would otherwise wait behind what the client does not take, and the system would keep both
 /// for minutes.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_client_does_not_read_is_forgotten_with_its_connection() {
-    let limits = Limits {
-        write_timeout: Duration::from_millis(500),
-        ..patient()
+#[tested_in(open(within(Limits {
+    write_timeout: Duration::from_millis(500),
+    ..patient()
+})))]
+async fn what_a_client_does_not_read_is_forgotten_with_its_connection(env: Env) {
+    let mut slow = connect(&env.urls[0]).await;
+    let request = "GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nhost: x\r\n\r\n".repeat(24);
+    slow.write_all(request.as_bytes()).await.unwrap();
+    let ended = async {
+        let ready = async || slow.ready(Interest::READABLE).await.unwrap();
+        while !ready().await.is_read_closed() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     };
-    open(within(limits), async |env| {
-        let mut slow = connect(&env.urls[0]).await;
-        let request = "GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nhost: x\r\n\r\n".repeat(24);
-        slow.write_all(request.as_bytes()).await.unwrap();
-        let ended = async {
-            let ready = async || slow.ready(Interest::READABLE).await.unwrap();
-            while !ready().await.is_read_closed() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        in_time("the end, which the client sees without reading", ended).await;
-    })
-    .await;
+    in_time("the end, which the client sees without reading", ended).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -69,32 +69,28 @@ async fn a_buyer_above_the_rate_is_refused_and_others_buy() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_rate_admits_again_after_the_time_that_it_told() {
-    let rates = RateLimits {
-        buyer: rate(Duration::from_millis(500), 1),
-        ..RateLimits::default()
-    };
-    open(limited(rates), async |env| {
-        let item = env.create(json!({ "stock": 100 })).await;
-        let mut refused = 0;
-        for n in 0..4 {
-            let key = format!("key-{n}");
-            loop {
-                let answer = env.order(&item, "ann", &key, 1).await;
-                if answer.status == 201 {
-                    break;
-                }
-                let told = answer.is(429, "too_many_requests");
-                assert_eq!(told.header("retry-after"), Some("1"));
-                refused += 1;
-                tokio::time::sleep(Duration::from_secs(1)).await;
+#[tested_in(open(limited(RateLimits {
+    buyer: rate(Duration::from_millis(500), 1),
+    ..RateLimits::default()
+})))]
+async fn a_rate_admits_again_after_the_time_that_it_told(env: Env) {
+    let item = env.create(json!({ "stock": 100 })).await;
+    let mut refused = 0;
+    for n in 0..4 {
+        let key = format!("key-{n}");
+        loop {
+            let answer = env.order(&item, "ann", &key, 1).await;
+            if answer.status == 201 {
+                break;
             }
+            let told = answer.is(429, "too_many_requests");
+            assert_eq!(told.header("retry-after"), Some("1"));
+            refused += 1;
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        assert!(refused <= 3, "after the time, the next one is admitted");
-        assert_eq!(env.settled_audit(&item).await["held"], 4);
-    })
-    .await;
+    }
+    assert!(refused <= 3, "after the time, the next one is admitted");
+    assert_eq!(env.settled_audit(&item).await["held"], 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,25 +135,21 @@ async fn a_cart_counts_as_many_requests_as_it_has_lines() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_read_of_several_items_counts_as_many_requests_as_it_reads() {
-    let rates = RateLimits {
-        peer: rate(HOUR, 6),
-        ..RateLimits::default()
+#[tested_in(open(limited(RateLimits {
+    peer: rate(HOUR, 6),
+    ..RateLimits::default()
+})))]
+async fn a_read_of_several_items_counts_as_many_requests_as_it_reads(env: Env) {
+    let items_named = async |ids: &str| {
+        let path = format!("/v1/items:batch?ids={ids}");
+        env.anyone_gets(&path).await
     };
-    open(limited(rates), async |env| {
-        let items_named = async |ids: &str| {
-            let path = format!("/v1/items:batch?ids={ids}");
-            env.anyone_gets(&path).await
-        };
-        let first = items_named("a,b,c,d").await;
-        assert_eq!((first.status, &first.body["data"]), (200, &json!([])));
-        items_named("e,f,g").await.is(429, "too_many_requests");
-        // The refused request has been counted itself.
-        assert_eq!(items_named("h").await.status, 200);
-        items_named("i").await.is(429, "too_many_requests");
-    })
-    .await;
+    let first = items_named("a,b,c,d").await;
+    assert_eq!((first.status, &first.body["data"]), (200, &json!([])));
+    items_named("e,f,g").await.is(429, "too_many_requests");
+    // The refused request has been counted itself.
+    assert_eq!(items_named("h").await.status, 200);
+    items_named("i").await.is(429, "too_many_requests");
 }
 
 async fn status_of(env: &TestEnv, path: &str, forwarded: &str) -> u16 {
@@ -167,23 +159,19 @@ async fn status_of(env: &TestEnv, path: &str, forwarded: &str) -> u16 {
         .status
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_peer_above_the_rate_is_refused_without_a_token_and_probes_are_answered() {
-    let rates = RateLimits {
-        peer: rate(HOUR, 10),
-        ..RateLimits::default()
-    };
-    open(limited(rates), async |env| {
-        for n in 0..30 {
-            // No proxy is trusted, so the header changes nothing.
-            let status = status_of(&env, "/v1/items/unknown", &format!("for=192.0.2.{n}")).await;
-            assert_eq!(status, if n < 10 { 404 } else { 429 }, "request {n}");
-        }
-        for path in ["/healthz", "/readyz", "/metrics"] {
-            assert_eq!(status_of(&env, path, "").await, 200, "{path}");
-        }
-    })
-    .await;
+#[tested_in(open(limited(RateLimits {
+    peer: rate(HOUR, 10),
+    ..RateLimits::default()
+})))]
+async fn a_peer_above_the_rate_is_refused_without_a_token_and_probes_are_answered(env: Env) {
+    for n in 0..30 {
+        // No proxy is trusted, so the header changes nothing.
+        let status = status_of(&env, "/v1/items/unknown", &format!("for=192.0.2.{n}")).await;
+        assert_eq!(status, if n < 10 { 404 } else { 429 }, "request {n}");
+    }
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert_eq!(status_of(&env, path, "").await, 200, "{path}");
+    }
 }
 
 fn behind_a_proxy(forwarded_header: ForwardedHeader) -> Options {

@@ -49,6 +49,14 @@ impl TestEnv {
     }
 }
 
+fn add(units: u64) -> Value {
+    json!({ "add": units })
+}
+
+fn take(units: u64) -> Value {
+    json!({ "withdraw": units })
+}
+
 /// Asserts that the change is complete, and the item's stock and available units.
 #[track_caller]
 fn is_stocked(answer: &Answer, stock: u64, available: u64) {
@@ -69,26 +77,16 @@ async fn added_units_can_be_bought_and_a_repeat_adds_nothing(env: Env) {
     let before = env.version(&item).await;
     let adds = join_all((0..8).map(|n| {
         let (env, item) = (&env, &item);
-        async move {
-            env.move_stock(n % 2, item, "key-1", &json!({ "add": 5 }))
-                .await
-        }
+        async move { env.move_stock(n % 2, item, "key-1", &add(5)).await }
     }));
     for answer in adds.await {
         is_stocked(&answer, 15, 15);
     }
     assert_ne!(env.version(&item).await, before);
-    let again = env
-        .move_stock(1, &item, "key-1", &json!({ "add": 5 }))
-        .await;
+    let again = env.move_stock(1, &item, "key-1", &add(5)).await;
     is_stocked(&again, 15, 15);
     assert_eq!(again.header("etag"), Some(&*env.version(&item).await));
-    is_stocked(
-        &env.move_stock(0, &item, "key-2", &json!({ "add": 1 }))
-            .await,
-        16,
-        16,
-    );
+    is_stocked(&env.move_stock(0, &item, "key-2", &add(1)).await, 16, 16);
     for n in 0..16 {
         env.hold(&item, &format!("buyer-{n}"), "k").await;
     }
@@ -121,24 +119,9 @@ async fn only_unsold_units_are_withdrawn(env: Env) {
     let held = env.hold(&item, "ann", "k").await;
     let paid = env.hold(&item, "bob", "k").await;
     env.confirm(&paid, "pay-1").await;
-    is_stocked(
-        &env.move_stock(0, &item, "key-1", &json!({ "withdraw": 3 }))
-            .await,
-        7,
-        5,
-    );
-    is_stocked(
-        &env.move_stock(1, &item, "key-1", &json!({ "withdraw": 3 }))
-            .await,
-        7,
-        5,
-    );
-    is_stocked(
-        &env.move_stock(1, &item, "key-2", &json!({ "withdraw": 100 }))
-            .await,
-        2,
-        0,
-    );
+    is_stocked(&env.move_stock(0, &item, "key-1", &take(3)).await, 7, 5);
+    is_stocked(&env.move_stock(1, &item, "key-1", &take(3)).await, 7, 5);
+    is_stocked(&env.move_stock(1, &item, "key-2", &take(100)).await, 2, 0);
     env.order(&item, "carol", "k", 1).await.is(409, "sold_out");
     assert_eq!(
         env.units(&item).await,
@@ -149,11 +132,7 @@ async fn only_unsold_units_are_withdrawn(env: Env) {
     assert_eq!(env.units(&item).await, [1, 0, 1]);
     // A repeat of the request withdraws no more units, even if units were released since.
     for key in ["key-1", "key-2"] {
-        let request = if key == "key-1" {
-            json!({ "withdraw": 3 })
-        } else {
-            json!({ "withdraw": 100 })
-        };
+        let request = if key == "key-1" { take(3) } else { take(100) };
         is_stocked(&env.move_stock(0, &item, key, &request).await, 2, 1);
     }
     let taken = env.journal(&item, "withdrawn").await;
@@ -183,26 +162,11 @@ async fn a_repeat_of_a_withdrawal_that_found_no_units_withdraws_none(env: Env) {
         env.hold(&item, "ann", "k").await,
         env.hold(&item, "bob", "k").await,
     ];
-    is_stocked(
-        &env.move_stock(0, &item, "key-1", &json!({ "withdraw": 5 }))
-            .await,
-        2,
-        0,
-    );
+    is_stocked(&env.move_stock(0, &item, "key-1", &take(5)).await, 2, 0);
     env.cancel("ann", &orders[0]).await.is_now("cancelled");
     assert_eq!(env.units(&item).await, [1, 1, 0]);
-    is_stocked(
-        &env.move_stock(0, &item, "key-1", &json!({ "withdraw": 5 }))
-            .await,
-        2,
-        1,
-    );
-    is_stocked(
-        &env.move_stock(0, &item, "key-2", &json!({ "withdraw": 5 }))
-            .await,
-        1,
-        0,
-    );
+    is_stocked(&env.move_stock(0, &item, "key-1", &take(5)).await, 2, 1);
+    is_stocked(&env.move_stock(0, &item, "key-2", &take(5)).await, 1, 0);
 }
 
 #[tested_in(open_each(Options::reconciled().with_instances(2)))]
@@ -213,17 +177,12 @@ async fn units_are_added_and_withdrawn_during_a_rush_without_drift(env: Env) {
     );
     let (env, item) = (&env, &item);
     let adds = join_all((0..5).map(|n| async move {
-        env.move_stock(n % 2, item, &format!("add-{n}"), &json!({ "add": 7 }))
+        env.move_stock(n % 2, item, &format!("add-{n}"), &add(7))
             .await
     }));
     let takes = join_all((0..5).map(|n| async move {
-        env.move_stock(
-            n % 2,
-            item,
-            &format!("take-{n}"),
-            &json!({ "withdraw": 11 }),
-        )
-        .await
+        env.move_stock(n % 2, item, &format!("take-{n}"), &take(11))
+            .await
     }));
     let (orders, adds, takes) = tokio::join!(orders, adds, takes);
     assert!(
@@ -404,10 +363,6 @@ async fn only_one_of_several_requests_for_a_version_sets_the_stock(env: Env) {
 #[tested_in(open_each(Options::reconciled().with_instances(2)))]
 async fn the_key_of_another_change_of_stock_is_refused_and_changes_nothing(env: Env) {
     let item = env.create(json!({ "stock": 10, "segments": 3 })).await;
-    let (add, take) = (
-        |units: u64| json!({ "add": units }),
-        |units: u64| json!({ "withdraw": units }),
-    );
     is_stocked(&env.move_stock(0, &item, "key-1", &add(5)).await, 15, 15);
     env.hold(&item, "ann", "k").await;
     // More units than there are.
@@ -439,14 +394,13 @@ async fn the_key_of_another_change_of_stock_is_refused_and_changes_nothing(env: 
 async fn a_change_of_stock_for_another_version_moves_nothing(env: Env) {
     let item = env.create(json!({ "stock": 10 })).await;
     let seen = env.version(&item).await;
-    env.move_stock(0, &item, "key-1", &json!({ "add": 1 }))
-        .await;
+    env.move_stock(0, &item, "key-1", &add(1)).await;
     let request = |key: &str, version: &str| {
         let request = env
             .stock_request(0, Method::POST, &item)
             .header("Idempotency-Key", key)
             .header("If-Match", version);
-        request.json(&json!({ "withdraw": 1 }))
+        request.json(&take(1))
     };
     let refused = Answer::of(request("key-2", &seen)).await;
     refused.is(412, "version_mismatch");
@@ -475,10 +429,10 @@ async fn a_bad_change_is_refused_by_the_name_of_the_field_and_changes_nothing(en
     let moves = [
         (json!({}), "add"),
         (json!({ "add": 1, "withdraw": 1 }), "add"),
-        (json!({ "add": 0 }), "add"),
+        (add(0), "add"),
         (json!({ "add": -1 }), "add"),
         (json!({ "add": 1_000_000_000_000_u64 }), "add"),
-        (json!({ "withdraw": 0 }), "withdraw"),
+        (take(0), "withdraw"),
         (json!({ "withdraw": "all" }), "withdraw"),
         (json!({ "put": 1 }), "put"),
     ];
@@ -486,9 +440,7 @@ async fn a_bad_change_is_refused_by_the_name_of_the_field_and_changes_nothing(en
         let refused = env.move_stock(0, &item, "key", &request).await;
         refused.blames(field);
     }
-    let keyless = env
-        .stock_request(0, Method::POST, &item)
-        .json(&json!({ "add": 1 }));
+    let keyless = env.stock_request(0, Method::POST, &item).json(&add(1));
     Answer::of(keyless).await.blames("Idempotency-Key");
     for body in [
         json!({}),
@@ -509,20 +461,17 @@ async fn a_bad_change_is_refused_by_the_name_of_the_field_and_changes_nothing(en
             .json(&json!({ "stock": 1 }));
         Answer::of(request).await.blames("If-Match");
     }
-    env.move_stock(0, "no-such-item", "key", &json!({ "add": 1 }))
+    env.move_stock(0, "no-such-item", "key", &add(1))
         .await
         .is(404, "item_not_found");
-    env.move_stock(0, "no-such-item", "key", &json!({ "withdraw": 1 }))
+    env.move_stock(0, "no-such-item", "key", &take(1))
         .await
         .is(404, "item_not_found");
     for version in ["\"1\"", "*"] {
         let answer = env.set_stock("no-such-item", version, 1).await;
         answer.is(404, "item_not_found");
     }
-    for (method, body) in [
-        (Method::POST, json!({ "add": 1 })),
-        (Method::PUT, json!({ "stock": 1 })),
-    ] {
+    for (method, body) in [(Method::POST, add(1)), (Method::PUT, json!({ "stock": 1 }))] {
         let path = format!("/v1/items/{item}/stock");
         let request = env
             .buyer("ann", method, &path)
@@ -543,7 +492,7 @@ async fn no_key_of_a_caller_is_one_of_our_own(env: Env) {
     let version = env.version(&item).await;
     let version: u64 = version.trim_matches('"').parse().unwrap();
     let key = format!("stock-of-version-{}", version + 1);
-    let moved = env.move_stock(0, &item, &key, &json!({ "add": 5 })).await;
+    let moved = env.move_stock(0, &item, &key, &add(5)).await;
     is_stocked(&moved, 15, 15);
     let version = env.version(&item).await;
     is_stocked(&env.set_stock(&item, &version, 20).await, 20, 20);

@@ -17,7 +17,7 @@ use testbed::free_port;
 use testkit::eventually;
 
 use crate::{
-    process::{AT_LISTEN, Serving, create, order, run, stderr, stdout},
+    process::{AT_LISTEN, Serving, order, run, stderr, stdout},
     test_env::TestEnv,
 };
 use prometheus::Prometheus;
@@ -212,7 +212,7 @@ async fn a_recorder_that_does_not_run_is_an_alert_until_it_runs() {
     let flags = ["--roles", "order,reconciler", AT_LISTEN];
     let service = Serving::serve(env.dir(), ports[0], &flags).await;
     let item = json!({ "id": "vase", "stock": 10, "durability": "accepted" });
-    create(&service.url, &env.admin, &item).await;
+    env.create(&service.url, &item).await;
     let prometheus = Prometheus::start(&ports.map(|port| format!("127.0.0.1:{port}"))).await;
     let response = order(&Client::new(), &service.url, "vase", &env.ann, "k")
         .send()
@@ -266,12 +266,7 @@ async fn a_segment_that_lost_its_outbox_is_an_alert_until_it_is_repaired() {
     let roles = ["--roles", "order,recorder", AT_LISTEN];
     let flags = [&roles[..], &["--order-timeout-ms", "500"]].concat();
     let service = Serving::serve(env.dir(), ports[0], &flags).await;
-    create(
-        &service.url,
-        &env.admin,
-        &json!({ "id": "vase", "stock": 10 }),
-    )
-    .await;
+    env.sells(&service.url, "vase", 10).await;
     // On a busy machine an attempt takes longer than the short time-out. A repeat is the same
     // order.
     eventually("a first order", async || {

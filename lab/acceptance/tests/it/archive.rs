@@ -4,10 +4,9 @@ use std::process::Output;
 
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
-use testbed::free_port;
 
 use crate::{
-    process::{Serving, audit, create, order, run, settled_audit, stderr, stdout, stockade},
+    process::{audit, order, run, settled_audit, stderr, stdout, stockade},
     test_env::TestEnv,
 };
 
@@ -33,9 +32,9 @@ async fn call(env: &TestEnv, url: &str, method: Method, path: &str, body: &Value
 #[tokio::test(flavor = "multi_thread")]
 async fn the_command_archives_a_closed_item_and_the_service_answers_from_the_ledger() {
     let env = TestEnv::new().await;
-    let service = Serving::serve(env.dir(), free_port().await, &[]).await;
+    let service = env.serve(&[]).await;
     let item = json!({ "id": "vase", "stock": 10, "segments": 2 });
-    create(&service.url, &env.admin, &item).await;
+    env.create(&service.url, &item).await;
     let held = env.hold(&service.url, "vase", "k").await;
     settled_audit(env.dir(), "vase").await;
     ends(&archive(&env, "none"), 2, "there is no item none");
@@ -104,9 +103,9 @@ fn command(env: &TestEnv, line: &str) -> Output {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_commands_of_the_page_drop_an_old_sale_and_its_audit_still_answers() {
     let env = TestEnv::new().await;
-    let service = Serving::serve(env.dir(), free_port().await, &[]).await;
+    let service = env.serve(&[]).await;
     let item = json!({ "id": "vase", "stock": 10, "segments": 2 });
-    create(&service.url, &env.admin, &item).await;
+    env.create(&service.url, &item).await;
     let held = env.hold(&service.url, "vase", "k").await;
     let ask =
         async |method, path: &str, body: Value| call(&env, &service.url, method, path, &body).await;

@@ -30,7 +30,7 @@ use tokio_rustls::{
 
 use crate::{
     identity::{AUDIENCE, Issuer},
-    process::{Serving, create, order, run, settled_audit, stderr, stdout, stockade},
+    process::{Serving, order, run, settled_audit, stderr, stdout, stockade},
     test_env::TestEnv,
 };
 
@@ -98,12 +98,7 @@ async fn stock_and_lock_are_reached_with_the_certificates_of_a_private_authority
     let all = [AUTHORITY, IDENTITY[0], IDENTITY[1]];
     let command = with_files(env.dir(), &url, &all);
     let service = Serving::serve_by(command, free_port().await, &[]).await;
-    create(
-        &service.url,
-        &env.admin,
-        &json!({ "id": "vase", "stock": 2 }),
-    )
-    .await;
+    env.sells(&service.url, "vase", 2).await;
     let held = env.hold(&service.url, "vase", "k").await;
     env.becomes(&service.url, &held, "held").await;
     settled_audit(env.dir(), "vase").await;
@@ -186,15 +181,9 @@ async fn a_webhook_may_have_a_certificate_of_the_private_authority() {
         let tested = post(&format!("{webhooks}/{id}/test")).send().await.unwrap();
         let tested: Value = tested.json().await.unwrap();
         assert_eq!(tested["delivered"], is_known, "{tested}");
-        create(
-            &service.url,
-            &env.admin,
-            &json!({ "id": "vase", "stock": 2 }),
-        )
-        .await;
+        env.sells(&service.url, "vase", 2).await;
         eventually("a delivery, or an error", async || {
-            let all = Client::new().get(&webhooks).bearer_auth(&env.admin);
-            let all: Value = all.send().await.unwrap().json().await.unwrap();
+            let all = env.gets(&webhooks).await;
             let has_failed = all["data"][0]["last_error"].is_string();
             has_failed || received.load(Ordering::Relaxed) == 2
         })
@@ -228,7 +217,7 @@ async fn a_key_set_may_have_a_certificate_of_the_private_authority() {
     command.env(AUTHORITY.0, env.dir().join(AUTHORITY.1));
     let service = Serving::serve_by(command, free_port().await, &[]).await;
     let item = json!({ "id": "vase", "stock": 2 });
-    create(&service.url, &env.admin, &item).await;
+    env.create(&service.url, &item).await;
     let token = issuer.token("ann");
     let placed = order(&Client::new(), &service.url, "vase", &token, "k");
     assert_eq!(placed.send().await.unwrap().status(), 201);

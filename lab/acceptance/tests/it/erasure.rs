@@ -5,10 +5,9 @@ use std::process::Command;
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use sqlx::{Connection, SqliteConnection};
-use testbed::free_port;
 
 use crate::{
-    process::{Serving, create, run, settled_audit, stderr},
+    process::{run, settled_audit, stderr},
     restore::{documented, path},
     test_env::TestEnv,
 };
@@ -27,12 +26,6 @@ fn erase(env: &TestEnv, item: &str) {
         .env("ITEM", item);
     let output = run(&mut command);
     assert!(output.status.success(), "{}", stderr(&output));
-}
-
-async fn get(env: &TestEnv, url: &str, path: &str) -> Value {
-    let request = Client::new().get(format!("{url}{path}"));
-    let response = request.bearer_auth(&env.admin).send().await;
-    response.unwrap().json().await.unwrap()
 }
 
 /// Every value of every table but the ids and what is no text.
@@ -67,13 +60,9 @@ async fn texts(env: &TestEnv) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn after_the_commands_of_the_page_the_ledger_has_neither_name_nor_orders_of_the_buyer() {
     let env = TestEnv::new().await;
-    let service = Serving::serve(env.dir(), free_port().await, &[]).await;
-    create(
-        &service.url,
-        &env.admin,
-        &json!({ "id": "vase", "stock": 10 }),
-    )
-    .await;
+    let service = env.serve(&[]).await;
+    env.sells(&service.url, "vase", 10).await;
+    let admin_gets = async |path: &str| env.gets(&format!("{}{path}", service.url)).await;
     let held = env.hold(&service.url, "vase", "k").await;
     let admin = Client::new();
     let cancel = admin.request(Method::DELETE, format!("{}/v1/orders/{held}", service.url));
@@ -89,7 +78,7 @@ async fn after_the_commands_of_the_page_the_ledger_has_neither_name_nor_orders_o
     assert!(has_name(&texts(&env).await), "the orders name her before");
 
     let of_item = async || {
-        let of_item = get(&env, &service.url, "/v1/items/vase/journal").await;
+        let of_item = admin_gets("/v1/items/vase/journal").await;
         of_item["data"].as_array().unwrap().clone()
     };
     let before = of_item().await;
@@ -101,9 +90,9 @@ async fn after_the_commands_of_the_page_the_ledger_has_neither_name_nor_orders_o
 
     let texts = texts(&env).await;
     assert!(!has_name(&texts), "{texts:#?}");
-    let orders = get(&env, &service.url, "/v1/items/vase/orders").await;
+    let orders = admin_gets("/v1/items/vase/orders").await;
     assert_eq!(orders["data"], json!([]), "their ids are gone, too");
-    let journal = get(&env, &service.url, "/v1/journal").await;
+    let journal = admin_gets("/v1/journal").await;
     let erased = &journal["data"][0];
     assert_eq!(erased["action"], "erase_buyer", "{journal}");
     assert_eq!(erased["after"], json!({ "orders": 1, "kept": 0 }));

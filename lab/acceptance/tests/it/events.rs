@@ -2,8 +2,6 @@
 
 use std::{
     collections::HashSet,
-    fs::OpenOptions,
-    io::Write as _,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -16,7 +14,7 @@ use testkit::{eventually, eventually_some};
 use tokio::net::TcpListener;
 
 use crate::{
-    process::{AT_LISTEN, Serving, create, stockade},
+    process::{AT_LISTEN, Serving, stockade},
     test_env::TestEnv,
 };
 
@@ -59,16 +57,11 @@ async fn has(held: &Held, orders: usize) -> HashSet<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_publisher_loses_no_event() {
     let env = TestEnv::new().await;
-    let mut settings = OpenOptions::new()
-        .append(true)
-        .open(env.dir().join("stockade.toml"))
-        .unwrap();
-    let lines = format!("webhooks_allow_private = \"true\"\n{SHORT_LEASE}");
-    writeln!(settings, "{lines}").unwrap();
+    env.set(&format!("webhooks_allow_private = \"true\"\n{SHORT_LEASE}"));
     let roles = ["--roles", "order,recorder"];
-    let service = Serving::serve(env.dir(), free_port().await, &roles).await;
+    let service = env.serve(&roles).await;
     let url = &service.url;
-    create(url, &env.admin, &json!({ "id": "vase", "stock": 100 })).await;
+    env.sells(url, "vase", 100).await;
     let (hook, held) = receiver().await;
     let created = Client::new()
         .post(format!("{url}/v1/webhooks"))
@@ -97,7 +90,7 @@ async fn a_killed_publisher_loses_no_event() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_to_an_address_of_the_own_network_is_refused_by_serve() {
     let env = TestEnv::new().await;
-    let service = Serving::serve(env.dir(), free_port().await, &[]).await;
+    let service = env.serve(&[]).await;
     let webhooks = format!("{}/v1/webhooks", service.url);
     let (client, admin) = (Client::new(), &env.admin);
     let (hook, held) = receiver().await;
@@ -155,14 +148,10 @@ async fn lags_of(webhook: &str, url: &str) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_lag_of_a_removed_webhook_is_not_shown_any_more() {
     let env = TestEnv::new().await;
-    let mut settings = OpenOptions::new()
-        .append(true)
-        .open(env.dir().join("stockade.toml"))
-        .unwrap();
-    writeln!(settings, "webhooks_allow_private = \"true\"").unwrap();
-    let service = Serving::serve(env.dir(), free_port().await, &[AT_LISTEN]).await;
+    env.set("webhooks_allow_private = \"true\"");
+    let service = env.serve(&[AT_LISTEN]).await;
     let url = &service.url;
-    create(url, &env.admin, &json!({ "id": "vase", "stock": 100 })).await;
+    env.sells(url, "vase", 100).await;
     // Nothing listens there, so the lag stays.
     let hook = format!("http://127.0.0.1:{}", free_port().await);
     let created = Client::new()
@@ -208,20 +197,13 @@ async fn streamed(env: &TestEnv) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_publisher_loses_no_event_of_a_sink() {
     let env = TestEnv::new().await;
-    let mut settings = OpenOptions::new()
-        .append(true)
-        .open(env.dir().join("stockade.toml"))
-        .unwrap();
     let url = env.redis.url();
-    writeln!(
-        settings,
-        "events_redis = \"{url}\"\nevents_redis_stream = \"shop\"\n{SHORT_LEASE}"
-    )
-    .unwrap();
+    let sink = format!("events_redis = \"{url}\"\nevents_redis_stream = \"shop\"");
+    env.set(&format!("{sink}\n{SHORT_LEASE}"));
     let roles = ["--roles", "order,recorder"];
-    let service = Serving::serve(env.dir(), free_port().await, &roles).await;
+    let service = env.serve(&roles).await;
     let url = &service.url;
-    create(url, &env.admin, &json!({ "id": "vase", "stock": 100 })).await;
+    env.sells(url, "vase", 100).await;
     let mut publisher = Serving::in_the_background(env.dir(), "publisher");
     let mut placed = Vec::new();
     for key in 0..12 {

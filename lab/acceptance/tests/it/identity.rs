@@ -86,12 +86,7 @@ async fn tokens_of_a_new_key_are_accepted_while_the_service_runs() {
         .env("STOCKADE_JWKS", &url)
         .env("STOCKADE_JWT_AUDIENCE", AUDIENCE);
     let service = Serving::serve_by(command, free_port().await, &[]).await;
-    crate::process::create(
-        &service.url,
-        &env.admin,
-        &json!({ "id": "vase", "stock": 10 }),
-    )
-    .await;
+    env.sells(&service.url, "vase", 10).await;
     let status = async |token: String, key: &str| {
         let request = order(&Client::new(), &service.url, "vase", &token, key);
         request.send().await.unwrap().status().as_u16()
@@ -135,7 +130,7 @@ async fn with_a_key_set_a_token_must_be_for_this_shop() {
         .env("STOCKADE_JWT_AUDIENCE", AUDIENCE);
     let service = Serving::serve_by(command, free_port().await, &[]).await;
     let item = json!({ "id": "vase", "stock": 10 });
-    crate::process::create(&service.url, &env.admin, &item).await;
+    env.create(&service.url, &item).await;
     let exp = 4_102_444_800_u64;
     for (key, claims, accepted) in [
         (
@@ -185,12 +180,7 @@ async fn a_named_admin_does_what_the_file_allows() {
     let mut command = stockade(env.dir());
     command.env("STOCKADE_ADMINS_FILE", &file);
     let service = Serving::serve_by(command, free_port().await, &[]).await;
-    crate::process::create(
-        &service.url,
-        &env.admin,
-        &json!({ "id": "vase", "stock": 10 }),
-    )
-    .await;
+    env.sells(&service.url, "vase", 10).await;
     let call = async |path: &str, body: Value| {
         let request = Client::new()
             .post(format!("{}{path}", service.url))

@@ -1,7 +1,7 @@
 //! `--lock`: the backends that may keep the locks of items.
 
 use serde_json::{Value, json};
-use testbed::{Postgres, free_port};
+use testbed::Postgres;
 use testkit::eventually_some;
 
 use crate::{
@@ -13,8 +13,8 @@ use crate::{
 /// Differences are repaired, holds end, and units that are taken back leave, and so they do when
 /// Redis was emptied.
 async fn works(env: &TestEnv, options: &[&str]) {
-    let mut service = Serving::serve(env.dir(), free_port().await, options).await;
-    create(&service.url, &env.admin, &json!({ "id": "vase", "stock": 10, "segments": 2, "hold_seconds": 1, "limit_per_buyer": 1 })).await;
+    let mut service = env.serve(options).await;
+    env.create(&service.url, &json!({ "id": "vase", "stock": 10, "segments": 2, "hold_seconds": 1, "limit_per_buyer": 1 })).await;
     let order = env.hold(&service.url, "vase", "k").await;
     env.becomes(&service.url, &order, "expired").await;
     env.redis(&["HINCRBY", "stock:{vase:1}", "available", "-2"])

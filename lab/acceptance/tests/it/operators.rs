@@ -6,7 +6,7 @@ use testbed::free_port;
 use testkit::eventually;
 
 use crate::{
-    process::{AT_LISTEN, Serving, create, program, settled_audit, stderr, stockade},
+    process::{AT_LISTEN, Serving, program, settled_audit, stderr, stockade},
     test_env::TestEnv,
 };
 
@@ -22,19 +22,9 @@ async fn get(url: &str, path: &str) -> (u16, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn roles_without_an_api_tell_how_they_are_where_an_address_is_set() {
     let env = TestEnv::new().await;
-    let service = Serving::serve(env.dir(), free_port().await, &["--roles", "order"]).await;
-    create(
-        &service.url,
-        &env.admin,
-        &json!({ "id": "vase", "stock": 10 }),
-    )
-    .await;
-    let mut keeper = Serving::serve(
-        env.dir(),
-        free_port().await,
-        &["--roles", "recorder,reconciler"],
-    )
-    .await;
+    let service = env.serve(&["--roles", "order"]).await;
+    env.sells(&service.url, "vase", 10).await;
+    let mut keeper = env.serve(&["--roles", "recorder,reconciler"]).await;
     env.hold(&service.url, "vase", "k").await;
     assert_eq!(get(&keeper.url, "/healthz").await.0, 200);
     eventually("the metric that must be 0", async || {
@@ -71,9 +61,9 @@ async fn with_an_address_for_operators_buyers_reach_neither_metrics_nor_docs() {
     let env = TestEnv::new().await;
     let operators = format!("127.0.0.1:{}", free_port().await);
     let flags = ["--roles", "order", "--operators-listen", &operators];
-    let mut service = Serving::serve(env.dir(), free_port().await, &flags).await;
+    let mut service = env.serve(&flags).await;
     let item = json!({ "id": "vase", "stock": 10 });
-    create(&service.url, &env.admin, &item).await;
+    env.create(&service.url, &item).await;
     let operators = format!("http://{operators}");
     for path in ["/metrics", "/docs/", "/openapi.json"] {
         assert_eq!(get(&service.url, path).await.0, 404, "{path} for buyers");
@@ -101,7 +91,7 @@ const OPERATORS_PAGES: [&str; 5] = [
 #[tokio::test(flavor = "multi_thread")]
 async fn without_an_address_for_operators_nothing_of_theirs_is_served_unless_it_is_told_so() {
     let env = TestEnv::new().await;
-    let serve = async |flags: &[&str]| Serving::serve(env.dir(), free_port().await, flags).await;
+    let serve = async |flags: &[&str]| env.serve(flags).await;
     let service = serve(&["--roles", "order"]).await;
     for path in OPERATORS_PAGES {
         assert_eq!(get(&service.url, path).await.0, 404, "{path}");
@@ -186,12 +176,11 @@ async fn a_flood_of_requests_for_the_metrics_renders_them_once_a_second() {
 #[tokio::test(flavor = "multi_thread")]
 async fn roles_without_an_api_listen_only_on_a_configured_address() {
     let env = TestEnv::new().await;
-    let service = Serving::serve(env.dir(), free_port().await, &["--roles", "order"]).await;
+    let service = env.serve(&["--roles", "order"]).await;
     let (mut recorder, mut another) = (Serving::recorder(env.dir()), Serving::recorder(env.dir()));
     let mut reconciler = Serving::in_the_background(env.dir(), "reconciler");
-    create(
+    env.create(
         &service.url,
-        &env.admin,
         &json!({ "id": "vase", "stock": 10, "hold_seconds": 1 }),
     )
     .await;

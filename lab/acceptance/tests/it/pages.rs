@@ -400,11 +400,11 @@ async fn an_admin_extends_a_sale() {
 async fn the_console_counts_the_requests_of_all_order_services() {
     let env = crate::test_env::TestEnv::new().await;
     let flags = ["--roles", "order,recorder", AT_LISTEN];
-    let one = Serving::serve(env.dir(), free_port().await, &flags).await;
+    let one = env.serve(&flags).await;
     let flags = ["--roles", "order"];
-    let mut two = Serving::serve(env.dir(), free_port().await, &flags).await;
+    let mut two = env.serve(&flags).await;
     let item = serde_json::json!({ "id": "vase", "stock": 2, "limit_per_buyer": 1 });
-    create(&one.url, &env.admin, &item).await;
+    env.create(&one.url, &item).await;
     let mut operator = Visitor::of(&one.url);
     operator.log_in(&env.admin).await;
     let order = async |url: &str, buyer: &str, key: &str| {
@@ -459,7 +459,7 @@ async fn the_console_counts_the_requests_of_all_order_services() {
 async fn the_page_of_the_system_says_which_store_does_not_answer() {
     let mut env = crate::test_env::TestEnv::new().await;
     let flags = ["--roles", "order,recorder", AT_LISTEN];
-    let service = Serving::serve(env.dir(), free_port().await, &flags).await;
+    let service = env.serve(&flags).await;
     let mut operator = Visitor::of(&service.url);
     operator.log_in(&env.admin).await;
     let page = operator.get("/console/system").await.text;

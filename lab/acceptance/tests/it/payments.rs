@@ -6,7 +6,7 @@ use order::PaymentKey;
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
 
-use crate::process::{Serving, create, order, run, settled_audit, stdout, stockade, token};
+use crate::process::{Serving, order, run, settled_audit, stdout, stockade, token};
 
 /// Price of the demo item's unit.
 const PRICE_CENTS: u64 = 149_900;
@@ -48,7 +48,10 @@ async fn up_writes_the_payment_secret_to_the_run_file() {
         let id = held["id"].as_str().unwrap().to_owned();
         let forged = pay(&up.url, &id, "another secret", "pay", PRICE_CENTS).await;
         assert_eq!(forged.status().as_u16(), 400);
-        assert_eq!(forged.json::<Value>().await.unwrap()["code"], "invalid_signature");
+        assert_eq!(
+            forged.json::<Value>().await.unwrap()["code"],
+            "invalid_signature"
+        );
         let paid = pay(&up.url, &id, &secret, &format!("pay-{start}"), PRICE_CENTS).await;
         assert_eq!(paid.status().as_u16(), 200);
         assert_eq!(paid.json::<Value>().await.unwrap()["state"], "confirmed");
@@ -76,12 +79,7 @@ async fn up_writes_the_payment_secret_to_the_run_file() {
 async fn without_a_secret_no_payment_is_taken() {
     let env = crate::test_env::TestEnv::new().await;
     let service = Serving::serve(env.dir(), testbed::free_port().await, &[]).await;
-    create(
-        &service.url,
-        &env.admin,
-        &json!({ "id": "vase", "stock": 1 }),
-    )
-    .await;
+    env.sells(&service.url, "vase", 1).await;
     let id = env.hold(&service.url, "vase", "k").await;
     let refused = pay(&service.url, &id, "", "pay", 0).await;
     assert_eq!(refused.status().as_u16(), 503);

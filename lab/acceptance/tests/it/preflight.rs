@@ -9,7 +9,7 @@ use testkit::eventually;
 
 use crate::{
     identity::{AUDIENCE, Issuer},
-    process::{Serving, create, run, stderr, stdout, stockade},
+    process::{Serving, run, stderr, stdout, stockade},
     test_env::TestEnv,
 };
 
@@ -116,17 +116,11 @@ async fn a_server_that_refuses_orders_fails() {
 async fn a_dry_order_leaves_nothing_behind() {
     let env = TestEnv::new().await;
     become_fit(&env).await;
-    let service = Serving::serve(env.dir(), free_port().await, &[]).await;
-    create(
-        &service.url,
-        &env.admin,
-        &json!({ "id": "vase", "stock": 10 }),
-    )
-    .await;
+    let service = env.serve(&[]).await;
+    env.sells(&service.url, "vase", 10).await;
     let events = async || {
-        let request = Client::new().get(format!("{}/v1/events", service.url));
-        let page = request.bearer_auth(&env.admin).send().await.unwrap();
-        page.json::<Value>().await.unwrap()["data"].clone()
+        let events = format!("{}/v1/events", service.url);
+        env.gets(&events).await["data"].clone()
     };
     let (keys, before) = (env.keys().await, events().await);
     assert!(keys.len() >= 2, "{keys:?}");
@@ -141,9 +135,8 @@ async fn a_dry_order_leaves_nothing_behind() {
     }
     assert_eq!(env.keys().await, keys);
     assert_eq!(events().await, before);
-    let listed = Client::new().get(format!("{}/v1/items", service.url));
-    let listed = listed.bearer_auth(&env.admin).send().await.unwrap();
-    let listed: Value = listed.json().await.unwrap();
+    let items = format!("{}/v1/items", service.url);
+    let listed = env.gets(&items).await;
     assert_eq!(listed["data"].as_array().unwrap().len(), 1, "{listed:#}");
     env.hold(&service.url, "vase", "k").await;
 
@@ -164,9 +157,9 @@ async fn a_dry_order_leaves_nothing_behind() {
 async fn an_item_and_its_plan_are_checked() {
     let env = TestEnv::new().await;
     become_fit(&env).await;
-    let service = Serving::serve(env.dir(), free_port().await, &[]).await;
+    let service = env.serve(&[]).await;
     let item = json!({ "id": "vase", "stock": 100_000, "opens_at": "2999-01-01T00:00:00Z" });
-    create(&service.url, &env.admin, &item).await;
+    env.create(&service.url, &item).await;
     let (code, report) = preflight(&env, &["vase", "--buyers", "1000", "--seconds", "60"]);
     assert_eq!(code, Some(0), "{report:#}");
     for check in ["state", "window", "segments", "durability", "audit"] {
@@ -296,13 +289,8 @@ async fn a_service_that_stops_is_first_unready_and_still_answers() {
     let env = TestEnv::new().await;
     // Longer than any test runs: the second signal ends it.
     let flags = ["--drain-delay-ms", "600000"];
-    let mut service = Serving::serve(env.dir(), free_port().await, &flags).await;
-    create(
-        &service.url,
-        &env.admin,
-        &json!({ "id": "vase", "stock": 10 }),
-    )
-    .await;
+    let mut service = env.serve(&flags).await;
+    env.sells(&service.url, "vase", 10).await;
     service.terminate();
     let ready = async || {
         let answer = Client::new().get(format!("{}/readyz", service.url));

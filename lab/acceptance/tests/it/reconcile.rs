@@ -4,10 +4,9 @@ use std::process::Output;
 
 use reqwest::Client;
 use serde_json::{Value, json};
-use testbed::free_port;
 
 use crate::{
-    process::{Serving, audit, create, run, settled_audit, stderr, stdout, stockade},
+    process::{Serving, audit, run, settled_audit, stderr, stdout, stockade},
     test_env::TestEnv,
 };
 
@@ -27,11 +26,9 @@ fn ends(output: &Output, code: i32, expected: &[&str]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn it_reports_and_repairs_anomalies() {
     let env = TestEnv::new().await;
-    let service =
-        Serving::serve(env.dir(), free_port().await, &["--roles", "order,recorder"]).await;
-    create(
+    let service = env.serve(&["--roles", "order,recorder"]).await;
+    env.create(
         &service.url,
-        &env.admin,
         &json!({ "id": "vase", "stock": 10, "segments": 2, "limit_per_buyer": 1 }),
     )
     .await;
@@ -113,8 +110,7 @@ async fn it_reports_and_repairs_anomalies() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_that_is_not_there_is_an_error() {
     let env = TestEnv::new().await;
-    let _service =
-        Serving::serve(env.dir(), free_port().await, &["--roles", "order,recorder"]).await;
+    let _service = env.serve(&["--roles", "order,recorder"]).await;
     for item in ["no-such-item", "no such item"] {
         for options in [&[item][..], &[item, "--dry-run"], &[item, "--json"]] {
             let output = reconcile(&env, options);
@@ -133,14 +129,8 @@ async fn an_item_that_is_not_there_is_an_error() {
 #[tokio::test(flavor = "multi_thread")]
 async fn work_that_is_left_is_reported_and_sets_the_exit_status() {
     let env = TestEnv::new().await;
-    let mut service =
-        Serving::serve(env.dir(), free_port().await, &["--roles", "order,recorder"]).await;
-    create(
-        &service.url,
-        &env.admin,
-        &json!({ "id": "vase", "stock": 10 }),
-    )
-    .await;
+    let mut service = env.serve(&["--roles", "order,recorder"]).await;
+    env.sells(&service.url, "vase", 10).await;
     settled_audit(env.dir(), "vase").await;
     let moved = Client::new()
         .post(format!("{}/v1/items/vase/stock", service.url))
@@ -162,12 +152,11 @@ async fn work_that_is_left_is_reported_and_sets_the_exit_status() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reconciler_works_by_itself_and_the_next_one_goes_on() {
     let env = TestEnv::new().await;
-    let service = Serving::serve(env.dir(), free_port().await, &["--roles", "order"]).await;
+    let service = env.serve(&["--roles", "order"]).await;
     let mut recorder = Serving::recorder(env.dir());
     let mut reconciler = Serving::in_the_background(env.dir(), "reconciler");
-    create(
+    env.create(
         &service.url,
-        &env.admin,
         &json!({ "id": "vase", "stock": 10, "segments": 2, "hold_seconds": 1 }),
     )
     .await;

@@ -255,13 +255,11 @@ fn ids(arrived: &Arrived, secret: &str) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_secret_is_replaced_by_a_second_webhook() {
     let env = TestEnv::new().await;
-    let settings = env.dir().join("stockade.toml");
-    let text = fs::read_to_string(&settings).unwrap();
-    fs::write(&settings, text + "webhooks_allow_private = \"true\"\n").unwrap();
+    env.set("webhooks_allow_private = \"true\"");
     let roles = ["--roles", "order,recorder,publisher"];
-    let service = Serving::serve(env.dir(), free_port().await, &roles).await;
+    let service = env.serve(&roles).await;
     let url = &service.url;
-    create(url, &env.admin, &json!({ "id": "vase", "stock": 100 })).await;
+    env.sells(url, "vase", 100).await;
 
     let arrived = Arrived::default();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,13 +1,15 @@
 //! A test environment: a Redis, a ledger, and a folder whose settings name them.
 
-use std::path::Path;
+use std::{fs::OpenOptions, io::Write as _, path::Path};
 
 use reqwest::Client;
 use serde_json::{Value, json};
-use testbed::Redis;
+use testbed::{Redis, free_port};
 use testkit::{eventually, eventually_some};
 
-use crate::process::{audit, audit_becomes, is_settled, order, polling_client, token};
+use crate::process::{
+    Serving, audit, audit_becomes, create, is_settled, order, polling_client, token,
+};
 
 pub struct TestEnv {
     folder: tempfile::TempDir,
@@ -45,6 +47,37 @@ impl TestEnv {
 
     pub fn dir(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Adds lines to the settings.
+    pub fn set(&self, lines: &str) {
+        let settings = OpenOptions::new()
+            .append(true)
+            .open(self.dir().join("stockade.toml"));
+        writeln!(settings.unwrap(), "{lines}").unwrap();
+    }
+
+    /// Starts roles, one of which serves HTTP, and waits until it serves.
+    pub async fn serve(&self, options: &[&str]) -> Serving {
+        Serving::serve(self.dir(), free_port().await, options).await
+    }
+
+    /// Creates an item at this address.
+    pub async fn create(&self, url: &str, item: &Value) {
+        create(url, &self.admin, item).await;
+    }
+
+    /// Creates an item of which nothing else matters.
+    pub async fn sells(&self, url: &str, item: &str, stock: u64) {
+        self.create(url, &json!({ "id": item, "stock": stock }))
+            .await;
+    }
+
+    /// What an admin is answered.
+    pub async fn gets(&self, address: &str) -> Value {
+        let request = Client::new().get(address).bearer_auth(&self.admin);
+        let response = request.send().await;
+        response.unwrap().json().await.unwrap()
     }
 
     /// Changes Redis directly, unnoticed by the processes.

@@ -8,7 +8,7 @@ use sqlx::{Connection, SqliteConnection};
 
 use super::drill::{documented, outboxes_are_trimmed, path};
 use crate::{
-    process::{Serving, create, order, run, settled_audit, stderr, stdout, token},
+    process::{Serving, order, run, settled_audit, stderr, stdout, token},
     test_env::TestEnv,
 };
 
@@ -77,7 +77,7 @@ async fn a_ledger_file_that_is_restored_loses_what_came_after_the_copy() {
     };
     let service = serve("order,recorder").await;
     let item = json!({ "id": "vase", "stock": STOCK, "segments": 2, "limit_per_buyer": 1, "hold_seconds": 600 });
-    create(&service.url, &env.admin, &item).await;
+    env.create(&service.url, &item).await;
     let earlier = hold_all(&env, &service.url, 0..8).await;
     // The service goes on meanwhile.
     shell(&env, "# Back up a ledger that is a file.");

@@ -155,9 +155,8 @@ async fn only_an_admin_takes_a_voucher_off_and_one_of_all_is_free(env: Env) {
 
 #[tested_in(on_both_ledgers(Options::reconciled()))]
 async fn an_order_that_takes_units_again_still_costs_its_total(env: Env) {
-    let vase = env
-        .create(json!({ "stock": 9, "price": 5, "hold_seconds": 1 }))
-        .await;
+    let vase = json!({ "stock": 9, "price": 5, "hold_seconds": 1 });
+    let vase = env.create(vase).await;
     let order = id(&env.ordered_at(&vase, "k", 7).await);
     env.becomes(&order, "expired").await;
     let refused = env.pay_amount(&order, &format!("price-{order}"), 5).await;

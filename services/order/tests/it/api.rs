@@ -19,9 +19,8 @@ use crate::env::{ADMIN, Answer, Env, Options, SECRET, TestEnv, open, open_each, 
 
 #[tested_in(open_each(Options::default()))]
 async fn an_order_is_held_and_a_repeat_is_the_same_order(env: Env) {
-    let item = env
-        .create(json!({ "stock": 10, "segments": 3, "hold_seconds": 60 }))
-        .await;
+    let item = json!({ "stock": 10, "segments": 3, "hold_seconds": 60 });
+    let item = env.create(item).await;
     let first = env.order(&item, "ann", "key-1", 2).await;
     first.is_held();
     assert_eq!(first.body["item"], json!(item));
@@ -639,23 +638,20 @@ async fn an_item_sells_only_while_it_is_open(env: Env) {
 
 #[tested_in(open(Options::default()))]
 async fn an_item_sells_only_inside_its_window(env: Env) {
-    let early = env
-        .create(json!({ "stock": 5, "opens_at": "2099-01-01T00:00:00Z" }))
-        .await;
+    let early = json!({ "stock": 5, "opens_at": "2099-01-01T00:00:00Z" });
+    let early = env.create(early).await;
     let answer = env.order(&early, "ann", "k", 1).await;
     assert_eq!(
         answer.is(409, "not_open").body["opens_at"],
         "2099-01-01T00:00:00Z"
     );
-    let late = env
-        .create(json!({ "stock": 5, "closes_at": "2020-01-01T00:00:00Z" }))
-        .await;
+    let late = json!({ "stock": 5, "closes_at": "2020-01-01T00:00:00Z" });
+    let late = env.create(late).await;
     env.order(&late, "ann", "k", 1).await.is(409, "not_open");
 
     let opens_at = jiff::Timestamp::now() + jiff::SignedDuration::from_millis(1500);
-    let soon = env
-        .create(json!({ "stock": 5, "opens_at": opens_at }))
-        .await;
+    let soon = json!({ "stock": 5, "opens_at": opens_at });
+    let soon = env.create(soon).await;
     eventually("the opening of the sale", async || {
         let order = env.order(&soon, "ann", "k", 1).await;
         if order.status != 201 {

@@ -80,9 +80,8 @@ fn two_instances() -> Options {
 
 #[tested_in(open_each(two_instances()))]
 async fn an_archived_item_is_answered_for_from_the_ledger(env: Env) {
-    let item = env
-        .create(json!({ "stock": 6, "segments": 2, "limit_per_buyer": 2 }))
-        .await;
+    let item = json!({ "stock": 6, "segments": 2, "limit_per_buyer": 2 });
+    let item = env.create(item).await;
     let paid = env.hold(&item, "ann", "k").await;
     env.pay_at(0, &paid, &format!("pay-{item}")).await;
     let cancelled = env.hold(&item, "bob", "k").await;
@@ -169,9 +168,8 @@ fn refused_id(item: &str) -> String {
 
 #[tested_in(open_each(two_instances()))]
 async fn a_late_payment_for_an_archived_item_must_be_returned(env: Env) {
-    let item = env
-        .create(json!({ "stock": 4, "segments": 2, "hold_seconds": 1 }))
-        .await;
+    let item = json!({ "stock": 4, "segments": 2, "hold_seconds": 1 });
+    let item = env.create(item).await;
     let order = env.hold(&item, "ann", "k").await;
     env.order_at(1, &item, "bob", "other", 1)
         .send()

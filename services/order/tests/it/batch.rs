@@ -42,9 +42,8 @@ fn outcome(result: &Value) -> (u64, &str) {
 
 #[tested_in(open_each(Options::default()))]
 async fn each_line_has_the_result_that_it_would_have_alone(env: Env) {
-    let item = env
-        .create(json!({ "stock": 10, "limit_per_buyer": 2 }))
-        .await;
+    let item = json!({ "stock": 10, "limit_per_buyer": 2 });
+    let item = env.create(item).await;
     let single = env.order(&item, "dan", "k", 1).await;
     let lines = [
         line("ann", "k", 2),
@@ -191,9 +190,8 @@ async fn a_batch_is_answered_early_if_the_request_or_the_item_says_so(env: Env) 
         ("recorded", "respond-async", 202),
         ("accepted", "wait=5", 202),
     ] {
-        let item = env
-            .create(json!({ "stock": 5, "durability": durability }))
-            .await;
+        let item = json!({ "stock": 5, "durability": durability });
+        let item = env.create(item).await;
         let request = env
             .admin(Method::POST, &format!("/v1/items/{item}/orders:batch"))
             .header("Prefer", prefer)
@@ -238,9 +236,8 @@ async fn concurrent_batches_sell_every_unit_once(env: Env) {
     ..Options::default()
 }))]
 async fn the_client_sends_concurrent_orders_as_batches(env: Env) {
-    let item = env
-        .create(json!({ "stock": 900, "limit_per_buyer": 1 }))
-        .await;
+    let item = json!({ "stock": 900, "limit_per_buyer": 1 });
+    let item = env.create(item).await;
     let client = Client::builder(env.urls.clone()).build().unwrap();
     let admin = client.admin(Token::bearer(ADMIN).unwrap());
     let batcher = OrderBatcher::new(&admin, &*item);
@@ -304,9 +301,8 @@ async fn a_refusal_that_left_no_record_is_not_final(env: Env) {
     assert_eq!(outcome(&lines[0]), (409, "sold_out"));
     assert_eq!(lines[0]["final"], not_final);
 
-    let bowl = env
-        .create(json!({ "stock": 9, "segments": 1, "limit_per_buyer": 1 }))
-        .await;
+    let bowl = json!({ "stock": 9, "segments": 1, "limit_per_buyer": 1 });
+    let bowl = env.create(bowl).await;
     env.hold(&bowl, "bob", "k").await;
     let second = env.order(&bowl, "bob", "another", 1).await;
     assert_eq!(
@@ -314,9 +310,8 @@ async fn a_refusal_that_left_no_record_is_not_final(env: Env) {
         not_final
     );
 
-    let late = env
-        .create(json!({ "stock": 9, "opens_at": "2099-01-01T00:00:00Z" }))
-        .await;
+    let late = json!({ "stock": 9, "opens_at": "2099-01-01T00:00:00Z" });
+    let late = env.create(late).await;
     let early = env.order(&late, "ann", "k", 1).await;
     assert_eq!(early.is(409, "not_open").body["final"], not_final);
     let lines = place(&env, 0, &late, &[line("ann", "k", 1)]).await;

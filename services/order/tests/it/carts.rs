@@ -131,9 +131,8 @@ fn orders(cart: &Value) -> Vec<String> {
 #[tested_in(open_each(Options::default()))]
 async fn a_cart_is_held_paid_and_refunded_as_one(env: Env) {
     let vase = env.create(json!({ "stock": 5, "price": 300 })).await;
-    let bowl = env
-        .create(json!({ "stock": 5, "price": 50, "segments": 2 }))
-        .await;
+    let bowl = json!({ "stock": 5, "price": 50, "segments": 2 });
+    let bowl = env.create(bowl).await;
     let lines = [(&*vase, 2), (&*bowl, 1), (&*vase, 1)];
     let placed = env.cart("ann", "k", &lines).await;
     placed.is_held();
@@ -484,12 +483,10 @@ async fn of_two_carts_that_cross_one_gets_all_and_the_other_nothing(env: Env) {
 
 #[tested_in(open_each(Options::default()))]
 async fn the_limit_of_every_item_holds_and_a_failed_cart_uses_none_of_it(env: Env) {
-    let vase = env
-        .create(json!({ "stock": 9, "limit_per_buyer": 2 }))
-        .await;
-    let bowl = env
-        .create(json!({ "stock": 9, "limit_per_buyer": 1 }))
-        .await;
+    let vase = json!({ "stock": 9, "limit_per_buyer": 2 });
+    let vase = env.create(vase).await;
+    let bowl = json!({ "stock": 9, "limit_per_buyer": 1 });
+    let bowl = env.create(bowl).await;
     for (n, lines) in [[(&*vase, 1), (&*bowl, 2)], [(&*vase, 3), (&*bowl, 1)]]
         .iter()
         .enumerate()
@@ -948,9 +945,8 @@ async fn every_change_of_a_cart_has_an_event() {
                 ..Options::default()
             },
             async |env| {
-                let vase = env
-                    .create(json!({ "stock": 2, "max_hold_seconds": 1200 }))
-                    .await;
+                let vase = json!({ "stock": 2, "max_hold_seconds": 1200 });
+                let vase = env.create(vase).await;
                 let paid = env.held_cart("ann", "k1", &[(&vase, 1)]).await;
                 let extend = env.buyer("ann", Method::POST, &format!("/v1/carts/{paid}/hold"));
                 let extended = Answer::of(extend.json(&json!({ "seconds": 1200 }))).await;

@@ -17,13 +17,11 @@ async fn an_accepted_order_is_answered_before_the_ledger_has_it_and_shown_by_eve
 ) {
     // With one segment all buyers share this order's home: it must still be visible to its own
     // buyer only.
-    let single = env
-        .create(json!({ "stock": 20, "segments": 1, "durability": "accepted" }))
-        .await;
+    let single = json!({ "stock": 20, "segments": 1, "durability": "accepted" });
+    let single = env.create(single).await;
     env.order(&single, "ann", "k", 1).await;
-    let item = env
-        .create(json!({ "stock": 20, "segments": 4, "durability": "accepted" }))
-        .await;
+    let item = json!({ "stock": 20, "segments": 4, "durability": "accepted" });
+    let item = env.create(item).await;
     let order = env.order(&item, "ann", "k", 1).await;
     for item in [&single, &item] {
         let order = env.order(item, "ann", "k", 1).await;

@@ -21,9 +21,8 @@ async fn a_stopped_redis_makes_outcomes_unknown_and_the_same_keys_resolve_them()
         ..Options::default()
     };
     open(options, async |env| {
-        let item = env
-            .create(json!({ "stock": 50, "segments": 3, "limit_per_buyer": 1 }))
-            .await;
+        let item = json!({ "stock": 50, "segments": 3, "limit_per_buyer": 1 });
+        let item = env.create(item).await;
         let placed = known(async || env.order(&item, "warm", "k", 1).await).await;
         placed.is_held();
         redis.pause().await.unwrap();

@@ -20,9 +20,8 @@ fn time(order: &Value, field: &str) -> Timestamp {
 
 #[tested_in(open_each(Options { instances: 2, ..Options::default() }))]
 async fn a_hold_is_extended_up_to_the_items_cap_and_a_repeat_changes_nothing(env: Env) {
-    let item = env
-        .create(json!({ "stock": 5, "hold_seconds": 60, "max_hold_seconds": 1800, "price": 250 }))
-        .await;
+    let item = json!({ "stock": 5, "hold_seconds": 60, "max_hold_seconds": 1800, "price": 250 });
+    let item = env.create(item).await;
     let placed = env.order(&item, "ann", "k", 2).await;
     let order = placed.is_held().body["id"].as_str().unwrap().to_owned();
     let created = time(&placed.body, "created_at");

@@ -18,9 +18,8 @@ impl TestEnv {
 
 #[tested_in(open_each(Options::default().with_instances(2)))]
 async fn a_new_limit_takes_effect_immediately_at_every_instance(env: Env) {
-    let item = env
-        .create(json!({ "stock": 50, "segments": 4, "limit_per_buyer": 1 }))
-        .await;
+    let item = json!({ "stock": 50, "segments": 4, "limit_per_buyer": 1 });
+    let item = env.create(item).await;
     let order = async |instance, buyer, key: &str| {
         Answer::of(env.order_at(instance, &item, buyer, key, 1)).await
     };
@@ -129,9 +128,8 @@ async fn a_new_window_takes_effect_immediately_at_every_instance(env: Env) {
 #[tested_in(open(Options::default()))]
 async fn absent_fields_stay_and_an_equal_value_is_no_change(env: Env) {
     let closes = "2099-01-01T00:00:00Z";
-    let item = env
-        .create(json!({ "stock": 5, "limit_per_buyer": 2, "closes_at": closes }))
-        .await;
+    let item = json!({ "stock": 5, "limit_per_buyer": 2, "closes_at": closes });
+    let item = env.create(item).await;
     let version = env.version(&item).await;
     for same in [
         json!({}),
@@ -265,9 +263,8 @@ async fn a_state_for_another_version_is_not_set(env: Env) {
 
 #[tested_in(open(Options::default()))]
 async fn a_bad_change_of_an_item_is_refused_by_the_name_of_the_field_and_changes_nothing(env: Env) {
-    let item = env
-        .create(json!({ "stock": 5, "opens_at": "2020-01-01T00:00:00Z" }))
-        .await;
+    let item = json!({ "stock": 5, "opens_at": "2020-01-01T00:00:00Z" });
+    let item = env.create(item).await;
     let version = env.version(&item).await;
     let table = [
         (json!({ "limit_per_buyer": 0 }), "limit_per_buyer"),
@@ -312,9 +309,8 @@ async fn a_bad_change_of_an_item_is_refused_by_the_name_of_the_field_and_changes
 
 #[tested_in(open(Options::reconciled()))]
 async fn the_journal_shows_admins_all_changes_newest_first(env: Env) {
-    let item = env
-        .create(json!({ "stock": 5, "limit_per_buyer": 1 }))
-        .await;
+    let item = json!({ "stock": 5, "limit_per_buyer": 1 });
+    let item = env.create(item).await;
     for state in ["paused", "paused", "closed", "open"] {
         assert_eq!(env.set_state(&item, state).await.status, 200);
     }

@@ -16,9 +16,8 @@ async fn expired(env: &TestEnv, item: &str, buyer: &str) -> String {
 
 #[tested_in(open_each(Options::reconciled().with_instances(2)))]
 async fn a_late_payment_reacquires_units_from_any_segment(env: Env) {
-    let item = env
-        .create(json!({ "stock": 4, "segments": 4, "hold_seconds": 1, "limit_per_buyer": 1 }))
-        .await;
+    let item = json!({ "stock": 4, "segments": 4, "hold_seconds": 1, "limit_per_buyer": 1 });
+    let item = env.create(item).await;
     let order = expired(&env, &item, "ann").await;
     assert_eq!(env.units(&item).await, [4, 0, 0]);
     // One unit is left, perhaps in another segment than ann's home.
@@ -52,9 +51,8 @@ async fn a_late_payment_reacquires_units_from_any_segment(env: Env) {
 
 #[tested_in(open_each(Options::reconciled()))]
 async fn a_late_payment_for_a_sold_out_item_is_due_for_refund(env: Env) {
-    let item = env
-        .create(json!({ "stock": 2, "segments": 2, "hold_seconds": 1 }))
-        .await;
+    let item = json!({ "stock": 2, "segments": 2, "hold_seconds": 1 });
+    let item = env.create(item).await;
     let order = expired(&env, &item, "ann").await;
     env.settled_audit(&item).await;
     for buyer in ["bob", "carol"] {
@@ -82,9 +80,8 @@ async fn a_late_payment_for_a_sold_out_item_is_due_for_refund(env: Env) {
 #[tested_in(open(Options::reconciled()))]
 async fn a_late_payment_for_a_closed_item_is_due_for_refund(env: Env) {
     for state in ["paused", "closed"] {
-        let item = env
-            .create(json!({ "stock": 2, "segments": 2, "hold_seconds": 1 }))
-            .await;
+        let item = json!({ "stock": 2, "segments": 2, "hold_seconds": 1 });
+        let item = env.create(item).await;
         let order = expired(&env, &item, "ann").await;
         env.put_state(&item, state).await;
         let payment = format!("pay-{state}");
@@ -111,9 +108,8 @@ async fn a_held_order_can_be_paid_after_its_item_was_closed(env: Env) {
 
 #[tested_in(open_each(Options::reconciled()))]
 async fn a_late_payment_of_a_buyer_at_the_limit_is_due_for_refund(env: Env) {
-    let item = env
-        .create(json!({ "stock": 9, "segments": 3, "hold_seconds": 1, "limit_per_buyer": 1 }))
-        .await;
+    let item = json!({ "stock": 9, "segments": 3, "hold_seconds": 1, "limit_per_buyer": 1 });
+    let item = env.create(item).await;
     let order = expired(&env, &item, "ann").await;
     env.settled_audit(&item).await;
     let second = env.hold(&item, "ann", "k-2").await;
@@ -136,9 +132,8 @@ async fn reported(env: &TestEnv, instance: usize, order: &str, payment: &str) ->
 
 #[tested_in(open_each(Options::reconciled().with_instances(3)))]
 async fn a_late_payment_reported_to_all_instances_reacquires_units_once(env: Env) {
-    let item = env
-        .create(json!({ "stock": 100, "segments": 4, "hold_seconds": 1, "limit_per_buyer": 1 }))
-        .await;
+    let item = json!({ "stock": 100, "segments": 4, "hold_seconds": 1, "limit_per_buyer": 1 });
+    let item = env.create(item).await;
     let orders = join_all((0..60).map(|buyer| {
         let (env, item) = (&env, &item);
         async move { expired(env, item, &format!("buyer-{buyer}")).await }

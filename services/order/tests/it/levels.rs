@@ -71,9 +71,8 @@ async fn a_failover_to_a_lagging_replica_loses_no_more_than_each_level_allows() 
             ..Options::default()
         };
         open(options, async |env: Arc<TestEnv>| {
-            let item = env
-                .create(json!({ "stock": 20, "segments": 1, "durability": level.durability }))
-                .await;
+            let item = json!({ "stock": 20, "segments": 1, "durability": level.durability });
+            let item = env.create(item).await;
             group.servers()[0].is_followed_by(1).await.unwrap();
             group.servers()[1].lag().await.unwrap();
             let order = env.order(&item, "ann", "k", 1).await;
@@ -119,9 +118,8 @@ async fn a_replicated_order_survives_the_kill_of_the_master() {
         ..Options::default()
     };
     open(options, async |env: Arc<TestEnv>| {
-        let item = env
-            .create(json!({ "stock": 20, "segments": 2, "durability": "replicated" }))
-            .await;
+        let item = json!({ "stock": 20, "segments": 2, "durability": "replicated" });
+        let item = env.create(item).await;
         let order = known(async || env.order(&item, "ann", "k", 1).await).await;
         assert_eq!((order.status, &order.body["state"]), (202, &json!("held")));
         assert_eq!(

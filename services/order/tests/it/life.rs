@@ -102,9 +102,8 @@ async fn order_in(env: &TestEnv, state: &str) -> (String, String) {
     };
     // For a rejected order, Redis has one unit more than the ledger.
     let stock = u64::from(state != "rejected");
-    let item = env
-        .create(json!({ "stock": stock, "hold_seconds": hold }))
-        .await;
+    let item = json!({ "stock": stock, "hold_seconds": hold });
+    let item = env.create(item).await;
     if state == "rejected" {
         return (item.clone(), rejected(env, &item).await);
     }
@@ -284,9 +283,8 @@ async fn only_admins_can_refund(env: Env) {
     ..Options::default()
 }))]
 async fn an_order_that_only_its_segment_has_is_cancelled_when_the_ledger_has_it(env: Env) {
-    let item = env
-        .create(json!({ "stock": 3, "segments": 3, "durability": "accepted" }))
-        .await;
+    let item = json!({ "stock": 3, "segments": 3, "durability": "accepted" });
+    let item = env.create(item).await;
     let order = env.order(&item, "ann", "k", 1).await;
     assert_eq!(order.status, 202);
     let id = order.body["id"].as_str().unwrap();

@@ -45,9 +45,8 @@ fn keys(row: &Value) -> BTreeSet<&str> {
 
 #[tested_in(on_both_ledgers(Options::default()))]
 async fn the_orders_of_an_item_are_listed_once_each_whatever_the_page_size(env: Env) {
-    let item = env
-        .create(json!({ "stock": 50, "price": 250, "currency": "EUR", "hold_seconds": 60 }))
-        .await;
+    let item = json!({ "stock": 50, "price": 250, "currency": "EUR", "hold_seconds": 60 });
+    let item = env.create(item).await;
     let other = env.create(json!({ "stock": 50 })).await;
     let path = format!("/v1/items/{item}/orders");
     let admin = |path: &str| env.admin(Method::GET, path);
@@ -297,9 +296,8 @@ async fn a_payment_is_due_back_in_its_own_currency_unless_its_order_accepted_it_
 
 #[tested_in(on_both_ledgers(Options::reconciled()))]
 async fn the_row_of_an_order_in_a_cart_names_the_cart_in_every_format(env: Env) {
-    let item = env
-        .create(json!({ "stock": 5, "hold_seconds": 1, "price": 10 }))
-        .await;
+    let item = json!({ "stock": 5, "hold_seconds": 1, "price": 10 });
+    let item = env.create(item).await;
     let cart = env.held_cart("ann", "k", &[(&item, 1)]).await;
     let shown = env.read_cart(&cart).await;
     let line = shown.body["lines"][0]["order"].as_str().unwrap();
@@ -532,9 +530,8 @@ async fn a_stream_has_the_whole_list() {
 
 #[tested_in(open(Options::default()))]
 async fn the_columns_of_csv_are_the_fields_of_json(env: Env) {
-    let item = env
-        .create(json!({ "stock": 2, "title": "a \"quoted\", title" }))
-        .await;
+    let item = json!({ "stock": 2, "title": "a \"quoted\", title" });
+    let item = env.create(item).await;
     let order = env.hold(&item, "ann", "k").await;
     env.pay(&order, "pay-1").await;
     env.pay(&order, "pay-2").await;

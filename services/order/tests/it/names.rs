@@ -44,9 +44,8 @@ async fn named(env: &TestEnv, item: &str, action: &str) -> Vec<Value> {
 
 #[tested_in(on_both_ledgers(options()))]
 async fn each_act_on_an_item_and_its_orders_names_the_admin_once(env: Env) {
-    let item = env
-        .create(json!({ "stock": 40, "hold_seconds": 600, "max_hold_seconds": 1200 }))
-        .await;
+    let item = json!({ "stock": 40, "hold_seconds": 600, "max_hold_seconds": 1200 });
+    let item = env.create(item).await;
     let [extended, cancelled, refunded] = [
         env.hold(&item, "ann", "extended").await,
         env.hold(&item, "ann", "cancelled").await,
@@ -192,9 +191,8 @@ async fn the_journal_of_an_item_begins_with_its_creation_by_an_admin(env: Env) {
 
 #[tested_in(on_both_ledgers(options()))]
 async fn what_buyers_do_is_in_no_journal(env: Env) {
-    let item = env
-        .create(json!({ "stock": 9, "hold_seconds": 600, "max_hold_seconds": 1200 }))
-        .await;
+    let item = json!({ "stock": 9, "hold_seconds": 600, "max_hold_seconds": 1200 });
+    let item = env.create(item).await;
     let order = env.hold(&item, "ann", "k").await;
     let cart = env.held_cart("ann", "k", &[(&item, 1)]).await;
     for path in [format!("orders/{order}"), format!("carts/{cart}")] {

@@ -54,9 +54,8 @@ impl TestEnv {
 #[tested_in(on_both_ledgers(two_instances()))]
 async fn orders_that_exist_keep_the_price_they_were_made_with(env: Env) {
     for durability in DURABILITIES {
-        let item = env
-            .create(json!({ "stock": 20, "segments": 3, "price": 1999, "durability": durability }))
-            .await;
+        let item = json!({ "stock": 20, "segments": 3, "price": 1999, "durability": durability });
+        let item = env.create(item).await;
         let (old, price, _) = told(&env.order_from(0, &item, "old").await);
         assert_eq!(price, 1999);
         told(&env.order_from(1, &item, "warm").await);
@@ -129,9 +128,8 @@ async fn a_price_changes_as_other_terms_of_an_item_do(env: Env) {
 #[tested_in(on_both_ledgers(two_instances()))]
 async fn orders_beside_changes_of_the_price_are_recorded_as_they_were_told(env: Env) {
     for durability in DURABILITIES {
-        let item = env
-            .create(json!({ "stock": 500, "segments": 4, "price": 1, "durability": durability }))
-            .await;
+        let item = json!({ "stock": 500, "segments": 4, "price": 1, "durability": durability });
+        let item = env.create(item).await;
         let place = async |buyer: usize| {
             let mut placed = Vec::new();
             for n in 0..12 {
@@ -167,9 +165,8 @@ async fn orders_beside_changes_of_the_price_are_recorded_as_they_were_told(env: 
 /// A service that crashes between the ledger and Redis leaves a change that no segment has.
 #[tested_in(on_both_ledgers(two_instances()))]
 async fn a_change_that_stopped_half_way_gives_no_order_two_prices(env: Env) {
-    let item = env
-        .create(json!({ "stock": 20, "segments": 2, "price": 1999 }))
-        .await;
+    let item = json!({ "stock": 20, "segments": 2, "price": 1999 });
+    let item = env.create(item).await;
     let change = ItemChange {
         price: Some(450),
         ..ItemChange::default()

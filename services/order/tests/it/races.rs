@@ -135,9 +135,8 @@ async fn of_a_payment_and_a_cancellation_exactly_one_wins(env: Env) {
 
 #[tested_in(open_each(Options::reconciled().with_instances(2)))]
 async fn a_payment_that_races_the_end_of_the_hold_is_never_lost(env: Env) {
-    let item = env
-        .create(json!({ "stock": 300, "segments": 3, "hold_seconds": 1, "limit_per_buyer": 1 }))
-        .await;
+    let item = json!({ "stock": 300, "segments": 3, "hold_seconds": 1, "limit_per_buyer": 1 });
+    let item = env.create(item).await;
     let placed = placed(&env, &item).await;
     let races = placed.iter().enumerate().map(|(buyer, order)| {
         let env = &env;
@@ -167,9 +166,8 @@ async fn a_payment_that_races_the_end_of_the_hold_is_never_lost(env: Env) {
 
 #[tested_in(open(Options::reconciled().with_instances(2)))]
 async fn of_a_cancellation_and_the_end_of_the_hold_exactly_one_wins(env: Env) {
-    let item = env
-        .create(json!({ "stock": 300, "segments": 3, "hold_seconds": 1 }))
-        .await;
+    let item = json!({ "stock": 300, "segments": 3, "hold_seconds": 1 });
+    let item = env.create(item).await;
     let placed = placed(&env, &item).await;
     let races = placed.iter().enumerate().map(|(buyer, order)| {
         let env = &env;

@@ -47,9 +47,8 @@ async fn is_bought_at(env: &TestEnv, instance: usize, item: &str, what: &str) ->
     ..Options::reconciled()
 }))]
 async fn released_units_can_be_bought_immediately_at_every_instance(env: Env) {
-    let item = env
-        .create(json!({ "stock": 1, "segments": 2, "limit_per_buyer": 1 }))
-        .await;
+    let item = json!({ "stock": 1, "segments": 2, "limit_per_buyer": 1 });
+    let item = env.create(item).await;
     let mut order = env.hold(&item, "ann", "k").await;
     sold_out_everywhere(&env, &item).await;
     env.cancel_at(0, "ann", &order).await.is_now("cancelled");
@@ -68,9 +67,8 @@ async fn released_units_can_be_bought_immediately_at_every_instance(env: Env) {
     ..Options::reconciled()
 }))]
 async fn expired_units_can_be_bought_at_every_instance(env: Env) {
-    let item = env
-        .create(json!({ "stock": 2, "segments": 2, "hold_seconds": 1 }))
-        .await;
+    let item = json!({ "stock": 2, "segments": 2, "hold_seconds": 1 });
+    let item = env.create(item).await;
     let orders = [
         env.hold(&item, "ann", "k").await,
         env.hold(&item, "bob", "k").await,

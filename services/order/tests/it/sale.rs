@@ -62,9 +62,8 @@ async fn a_crowd_gets_exactly_the_stock_with_any_number_of_segments(env: Env) {
         (3, 8, 100),
         (1, 8, 64),
     ] {
-        let item = env
-            .create(json!({ "stock": stock, "segments": segments }))
-            .await;
+        let item = json!({ "stock": stock, "segments": segments });
+        let item = env.create(item).await;
         let tally = Tally::of(&crowd(&env, &item, buyers, 2).await);
         assert_eq!(
             (tally.units, tally.sold_out),
@@ -82,9 +81,8 @@ async fn a_crowd_gets_exactly_the_stock_with_any_number_of_segments(env: Env) {
 #[tested_in(open_each(Options::default().with_instances(3)))]
 async fn the_last_unit_is_sold_once(env: Env) {
     for round in 0..5 {
-        let item = env
-            .create(json!({ "stock": 1, "segments": 1 + round }))
-            .await;
+        let item = json!({ "stock": 1, "segments": 1 + round });
+        let item = env.create(item).await;
         let tally = Tally::of(&crowd(&env, &item, 64, 3).await);
         assert_eq!((tally.units, tally.sold_out), (1, 63));
     }
@@ -115,9 +113,8 @@ async fn concurrent_retries_at_several_instances_are_one_order(env: Env) {
 #[tested_in(open_each(Options::default().with_instances(3)))]
 async fn a_buyer_never_holds_more_than_the_limit(env: Env) {
     // Small segments, so that many orders spill over.
-    let item = env
-        .create(json!({ "stock": 16, "segments": 8, "limit_per_buyer": 2 }))
-        .await;
+    let item = json!({ "stock": 16, "segments": 8, "limit_per_buyer": 2 });
+    let item = env.create(item).await;
     let keys = 0..10;
     let orders = keys.flat_map(|key| {
         let env = &env;
@@ -149,9 +146,8 @@ async fn a_buyer_never_holds_more_than_the_limit(env: Env) {
 
 #[tested_in(open_each(Options::default().with_instances(2)))]
 async fn a_winner_can_repeat_the_order_after_the_item_is_sold_out(env: Env) {
-    let item = env
-        .create(json!({ "stock": 30, "segments": 4, "limit_per_buyer": 1 }))
-        .await;
+    let item = json!({ "stock": 30, "segments": 4, "limit_per_buyer": 1 });
+    let item = env.create(item).await;
     let first = crowd(&env, &item, 100, 2).await;
     let second = crowd(&env, &item, 100, 2).await;
     for (first, second) in first.iter().zip(&second) {

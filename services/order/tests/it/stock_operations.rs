@@ -504,9 +504,8 @@ async fn an_item_gets_no_more_units_than_it_may_have_and_a_repeat_gets_its_answe
     open(Options::reconciled(), async |env| {
         let later = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1);
         let waves = json!([{ "at": later, "units": 7 }]);
-        let item = env
-            .create(json!({ "stock": MAX - 10, "waves": waves }))
-            .await;
+        let item = json!({ "stock": MAX - 10, "waves": waves });
+        let item = env.create(item).await;
         let add = async |key: &str, units: u64| {
             env.move_stock(0, &item, key, &json!({ "add": units }))
                 .await

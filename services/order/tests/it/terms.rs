@@ -36,9 +36,8 @@ async fn an_order_may_ask_for_the_items_maximum_and_no_more(env: Env) {
 async fn a_wave_is_shown_until_it_is_added_and_can_be_replaced(env: Env) {
     let soon = Timestamp::now() + SignedDuration::from_millis(900);
     let later = "2099-01-01T00:00:00Z";
-    let item = env
-        .create(json!({ "stock": 1, "waves": [{ "at": later, "units": 50 }] }))
-        .await;
+    let item = json!({ "stock": 1, "waves": [{ "at": later, "units": 50 }] });
+    let item = env.create(item).await;
     let path = format!("/v1/items/{item}");
     let shown = env.anyone_gets(&path).await;
     assert_eq!(shown.body["next_wave"], json!({ "at": later, "units": 50 }));
@@ -94,9 +93,8 @@ async fn quotes_around_a_key_do_not_count_and_preferences_are_confirmed(env: Env
     assert_eq!(answer.header("preference-applied"), Some("respond-async"));
     let before = Timestamp::now();
     let opens_at = before + SignedDuration::from_secs(3600);
-    let later = env
-        .create(json!({ "stock": 5, "opens_at": opens_at }))
-        .await;
+    let later = json!({ "stock": 5, "opens_at": opens_at });
+    let later = env.create(later).await;
     let answer = env.order(&later, "ann", "k", 1).await;
     let seconds: u32 = answer
         .is(409, "not_open")

@@ -136,9 +136,8 @@ async fn an_unchecked_cart_takes_any_amount_and_keeps_what_was_paid(env: Env) {
 
 #[tested_in(on_both_ledgers(Options::reconciled()))]
 async fn what_is_due_of_a_cart_is_what_was_paid_whatever_its_lines_cost(env: Env) {
-    let vase = env
-        .create(json!({ "stock": 9, "price": 900, "hold_seconds": 1 }))
-        .await;
+    let vase = json!({ "stock": 9, "price": 900, "hold_seconds": 1 });
+    let vase = env.create(vase).await;
     let bowl = env.create(json!({ "stock": 9, "price": 50 })).await;
     let lines = [(&*vase, 1), (&*bowl, 1)];
     for (key, amount, paid, due) in [

@@ -130,9 +130,8 @@ async fn a_cart_that_is_being_placed_has_no_hold_to_extend(env: Env) {
 
 #[tested_in(open_each(Options::reconciled()))]
 async fn an_extended_cart_outlives_its_first_end(env: Env) {
-    let bowl = env
-        .create(json!({ "stock": 5, "hold_seconds": 600, "max_hold_seconds": 600 }))
-        .await;
+    let bowl = json!({ "stock": 5, "hold_seconds": 600, "max_hold_seconds": 600 });
+    let bowl = env.create(bowl).await;
     // A busy machine may need longer than the first hold lasts.
     let mut holds = [2, 10, 60].into_iter();
     let (vase, kept) = loop {
@@ -213,12 +212,10 @@ async fn race_for_carts(env: &TestEnv, hold: i64) -> u64 {
 
 #[tested_in(open_each(Options::default().with_instances(2)))]
 async fn an_extension_and_a_payment_at_the_same_time_leave_a_sold_cart(env: Env) {
-    let vase = env
-        .create(json!({ "stock": 50, "max_hold_seconds": 1200 }))
-        .await;
-    let bowl = env
-        .create(json!({ "stock": 50, "max_hold_seconds": 1200 }))
-        .await;
+    let vase = json!({ "stock": 50, "max_hold_seconds": 1200 });
+    let vase = env.create(vase).await;
+    let bowl = json!({ "stock": 50, "max_hold_seconds": 1200 });
+    let bowl = env.create(bowl).await;
     let carts = (0..12).map(|n| {
         let (env, lines) = (&env, [(&*vase, 1), (&*bowl, 1)]);
         async move { env.held_cart("ann", &format!("k{n}"), &lines).await }

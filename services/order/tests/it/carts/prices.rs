@@ -26,9 +26,8 @@ fn id_and_amount(placed: &Answer) -> (String, u64) {
 
 #[tested_in(on_both_ledgers(two_instances()))]
 async fn a_cart_costs_what_it_was_placed_for_and_the_next_one_the_new_price(env: Env) {
-    let vase = env
-        .create(json!({ "stock": 9, "segments": 2, "price": 1999 }))
-        .await;
+    let vase = json!({ "stock": 9, "segments": 2, "price": 1999 });
+    let vase = env.create(vase).await;
     let jar = env.create(json!({ "stock": 9, "price": 100 })).await;
     let lines = cart_of(&[(&vase, 2), (&jar, 1)]);
     let (old, amount) = id_and_amount(&env.post_cart(0, "ann", "old", &lines).await);

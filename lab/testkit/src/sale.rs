@@ -174,6 +174,13 @@ impl Sale {
         join_all(orders).await
     }
 
+    /// Records the entries of the outboxes, as a recorder does in one sweep.
+    pub async fn record_once(&self) {
+        let (stock, ledger) = (&self.stock, &*self.ledger);
+        let recorded = recorder::record_once(stock, ledger, &self.segments()).await;
+        recorded.unwrap();
+    }
+
     /// Releases the units of an order.
     pub async fn release(&self, order: &Order) -> Result<u64, StockError> {
         let released = Release::from(order);

@@ -63,6 +63,11 @@ impl TestEnv {
         self.stripe_text(&event(kind, object).to_string()).await
     }
 
+    /// An event of Stripe, and what comes of it.
+    async fn notified(&self, kind: &str, object: &Value, result: &str) {
+        is(&self.stripe(kind, object).await, result);
+    }
+
     /// A body that Stripe has signed, whatever it is.
     async fn stripe_text(&self, body: &str) -> Answer {
         self.stripe_text_at(0, body).await
@@ -114,46 +119,36 @@ async fn a_checkout_confirms_its_order_however_often_and_in_whichever_order_it_i
         session["payment_status"] = json!("unpaid");
         session
     };
-    is(
-        &env.stripe("checkout.session.completed", &unpaid).await,
-        "ignored",
-    );
+    env.notified("checkout.session.completed", &unpaid, "ignored")
+        .await;
     assert_eq!(env.state_of(&order).await, "held");
     let paid = session(&order, "pi_1", 1999, "eur");
     for _ in 0..2 {
-        is(
-            &env.stripe("payment_intent.succeeded", &intent(&order, "pi_1", 1999))
-                .await,
+        env.notified(
+            "payment_intent.succeeded",
+            &intent(&order, "pi_1", 1999),
             "confirmed",
-        );
-        is(
-            &env.stripe("checkout.session.completed", &paid).await,
+        )
+        .await;
+        env.notified("checkout.session.completed", &paid, "confirmed")
+            .await;
+        env.notified(
+            "checkout.session.async_payment_succeeded",
+            &paid,
             "confirmed",
-        );
-        is(
-            &env.stripe("checkout.session.async_payment_succeeded", &paid)
-                .await,
-            "confirmed",
-        );
+        )
+        .await;
     }
     // Out of order: the session has expired before, and its event comes late.
-    is(
-        &env.stripe("checkout.session.expired", &paid).await,
-        "ignored",
-    );
+    env.notified("checkout.session.expired", &paid, "ignored")
+        .await;
     assert_eq!(env.units(&item).await, [4, 0, 1]);
 
-    is(
-        &env.stripe("charge.refunded", &charge(&order, "pi_1", false))
-            .await,
-        "ignored",
-    );
+    env.notified("charge.refunded", &charge(&order, "pi_1", false), "ignored")
+        .await;
     for _ in 0..2 {
-        is(
-            &env.stripe("charge.refunded", &charge(&order, "pi_1", true))
-                .await,
-            "refunded",
-        );
+        env.notified("charge.refunded", &charge(&order, "pi_1", true), "refunded")
+            .await;
     }
 }
 
@@ -166,10 +161,8 @@ async fn the_refund_of_a_surplus_payment_leaves_the_order_paid(env: Env) {
         is(&answer, result);
     }
     let surplus = charge(&order, "pi_2", true);
-    is(
-        &env.stripe("charge.refunded", &surplus).await,
-        "payment_refunded",
-    );
+    env.notified("charge.refunded", &surplus, "payment_refunded")
+        .await;
     assert_eq!(env.state_of(&order).await, "confirmed");
     assert_eq!(env.units(&item).await, [4, 0, 1]);
 }
@@ -184,34 +177,26 @@ async fn a_refund_of_a_cart_that_overtakes_its_payment_is_remembered(env: Env) {
         object
     };
     let wrong = of_cart(intent(&cart, "pi_2", 1));
-    is(
-        &env.stripe("payment_intent.succeeded", &wrong).await,
-        "amount_mismatch",
-    );
+    env.notified("payment_intent.succeeded", &wrong, "amount_mismatch")
+        .await;
     for payment in ["pi_1", "pi_2"] {
         let refund = of_cart(charge(&cart, payment, true));
-        is(
-            &env.stripe("charge.refunded", &refund).await,
-            "payment_refunded",
-        );
+        env.notified("charge.refunded", &refund, "payment_refunded")
+            .await;
         let paid = of_cart(intent(&cart, payment, 1999));
-        is(
-            &env.stripe("payment_intent.succeeded", &paid).await,
-            "payment_returned",
-        );
+        env.notified("payment_intent.succeeded", &paid, "payment_returned")
+            .await;
     }
     let paid = of_cart(intent(&cart, "pi_3", 1999));
-    is(
-        &env.stripe("payment_intent.succeeded", &paid).await,
-        "confirmed",
-    );
+    env.notified("payment_intent.succeeded", &paid, "confirmed")
+        .await;
     let refund = of_cart(charge(&cart, "pi_3", true));
-    is(&env.stripe("charge.refunded", &refund).await, "refunded");
+    env.notified("charge.refunded", &refund, "refunded").await;
     assert_eq!(env.units(&item).await, [5, 0, 0]);
     let mut unknown = refund;
     unknown["payment_intent"] = json!("pi_4");
     unknown["metadata"] = json!({ "stockade_cart": "00000000-0000-8000-8000-000000000000" });
-    is(&env.stripe("charge.refunded", &unknown).await, "ignored");
+    env.notified("charge.refunded", &unknown, "ignored").await;
 }
 
 #[tested_in(open(Options::default()))]
@@ -221,15 +206,11 @@ async fn an_expired_checkout_releases_its_units_and_a_payment_after_it_is_due_ba
     let named = env.name_session(&order, &session["id"]).await;
     assert_eq!(named.status, 200, "{named:?}");
     for _ in 0..2 {
-        is(
-            &env.stripe("checkout.session.expired", &session).await,
-            "cancelled",
-        );
+        env.notified("checkout.session.expired", &session, "cancelled")
+            .await;
     }
-    is(
-        &env.stripe("checkout.session.completed", &session).await,
-        "order_not_payable",
-    );
+    env.notified("checkout.session.completed", &session, "order_not_payable")
+        .await;
     let due = env.admin_gets("/v1/refunds-due").await;
     let due = due.body["data"].as_array().unwrap().clone();
     assert!(
@@ -244,32 +225,26 @@ async fn an_expired_checkout_releases_its_units_and_a_payment_after_it_is_due_ba
 async fn a_wrong_amount_or_currency_and_a_payment_of_another_order_confirm_nothing(env: Env) {
     let (item, order) = env.ordered().await;
     let wrong = session(&order, "pi_1", 1, "eur");
-    is(
-        &env.stripe("checkout.session.completed", &wrong).await,
-        "amount_mismatch",
-    );
+    env.notified("checkout.session.completed", &wrong, "amount_mismatch")
+        .await;
     let wrong = session(&order, "pi_2", 1999, "usd");
-    is(
-        &env.stripe("checkout.session.completed", &wrong).await,
-        "currency_mismatch",
-    );
+    env.notified("checkout.session.completed", &wrong, "currency_mismatch")
+        .await;
     assert_eq!(env.state_of(&order).await, "held");
     let right = session(&order, "pi_3", 1999, "eur");
-    is(
-        &env.stripe("checkout.session.completed", &right).await,
-        "confirmed",
-    );
+    env.notified("checkout.session.completed", &right, "confirmed")
+        .await;
     let again = session(&order, "pi_4", 1999, "eur");
-    is(
-        &env.stripe("checkout.session.completed", &again).await,
-        "already_paid",
-    );
+    env.notified("checkout.session.completed", &again, "already_paid")
+        .await;
     let other = env.hold(&item, "bob", "k").await;
     let stolen = session(&other, "pi_3", 1999, "eur");
-    is(
-        &env.stripe("checkout.session.completed", &stolen).await,
+    env.notified(
+        "checkout.session.completed",
+        &stolen,
         "payment_already_used",
-    );
+    )
+    .await;
     assert_eq!(env.state_of(&other).await, "held");
 }
 

@@ -23,9 +23,7 @@ async fn hold(sale: &Arc<Sale>, buyers: std::ops::Range<usize>) {
 /// An item whose opening is recorded, and an outbox that nothing records from then on.
 async fn with_backlog(env: &Arc<TestEnv>) -> Arc<Sale> {
     let sale = env.sell(2 * BACKLOG as u64, 1).await;
-    recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments())
-        .await
-        .unwrap();
+    sale.record_once().await;
     hold(&sale, 0..BACKLOG).await;
     // The last entry is read again by each poll, so it is a small one.
     hold(&sale, BACKLOG..BACKLOG + 1).await;
@@ -88,9 +86,7 @@ async fn a_poll_reads_what_is_new_and_not_the_backlog(env: &Arc<TestEnv>) {
         assert_same(&sale, &mut outboxes).await;
     }
     // The recorder trims the outbox at its front.
-    recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments())
-        .await
-        .unwrap();
+    sale.record_once().await;
     assert_same(&sale, &mut outboxes).await;
     assert_eq!(follow(&sale, &mut outboxes).await[0].unrecorded.entries, 0);
     env.record().await;

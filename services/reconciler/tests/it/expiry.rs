@@ -20,6 +20,15 @@ fn short_holds(item: Item) -> Item {
     }
 }
 
+/// Waits until so many orders have expired.
+async fn have_expired(sale: &Sale, orders: u64) {
+    let what = format!("the end of {orders} holds");
+    eventually(&what, async || {
+        sale.orders().await.get("expired") == Some(&orders)
+    })
+    .await;
+}
+
 /// The first pass after the end of a hold ends it and returns its unit. So the interval of the
 /// passes is what a buyer waits for.
 #[tested(on_both_databases(crate::env::run))]
@@ -59,10 +68,7 @@ async fn a_hold_expires_in_the_first_pass_after_its_end_and_its_unit_can_be_boug
         async move { sale.order(&buyer(n), "again", 1).await }
     }));
     assert!(again.await.iter().all(is_held));
-    eventually("the second holds ending", async || {
-        sale.orders().await.get("expired") == Some(&400)
-    })
-    .await;
+    have_expired(&sale, 400).await;
 }
 
 /// The version of an order that has only been recorded. Reading it from one of them could be too
@@ -97,10 +103,7 @@ async fn a_reconciler_whose_clock_runs_ahead_ends_no_hold_before_its_time(env: &
     let sale = env.sell_with(10, 2, short_holds).await;
     let order = sale.hold(&buyer(0), "key", 1).await;
     let over = sale.recorded(order).await.expires_at;
-    eventually("the hold ending", async || {
-        sale.orders().await.get("expired") == Some(&1)
-    })
-    .await;
+    have_expired(&sale, 1).await;
     assert!(Timestamp::now() >= over, "not before its time");
 }
 
@@ -112,10 +115,7 @@ async fn several_expirers_end_each_hold_once(env: &Arc<TestEnv>) {
     }
     let sale = env.sell_with(600, 3, short_holds).await;
     let orders = sale.hold_many(0..600).await;
-    eventually("all holds ending", async || {
-        sale.orders().await.get("expired") == Some(&600)
-    })
-    .await;
+    have_expired(&sale, 600).await;
     sale.comes_to_rest().await;
     for order in orders {
         let order = sale.recorded(order).await;
@@ -142,10 +142,7 @@ async fn paid_and_cancelled_orders_do_not_expire(env: &Arc<TestEnv>) {
         }
     }
     env.reconcile(quick()).await;
-    eventually("the others' holds ending", async || {
-        sale.orders().await.get("expired") == Some(&10)
-    })
-    .await;
+    have_expired(&sale, 10).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     sale.comes_to_rest().await;
     assert_eq!(sum_of(&sale).await, [20, 0, 10]);
@@ -162,10 +159,7 @@ async fn expiry_retries_after_a_ledger_did_not_answer(env: &Arc<TestEnv>) {
         ..quick()
     };
     env.reconcile_on(Arc::clone(&ledger) as _, settings).await;
-    eventually("all holds ending", async || {
-        sale.orders().await.get("expired") == Some(&20)
-    })
-    .await;
+    have_expired(&sale, 20).await;
     assert_eq!(
         ledger.left(),
         [0, 0],
@@ -185,20 +179,14 @@ async fn a_hold_that_the_ledger_refuses_to_end_blocks_no_other(env: &Arc<TestEnv
     )
     .await;
     env.reconcile(quick()).await;
-    eventually("the others' holds ending", async || {
-        sale.orders().await.get("expired") == Some(&19)
-    })
-    .await;
+    have_expired(&sale, 19).await;
     assert_eq!(sale.state(orders[3]).await, Some(OrderState::Held));
     env.sql_of(
         "ALTER TABLE orders DROP CONSTRAINT not_this_one",
         "DROP TRIGGER not_this_one",
     )
     .await;
-    eventually("the last one ending", async || {
-        sale.orders().await.get("expired") == Some(&20)
-    })
-    .await;
+    have_expired(&sale, 20).await;
 }
 
 async fn sum_of(sale: &Sale) -> [u64; 3] {

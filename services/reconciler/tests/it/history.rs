@@ -269,9 +269,7 @@ async fn units_that_were_returning_when_redis_was_emptied_are_returned(env: &Arc
     for n in 0..30 {
         assert!(is_held(&sale.order(&buyer(n), "key", 1).await));
     }
-    recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments())
-        .await
-        .unwrap();
+    sale.record_once().await;
     for n in 0..20 {
         let order = sale
             .step(sale.order_id(&buyer(n), "key"), OrderState::Cancelled)
@@ -297,9 +295,7 @@ async fn units_in_transfer_when_redis_was_emptied_arrive_once(env: &Arc<TestEnv>
     for n in 0..9 {
         assert!(is_held(&sale.order(&buyer(n), "key", 1).await));
     }
-    recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments())
-        .await
-        .unwrap();
+    sale.record_once().await;
     let plan = |from, to, units| ledger::TransferPlan {
         id: domain::TransferId::random(),
         from,
@@ -318,9 +314,7 @@ async fn units_in_transfer_when_redis_was_emptied_arrive_once(env: &Arc<TestEnv>
         .transfer_out(&sale.segment(1), plans[1].id, 6, 1)
         .await
         .unwrap();
-    recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments())
-        .await
-        .unwrap();
+    sale.record_once().await;
     sale.stock
         .transfer_out(&sale.segment(2), plans[2].id, 7, 1)
         .await

@@ -168,9 +168,7 @@ async fn steps_that_cannot_be_executed_stay_in_the_plan(env: &Arc<TestEnv>) {
     let sale = env.sell(8, 4).await;
     let greedy = BuyerId::new("greedy").unwrap();
     assert!(!is_held(&sale.order(&greedy, "key", 9).await));
-    recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments())
-        .await
-        .unwrap();
+    sale.record_once().await;
     let spillovers = planned(&sale).await;
     assert_eq!(
         (actions(&spillovers), spillovers.is_pressing()),

@@ -49,9 +49,7 @@ async fn a_return_that_was_made_and_not_recorded_is_not_made_twice(env: &Arc<Tes
     for n in 0..6 {
         assert!(is_held(&sale.order(&buyer(n), "key", 1).await));
     }
-    recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments())
-        .await
-        .unwrap();
+    sale.record_once().await;
     for n in 0..6 {
         let order = sale
             .step(sale.order_id(&buyer(n), "key"), OrderState::Cancelled)

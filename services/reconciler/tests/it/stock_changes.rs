@@ -26,9 +26,7 @@ const STEPS: [Step; 4] = [
 
 /// No recorder runs until the test starts one.
 async fn record(sale: &Sale) {
-    recorder::record_once(&sale.stock, &*sale.ledger, &sale.segments())
-        .await
-        .unwrap();
+    sale.record_once().await;
 }
 
 async fn a_sale(env: &Arc<TestEnv>) -> Arc<Sale> {

@@ -6,10 +6,18 @@ use ledger::SegmentReplay;
 use recorder::{RecorderSettings, open_missing_segments};
 use stock::{Acknowledge, InspectionEntries};
 use testbed::Redis;
-use testkit::{Database, Sale, TestEnv, eventually, is_held, on_both_databases, tested};
+use testkit::{Database, Running, Sale, TestEnv, eventually, is_held, on_both_databases, tested};
 
 /// Longer than the test.
 const NO_SWEEP: Duration = Duration::from_secs(3600);
+
+async fn recorder_without_sweeps(env: &TestEnv) -> Running {
+    env.recorder(RecorderSettings {
+        sweep_interval: NO_SWEEP,
+        ..RecorderSettings::default()
+    })
+    .await
+}
 
 async fn outbox_length(sale: &Sale, segment: u16) -> u64 {
     sale.stock
@@ -23,24 +31,14 @@ async fn outbox_length(sale: &Sale, segment: u16) -> u64 {
 async fn orders_taken_before_a_recorder_started_are_recorded(env: &Arc<TestEnv>) {
     let sale = env.sell(100, 2).await;
     sale.rush(&sale.stock, 0..50, Acknowledge::Accepted).await;
-    let recorder = env
-        .recorder(RecorderSettings {
-            sweep_interval: NO_SWEEP,
-            ..RecorderSettings::default()
-        })
-        .await;
+    let recorder = recorder_without_sweeps(env).await;
     sale.all_drained().await;
     recorder.stop().await;
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_wake_up_alone_starts_recording(env: &Arc<TestEnv>) {
-    let recorder = env
-        .recorder(RecorderSettings {
-            sweep_interval: NO_SWEEP,
-            ..RecorderSettings::default()
-        })
-        .await;
+    let recorder = recorder_without_sweeps(env).await;
     let sale = env.sell(100, 2).await;
     for wave in 0..20 {
         sale.rush(&sale.stock, wave * 4..wave * 4 + 4, Acknowledge::Accepted)
@@ -55,12 +53,7 @@ async fn a_wake_up_alone_starts_recording(env: &Arc<TestEnv>) {
 async fn orders_are_recorded_after_a_subscription_was_lost() {
     let server = Redis::start().await.unwrap();
     let env = TestEnv::at(Database::empty_sqlite(), server.url()).await;
-    let recorder = env
-        .recorder(RecorderSettings {
-            sweep_interval: NO_SWEEP,
-            ..RecorderSettings::default()
-        })
-        .await;
+    let recorder = recorder_without_sweeps(&env).await;
     let sale = env.sell(100, 2).await;
     sale.all_drained().await;
     for wave in 0..3 {
@@ -114,12 +107,7 @@ async fn an_outbox_that_was_not_trimmed_is_trimmed_and_wakes_again(env: &Arc<Tes
     claim.record(vec![replay]).await.unwrap();
     assert!(outbox_length(&sale, 0).await >= 2);
 
-    let recorder = env
-        .recorder(RecorderSettings {
-            sweep_interval: NO_SWEEP,
-            ..RecorderSettings::default()
-        })
-        .await;
+    let recorder = recorder_without_sweeps(env).await;
     eventually("trimming", async || outbox_length(&sale, 0).await == 1).await;
     sale.rush(&sale.stock, 10..20, Acknowledge::Accepted).await;
     sale.drained(0).await;

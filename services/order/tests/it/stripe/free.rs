@@ -27,10 +27,8 @@ async fn a_session_without_a_payment_confirms_what_costs_nothing(env: Env) {
     }
     // A session of before that expires now.
     for object in [&of_order, &of_cart] {
-        is(
-            &env.stripe("checkout.session.expired", object).await,
-            "ignored",
-        );
+        env.notified("checkout.session.expired", object, "ignored")
+            .await;
     }
     let shown = env.admin_gets(&format!("/v1/orders/{order}")).await;
     assert_eq!(shown.body["payment"], "cs_free");
@@ -46,19 +44,15 @@ async fn a_session_without_a_payment_pays_nothing_that_has_a_price(env: Env) {
     for (field, of) in fields {
         let free = free_session(field, of);
         for _ in 0..2 {
-            is(
-                &env.stripe("checkout.session.completed", &free).await,
-                "amount_mismatch",
-            );
+            env.notified("checkout.session.completed", &free, "amount_mismatch")
+                .await;
         }
         // The payment is delayed to another day, so its amount says nothing.
         let mut delayed = free.clone();
         for amount in [json!(1999), json!(null)] {
             delayed["amount_total"] = amount;
-            is(
-                &env.stripe("checkout.session.completed", &delayed).await,
-                "ignored",
-            );
+            env.notified("checkout.session.completed", &delayed, "ignored")
+                .await;
         }
     }
     assert_eq!(env.units(&item).await, [3, 2, 0]);
@@ -67,10 +61,8 @@ async fn a_session_without_a_payment_pays_nothing_that_has_a_price(env: Env) {
     for (at, (field, of)) in fields.into_iter().enumerate() {
         let mut paid = session(of, &format!("pi_{at}"), 1999, "eur");
         paid["metadata"] = json!({ field: of });
-        is(
-            &env.stripe("checkout.session.completed", &paid).await,
-            "confirmed",
-        );
+        env.notified("checkout.session.completed", &paid, "confirmed")
+            .await;
     }
     assert_eq!(env.units(&item).await, [3, 0, 2]);
 }
@@ -81,9 +73,7 @@ async fn a_session_without_a_payment_that_comes_too_late_leaves_nothing_to_retur
     let order = env.hold(&item, "ann", "k").await;
     env.cancel("ann", &order).await.is_now("cancelled");
     let free = free_session("stockade_order", &order);
-    is(
-        &env.stripe("checkout.session.completed", &free).await,
-        "order_not_payable",
-    );
+    env.notified("checkout.session.completed", &free, "order_not_payable")
+        .await;
     assert_eq!(env.due_payments().await, [""; 0]);
 }

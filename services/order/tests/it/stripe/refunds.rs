@@ -19,6 +19,10 @@ impl TestEnv {
         self.stripe_text(&body.to_string()).await
     }
 
+    async fn notified_at(&self, second: i64, kind: &str, object: &Value, result: &str) {
+        is(&self.stripe_at(second, kind, object).await, result);
+    }
+
     /// The rows of money to return, as payment, reason and amount.
     async fn due_back(&self) -> Vec<Value> {
         let rows = self.rows_due().await;
@@ -70,25 +74,19 @@ fn failed(payment: &str) -> Value {
 async fn a_refund_that_fails_later_is_due_again_until_another_one_succeeds(env: Env) {
     let (item, order) = env.ordered().await;
     let paid = intent(&order, "pi_1", 1999);
-    is(
-        &env.stripe_at(0, "payment_intent.succeeded", &paid).await,
-        "confirmed",
-    );
+    env.notified_at(0, "payment_intent.succeeded", &paid, "confirmed")
+        .await;
     let back = charge(&order, "pi_1", true);
-    is(
-        &env.stripe_at(100, "charge.refunded", &back).await,
-        "refunded",
-    );
+    env.notified_at(100, "charge.refunded", &back, "refunded")
+        .await;
     let succeeded = refund("re_1", "pi_1", "succeeded", 100);
-    is(
-        &env.stripe_at(100, "refund.updated", &succeeded).await,
-        "noted",
-    );
+    env.notified_at(100, "refund.updated", &succeeded, "noted")
+        .await;
     assert_eq!(env.due_back().await, Vec::<Value>::new());
 
     let fails = refund("re_1", "pi_1", "failed", 100);
     for kind in ["refund.failed", "charge.refund.updated", "refund.failed"] {
-        is(&env.stripe_at(200, kind, &fails).await, "refund_failed");
+        env.notified_at(200, kind, &fails, "refund_failed").await;
     }
     assert_eq!(env.due_back().await, [failed("pi_1")]);
     let row = env.rows_due().await.remove(0);
@@ -114,10 +112,8 @@ async fn a_refund_that_fails_later_is_due_again_until_another_one_succeeds(env: 
     env.stripe_at(300, "refund.created", &another).await;
     assert_eq!(env.due_back().await, [failed("pi_1")]);
     let another = refund("re_2", "pi_1", "succeeded", 300);
-    is(
-        &env.stripe_at(301, "refund.updated", &another).await,
-        "noted",
-    );
+    env.notified_at(301, "refund.updated", &another, "noted")
+        .await;
     assert_eq!(env.due_back().await, Vec::<Value>::new());
     env.events_of(&item, "payment.refunded", 1).await;
 }
@@ -136,10 +132,8 @@ async fn a_failed_refund_has_its_own_key_and_leaves_the_list_when_it_is_done(env
         "the order has its units"
     );
     let back = charge(&order, "pi_1", true);
-    is(
-        &env.stripe_at(100, "charge.refunded", &back).await,
-        "refunded",
-    );
+    env.notified_at(100, "charge.refunded", &back, "refunded")
+        .await;
     assert_eq!(env.due_back().await, [failed("pi_1")]);
     let first = env.rows_due().await.remove(0);
     let again = refund("re_2", "pi_1", "canceled", 300);
@@ -209,7 +203,8 @@ async fn a_payment_that_no_order_took_leaves_the_list_when_it_was_returned(env: 
         ("pi_3", 1999, "already_paid"),
     ] {
         let paid = intent(&order, payment, amount);
-        is(&env.stripe("payment_intent.succeeded", &paid).await, result);
+        env.notified("payment_intent.succeeded", &paid, result)
+            .await;
     }
     let reason = |payment: &str, amount: u64| json!([payment, "unmatched_payment", amount]);
     assert_eq!(
@@ -218,20 +213,16 @@ async fn a_payment_that_no_order_took_leaves_the_list_when_it_was_returned(env: 
     );
     // A part of it, then the rest.
     let part = charge(&order, "pi_1", false);
-    is(&env.stripe("charge.refunded", &part).await, "ignored");
+    env.notified("charge.refunded", &part, "ignored").await;
     // Neither metadata of another order nor none at all matters.
     let mut bare = charge(&order, "pi_1", true);
     bare["metadata"] = json!({});
     let elsewhere = charge(&other, "pi_3", true);
     for _ in 0..2 {
-        is(
-            &env.stripe("charge.refunded", &bare).await,
-            "payment_refunded",
-        );
-        is(
-            &env.stripe("charge.refunded", &elsewhere).await,
-            "payment_refunded",
-        );
+        env.notified("charge.refunded", &bare, "payment_refunded")
+            .await;
+        env.notified("charge.refunded", &elsewhere, "payment_refunded")
+            .await;
     }
     assert_eq!(env.due_back().await, Vec::<Value>::new());
     env.events_of(&item, "payment.refunded", 2).await;
@@ -239,23 +230,21 @@ async fn a_payment_that_no_order_took_leaves_the_list_when_it_was_returned(env: 
     // Reported again, it is still returned.
     for (payment, amount) in [("pi_1", 1), ("pi_3", 1999)] {
         let late = intent(&order, payment, amount);
-        is(
-            &env.stripe("payment_intent.succeeded", &late).await,
-            "payment_returned",
-        );
+        env.notified("payment_intent.succeeded", &late, "payment_returned")
+            .await;
     }
     assert_eq!(env.due_back().await, Vec::<Value>::new());
     // The payment of the order itself, whatever the charge names.
     let own = charge(&other, "pi_2", true);
-    is(&env.stripe("charge.refunded", &own).await, "refunded");
+    env.notified("charge.refunded", &own, "refunded").await;
     assert_eq!(env.state_of(&order).await, "refunded");
     assert_eq!(env.state_of(&other).await, "held");
     // This one is of something else that the shop sells.
     let mut foreign = charge(&order, "pi_9", true);
     foreign["metadata"] = json!({});
-    is(&env.stripe("charge.refunded", &foreign).await, "ignored");
+    env.notified("charge.refunded", &foreign, "ignored").await;
     let foreign = refund("re_9", "pi_9", "failed", 0);
-    is(&env.stripe("refund.failed", &foreign).await, "ignored");
+    env.notified("refund.failed", &foreign, "ignored").await;
 }
 
 #[tested_in(on_both_ledgers(Options::reconciled()))]
@@ -267,23 +256,17 @@ async fn a_payment_that_was_returned_confirms_nothing(env: Env) {
     env.becomes(&expired, "expired").await;
     // Returned before it was reported, and after it was reported with another amount.
     let wrong = intent(&order, "pi_2", 1);
-    is(
-        &env.stripe("payment_intent.succeeded", &wrong).await,
-        "amount_mismatch",
-    );
+    env.notified("payment_intent.succeeded", &wrong, "amount_mismatch")
+        .await;
     for (order, payment) in [(&order, "pi_1"), (&order, "pi_2"), (&expired, "pi_3")] {
         let before = env.state_of(order).await;
         let back = charge(order, payment, true);
-        is(
-            &env.stripe("charge.refunded", &back).await,
-            "payment_refunded",
-        );
+        env.notified("charge.refunded", &back, "payment_refunded")
+            .await;
         let paid = intent(order, payment, 1999);
         for _ in 0..2 {
-            is(
-                &env.stripe("payment_intent.succeeded", &paid).await,
-                "payment_returned",
-            );
+            env.notified("payment_intent.succeeded", &paid, "payment_returned")
+                .await;
         }
         let refused = env.pay_amount(order, payment, 1999).await;
         refused.is(409, "payment_returned");
@@ -341,15 +324,11 @@ async fn a_return_that_names_nothing_and_comes_first_is_remembered(env: Env) {
     let (item, order) = env.ordered().await;
     let mut back = charge(&order, "pi_1", true);
     back["metadata"] = json!({});
-    is(
-        &env.stripe_at(100, "charge.refunded", &back).await,
-        "ignored",
-    );
+    env.notified_at(100, "charge.refunded", &back, "ignored")
+        .await;
     let fails = refund("re_1", "pi_1", "failed", 100);
-    is(
-        &env.stripe_at(200, "refund.failed", &fails).await,
-        "ignored",
-    );
+    env.notified_at(200, "refund.failed", &fails, "ignored")
+        .await;
     assert_eq!(env.due_back().await, Vec::<Value>::new());
     for _ in 0..2 {
         let refused = env.pay_amount(&order, "pi_1", 1999).await;
@@ -373,10 +352,8 @@ async fn a_row_that_has_left_the_list_cannot_be_noted(env: Env) {
     let rows = env.rows_due().await;
     env.confirm_for(&order, "pi_1", 1999).await;
     let back = charge(&order, "pi_2", true);
-    is(
-        &env.stripe("charge.refunded", &back).await,
-        "payment_refunded",
-    );
+    env.notified("charge.refunded", &back, "payment_refunded")
+        .await;
     assert_eq!(env.due_back().await, Vec::<Value>::new());
     for row in &rows {
         env.note_done(row).await.is(404, "refund_not_found");
@@ -396,15 +373,11 @@ async fn the_refund_of_a_cart_fails_like_that_of_an_order(env: Env) {
         object
     };
     let paid = of_cart(intent(&cart, "pi_1", 1999));
-    is(
-        &env.stripe_at(0, "payment_intent.succeeded", &paid).await,
-        "confirmed",
-    );
+    env.notified_at(0, "payment_intent.succeeded", &paid, "confirmed")
+        .await;
     let back = of_cart(charge(&cart, "pi_1", true));
-    is(
-        &env.stripe_at(100, "charge.refunded", &back).await,
-        "refunded",
-    );
+    env.notified_at(100, "charge.refunded", &back, "refunded")
+        .await;
     let fails = refund("re_1", "pi_1", "failed", 100);
     let answer = env.stripe_at(200, "refund.failed", &fails).await;
     is(&answer, "refund_failed");
@@ -428,18 +401,16 @@ async fn a_refund_that_lacks_what_names_it_is_acknowledged(env: Env) {
     for field in ["id", "status", "amount"] {
         let mut thin = whole.clone();
         thin[field] = json!(null);
-        is(&env.stripe("refund.failed", &thin).await, "ignored");
+        env.notified("refund.failed", &thin, "ignored").await;
     }
     let mut nameless = whole.clone();
     nameless["payment_intent"] = json!(null);
     nameless["charge"] = json!(null);
-    is(&env.stripe("refund.failed", &nameless).await, "ignored");
+    env.notified("refund.failed", &nameless, "ignored").await;
     let mut expanded = whole;
     expanded["payment_intent"] = json!({ "id": "pi_1", "object": "payment_intent" });
-    is(
-        &env.stripe("refund.failed", &expanded).await,
-        "refund_failed",
-    );
+    env.notified("refund.failed", &expanded, "refund_failed")
+        .await;
 }
 
 /// The payment alone tells what its return is about.
@@ -448,7 +419,8 @@ async fn unusable_metadata_hide_no_return_of_a_known_payment(env: Env) {
     let (item, order) = env.ordered().await;
     for (payment, result) in [("pi_1", "confirmed"), ("pi_2", "already_paid")] {
         let paid = intent(&order, payment, 1999);
-        is(&env.stripe("payment_intent.succeeded", &paid).await, result);
+        env.notified("payment_intent.succeeded", &paid, result)
+            .await;
     }
     let both = json!({ "stockade_order": order, "stockade_cart": order });
     for (metadata, why) in [
@@ -468,10 +440,8 @@ async fn unusable_metadata_hide_no_return_of_a_known_payment(env: Env) {
         let detail = unknown.body["detail"].as_str().unwrap();
         assert!(detail.contains(why), "{detail}");
         let surplus = returned("pi_2");
-        is(
-            &env.stripe("charge.refunded", &surplus).await,
-            "payment_refunded",
-        );
+        env.notified("charge.refunded", &surplus, "payment_refunded")
+            .await;
         assert_eq!(env.due_back().await, Vec::<Value>::new());
         let own = env.stripe("charge.refunded", &returned("pi_1")).await;
         is(&own, "refunded");

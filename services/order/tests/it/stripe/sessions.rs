@@ -104,17 +104,13 @@ async fn only_the_end_of_the_session_that_was_named_last_counts(env: Env) {
         env.order(item, "bob", "k", 1).await.is(409, "sold_out");
         assert_eq!(env.units(item).await, [0, 1, 0]);
         let paid = of.session("cs_B");
-        is(
-            &env.stripe("checkout.session.completed", &paid).await,
-            "confirmed",
-        );
+        env.notified("checkout.session.completed", &paid, "confirmed")
+            .await;
         // Out of order: what came before the payment arrives after it.
         env.assert_ignored(of, "cs_A", "another session").await;
         env.assert_ignored(of, "cs_B", "in another state").await;
-        is(
-            &env.stripe("checkout.session.completed", &paid).await,
-            "confirmed",
-        );
+        env.notified("checkout.session.completed", &paid, "confirmed")
+            .await;
         assert_eq!(env.units(item).await, [0, 0, 1]);
     }
 }
@@ -126,10 +122,8 @@ async fn a_session_that_was_not_named_is_paid_like_any_other(env: Env) {
     for (item, of) in [(&single, Of::Order(&order)), (&of_cart, Of::Cart(&cart))] {
         env.assert_ignored(of, "cs_A", "no session was named").await;
         let paid = of.session("cs_B");
-        is(
-            &env.stripe("checkout.session.completed", &paid).await,
-            "confirmed",
-        );
+        env.notified("checkout.session.completed", &paid, "confirmed")
+            .await;
         assert_eq!(env.units(item).await, [0, 0, 1]);
     }
 }
@@ -141,7 +135,7 @@ async fn the_end_of_the_named_session_releases_the_units(env: Env) {
         for (item, of) in [(&single, Of::Order(&order)), (&of_cart, Of::Cart(&cart))] {
             env.named(of, "cs_A").await;
             for _ in 0..2 {
-                is(&env.stripe(kind, &of.session("cs_A")).await, "cancelled");
+                env.notified(kind, &of.session("cs_A"), "cancelled").await;
             }
             env.assert_ignored(of, "cs_B", "another session").await;
             assert_eq!(env.units(item).await, [1, 0, 0]);
@@ -200,7 +194,8 @@ async fn a_session_is_named_with_or_without_a_longer_hold(env: Env) {
             let refused = env.change_hold(0, of, &nothing).await;
             refused.blames("seconds");
         }
-        is(&env.stripe(ENDS[0], &of.session("cs_C")).await, "cancelled");
+        env.notified(ENDS[0], &of.session("cs_C"), "cancelled")
+            .await;
     }
 }
 
@@ -213,7 +208,8 @@ async fn a_late_repeat_of_an_older_naming_does_not_bring_its_session_back(env: E
         let newer = env.named(of, "cs_B").await;
         assert_eq!(env.named(of, "cs_A").await, newer, "it changes nothing");
         env.assert_ignored(of, "cs_A", "another session").await;
-        is(&env.stripe(ENDS[0], &of.session("cs_B")).await, "cancelled");
+        env.notified(ENDS[0], &of.session("cs_B"), "cancelled")
+            .await;
     }
 }
 

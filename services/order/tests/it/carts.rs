@@ -246,85 +246,52 @@ async fn a_bad_cart_is_refused_with_pointers_and_changes_nothing(env: Env) {
     let euro = env.create(json!({ "stock": 5, "currency": "EUR" })).await;
     let pair = env.create(json!({ "stock": 5, "max_per_order": 2 })).await;
     let line = |item: &str, quantity: i64| json!({ "item": item, "quantity": quantity });
-    let table = [
+    let invalid = [
         (
             json!({ "lines": [line(&vase, 1), line(&pair, 2), line(&pair, 1)] }),
-            400,
-            "invalid_request",
             "/lines/1/quantity",
         ),
-        (
-            json!({ "lines": [line(&vase, 1), line(&vase, 1), line("no-such-item", 1)] }),
-            404,
-            "item_not_found",
-            "/lines/2/item",
-        ),
-        (json!({}), 400, "invalid_request", "/lines"),
-        (json!({ "lines": [] }), 400, "invalid_request", "/lines"),
-        (
-            json!({ "lines": vec![line(&vase, 1); 21] }),
-            400,
-            "invalid_request",
-            "/lines",
-        ),
-        (json!({ "lines": 7 }), 400, "invalid_request", "/lines"),
-        (json!([]), 400, "invalid_request", ""),
+        (json!({}), "/lines"),
+        (json!({ "lines": [] }), "/lines"),
+        (json!({ "lines": vec![line(&vase, 1); 21] }), "/lines"),
+        (json!({ "lines": 7 }), "/lines"),
+        (json!([]), ""),
         (
             json!({ "lines": [line(&vase, 1), line(&vase, 0)] }),
-            400,
-            "invalid_request",
             "/lines/1/quantity",
         ),
-        (
-            json!({ "lines": [line(&vase, -1)] }),
-            400,
-            "invalid_request",
-            "/lines/0/quantity",
-        ),
+        (json!({ "lines": [line(&vase, -1)] }), "/lines/0/quantity"),
         (
             json!({ "lines": [line(&vase, 999_999), line(&vase, 2)] }),
-            400,
-            "invalid_request",
             "/lines/0/quantity",
         ),
-        (
-            json!({ "lines": [{ "item": vase }] }),
-            400,
-            "invalid_request",
-            "/lines/0",
-        ),
-        (
-            json!({ "lines": [line(&vase, 1)], "more": 1 }),
-            400,
-            "invalid_request",
-            "/more",
-        ),
-        (
-            json!({ "lines": [line(&vase, 1), line("no-such-item", 1)] }),
-            404,
-            "item_not_found",
-            "/lines/1/item",
-        ),
-        (
-            json!({ "lines": [line("a b", 1)] }),
-            404,
-            "item_not_found",
-            "/lines/0/item",
-        ),
+        (json!({ "lines": [{ "item": vase }] }), "/lines/0"),
+        (json!({ "lines": [line(&vase, 1)], "more": 1 }), "/more"),
         (
             json!({ "lines": [line(&vase, 1), line(&euro, 1)] }),
-            400,
-            "invalid_request",
             "/lines/1/item",
         ),
     ];
-    for (body, status, code, pointer) in &table {
-        let answer = env.post_cart(0, "ann", "k", body).await;
-        answer.is(*status, code);
-        assert_eq!(
-            answer.body["errors"][0]["pointer"], *pointer,
-            "{body}: {answer:?}"
-        );
+    let unknown = [
+        (
+            json!({ "lines": [line(&vase, 1), line(&vase, 1), line("no-such-item", 1)] }),
+            "/lines/2/item",
+        ),
+        (
+            json!({ "lines": [line(&vase, 1), line("no-such-item", 1)] }),
+            "/lines/1/item",
+        ),
+        (json!({ "lines": [line("a b", 1)] }), "/lines/0/item"),
+    ];
+    for (cases, status, code) in [
+        (&invalid[..], 400, "invalid_request"),
+        (&unknown[..], 404, "item_not_found"),
+    ] {
+        for (body, pointer) in cases {
+            let answer = env.post_cart(0, "ann", "k", body).await;
+            let errors = &answer.is(status, code).body["errors"];
+            assert_eq!(errors[0]["pointer"], *pointer, "{body}: {answer:?}");
+        }
     }
     for (name, shown, item) in [
         (

@@ -31,144 +31,52 @@ fn call(env: &TestEnv, method: &Method, path: &str, body: &Value) -> RequestBuil
 async fn a_call_needs_its_own_scope(env: Env) {
     let item = env.create(json!({ "stock": 5 })).await;
     let order = env.hold(&item, "ann", "k").await;
-    let calls = [
-        (Method::GET, "/v1/items".into(), json!(null), Scope::Read),
-        (
-            Method::GET,
-            "/v1/refunds-due".into(),
-            json!(null),
-            Scope::Read,
-        ),
-        (
-            Method::POST,
-            format!("/v1/items/{item}/orders:batch"),
-            json!({}),
-            Scope::OrdersPlace,
-        ),
-        (
-            Method::POST,
-            "/v1/carts".into(),
-            json!({}),
-            Scope::OrdersPlace,
-        ),
-        (Method::GET, "/v1/events".into(), json!(null), Scope::Read),
-        (Method::GET, "/v1/journal".into(), json!(null), Scope::Read),
-        (Method::GET, "/v1/webhooks".into(), json!(null), Scope::Read),
-        (
-            Method::POST,
-            "/v1/webhooks".into(),
-            json!({}),
-            Scope::WebhooksWrite,
-        ),
-        (
-            Method::POST,
-            "/v1/items".into(),
-            json!({}),
-            Scope::ItemsWrite,
-        ),
-        (
-            Method::PATCH,
-            format!("/v1/items/{item}"),
-            json!({ "nothing": 1 }),
-            Scope::ItemsWrite,
-        ),
-        (
-            Method::DELETE,
-            format!("/v1/items/{item}"),
-            json!(null),
-            Scope::ItemsWrite,
-        ),
-        (
-            Method::PUT,
-            format!("/v1/items/{item}/state"),
-            json!({}),
-            Scope::ItemsWrite,
-        ),
-        (
-            Method::POST,
-            "/v1/buyers/nobody/erase".into(),
-            json!(null),
-            Scope::BuyersErase,
-        ),
-        (
-            Method::POST,
-            format!("/v1/items/{item}/archive"),
-            json!({}),
-            Scope::ItemsWrite,
-        ),
-        (
-            Method::POST,
-            format!("/v1/items/{item}/stock"),
-            json!({}),
-            Scope::StockWrite,
-        ),
-        (
-            Method::PUT,
-            format!("/v1/items/{item}/stock"),
-            json!({}),
-            Scope::StockWrite,
-        ),
-        (
-            Method::GET,
-            format!("/v1/items/{item}/journal"),
-            json!(null),
-            Scope::Read,
-        ),
-        (
-            Method::GET,
-            format!("/v1/items/{item}/audit"),
-            json!(null),
-            Scope::Read,
-        ),
-        (
-            Method::GET,
-            format!("/v1/orders/{order}"),
-            json!(null),
-            Scope::Read,
-        ),
-        (
-            Method::POST,
-            format!("/v1/orders/{order}/hold"),
-            json!({ "seconds": 1 }),
-            Scope::OrdersPlace,
-        ),
-        (
-            Method::POST,
-            "/v1/refunds-due/journal-0/done".into(),
-            json!(null),
-            Scope::RefundsWrite,
-        ),
-        (
-            Method::POST,
-            format!("/v1/orders/{order}/refund"),
-            json!(null),
-            Scope::RefundsWrite,
-        ),
-        (
-            Method::DELETE,
-            format!("/v1/orders/{order}"),
-            json!(null),
-            Scope::OrdersPlace,
-        ),
-    ];
     let cart = "2d0f5c0b-53dc-8690-8a2b-6181b5fbc615";
-    let of_carts = [
-        (Method::GET, "", json!(null), Scope::Read),
-        (
-            Method::POST,
-            "/hold",
-            json!({ "seconds": 1 }),
-            Scope::OrdersPlace,
-        ),
-        (Method::DELETE, "", json!(null), Scope::OrdersPlace),
-        (Method::POST, "/refund", json!(null), Scope::RefundsWrite),
+    let with_an_empty_body = [
+        ("POST /v1/items/{item}/orders:batch", Scope::OrdersPlace),
+        ("POST /v1/carts", Scope::OrdersPlace),
+        ("POST /v1/webhooks", Scope::WebhooksWrite),
+        ("POST /v1/items", Scope::ItemsWrite),
+        ("PUT /v1/items/{item}/state", Scope::ItemsWrite),
+        ("POST /v1/items/{item}/archive", Scope::ItemsWrite),
+        ("POST /v1/items/{item}/stock", Scope::StockWrite),
+        ("PUT /v1/items/{item}/stock", Scope::StockWrite),
     ];
-    let of_carts = of_carts.map(|(method, part, body, scope)| {
-        (method, format!("/v1/carts/{cart}{part}"), body, scope)
-    });
-    for (method, path, body, needed) in calls.iter().chain(&of_carts) {
+    let with_a_field = [("PATCH /v1/items/{item}", Scope::ItemsWrite)];
+    let with_seconds = [
+        ("POST /v1/orders/{order}/hold", Scope::OrdersPlace),
+        ("POST /v1/carts/{cart}/hold", Scope::OrdersPlace),
+    ];
+    let without_a_body = [
+        ("GET /v1/items", Scope::Read),
+        ("GET /v1/refunds-due", Scope::Read),
+        ("GET /v1/events", Scope::Read),
+        ("GET /v1/journal", Scope::Read),
+        ("GET /v1/webhooks", Scope::Read),
+        ("DELETE /v1/items/{item}", Scope::ItemsWrite),
+        ("POST /v1/buyers/nobody/erase", Scope::BuyersErase),
+        ("GET /v1/items/{item}/journal", Scope::Read),
+        ("GET /v1/items/{item}/audit", Scope::Read),
+        ("GET /v1/orders/{order}", Scope::Read),
+        ("POST /v1/refunds-due/journal-0/done", Scope::RefundsWrite),
+        ("POST /v1/orders/{order}/refund", Scope::RefundsWrite),
+        ("GET /v1/carts/{cart}", Scope::Read),
+        ("DELETE /v1/carts/{cart}", Scope::OrdersPlace),
+        ("POST /v1/carts/{cart}/refund", Scope::RefundsWrite),
+        ("DELETE /v1/orders/{order}", Scope::OrdersPlace),
+    ];
+    let mut calls = Vec::new();
+    calls.extend(with_an_empty_body.map(|call| (call, json!({}))));
+    calls.extend(with_a_field.map(|call| (call, json!({ "nothing": 1 }))));
+    calls.extend(with_seconds.map(|call| (call, json!({ "seconds": 1 }))));
+    calls.extend(without_a_body.map(|call| (call, json!(null))));
+    for ((named, needed), body) in &calls {
+        let (method, path) = named.split_once(' ').unwrap();
+        let method: Method = method.parse().unwrap();
+        let path = path.replace("{item}", &item).replace("{order}", &order);
+        let path = path.replace("{cart}", cart);
         for scope in Scope::ALL {
-            let request = call(&env, method, path, body).bearer_auth(scope);
+            let request = call(&env, &method, &path, body).bearer_auth(scope);
             let answer = Answer::of(request).await;
             let refused = answer.status == 403;
             assert_eq!(refused, scope != *needed, "{method} {path} with {scope}");

@@ -1,6 +1,6 @@
 //! Settings and exit statuses.
 
-use std::process::Command;
+use std::process::{Command, Output};
 
 use crate::process::{run, stderr, stdout, stockade};
 
@@ -19,13 +19,18 @@ fn configured(dir: &std::path::Path) -> Command {
     command
 }
 
+#[track_caller]
+fn assert_complains(output: &Output, of: &str) {
+    assert!(stderr(output).contains(of), "{}", stderr(output));
+}
+
 #[test]
 fn serving_without_secrets_is_refused_with_the_name_of_the_variable() {
     let folder = tempfile::tempdir().unwrap();
     for missing in ["STOCKADE_JWT_SECRET", "STOCKADE_ADMIN_TOKEN"] {
         let output = run(configured(folder.path()).env_remove(missing).arg("serve"));
         assert_eq!(output.status.code(), Some(2));
-        assert!(stderr(&output).contains(missing), "{}", stderr(&output));
+        assert_complains(&output, missing);
     }
     assert!(
         !folder.path().join("ledger.db").exists(),
@@ -132,10 +137,9 @@ fn an_invalid_value_is_refused_with_its_origin_and_the_expected_value() {
         );
     }
     let output = run(stockade(folder.path()).args(["config", "--batch-max", "many"]));
-    assert!(
-        stderr(&output).contains("--batch-max: expected a whole number from 1 to 2000"),
-        "{}",
-        stderr(&output)
+    assert_complains(
+        &output,
+        "--batch-max: expected a whole number from 1 to 2000",
     );
     std::fs::write(
         folder.path().join("stockade.toml"),
@@ -156,19 +160,11 @@ fn an_invalid_value_is_refused_with_its_origin_and_the_expected_value() {
         std::fs::write(folder.path().join("stockade.toml"), wrong).unwrap();
         let output = run(stockade(folder.path()).arg("config"));
         assert_eq!(output.status.code(), Some(2), "{wrong}");
-        assert!(
-            stderr(&output).contains("stockade.toml"),
-            "{}",
-            stderr(&output)
-        );
+        assert_complains(&output, "stockade.toml");
     }
     std::fs::write(folder.path().join("stockade.toml"), "batch_maximum = 3\n").unwrap();
     let output = run(stockade(folder.path()).arg("config"));
-    assert!(
-        stderr(&output).contains("batch_maximum"),
-        "{}",
-        stderr(&output)
-    );
+    assert_complains(&output, "batch_maximum");
 }
 
 #[test]
@@ -295,11 +291,7 @@ fn a_ledger_that_cannot_be_reached_is_an_error() {
         .env("DATABASE_URL", "postgres://unknown@127.0.0.1:1/none")
         .arg("migrate"));
     assert_eq!(output.status.code(), Some(2));
-    assert!(
-        stderr(&output).contains("DATABASE_URL"),
-        "{}",
-        stderr(&output)
-    );
+    assert_complains(&output, "DATABASE_URL");
 }
 
 #[test]

@@ -567,7 +567,13 @@ impl Answer {
     /// Asserts that the request was refused because of this field.
     #[track_caller]
     pub fn blames(&self, field: &str) -> &Self {
-        self.is(400, "invalid_request");
+        self.is_of(400, "invalid_request", field)
+    }
+
+    /// Asserts that it is a problem with this status and code, and of this field.
+    #[track_caller]
+    pub fn is_of(&self, status: u16, code: &str, field: &str) -> &Self {
+        self.is(status, code);
         assert_eq!(self.body["field"], field, "{}: {self:?}", self.request);
         self
     }

@@ -304,10 +304,7 @@ async fn a_message_that_names_its_order_pays_no_other(env: Env) {
     let signature = payment_key().sign(&body);
     let send =
         async |to: &str| Answer::of(env.report_signed(0, to, &signature, body.clone())).await;
-    assert_eq!(
-        send(&others).await.is(422, "order_mismatch").body["field"],
-        "order"
-    );
+    send(&others).await.is_of(422, "order_mismatch", "order");
     send(&order).await.is_now("confirmed");
     send(&order).await.is_now("confirmed");
     send(&others).await.is(422, "order_mismatch");

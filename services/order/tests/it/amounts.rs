@@ -30,7 +30,7 @@ impl TestEnv {
 }
 
 fn id(placed: &Answer) -> String {
-    placed.is_held().body["id"].as_str().unwrap().to_owned()
+    placed.is_held().id()
 }
 
 #[tested_in(on_both_ledgers(Options::default()))]

@@ -360,7 +360,7 @@ async fn an_item_that_an_earlier_release_has_named_with_dots_stays_readable(env:
     engine.ledger.create_item(&old).await.unwrap();
     assert_eq!(engine.item(&old.id).await.unwrap().unwrap().id, old.id);
     let list = env.admin_gets("/v1/items?limit=1000").await;
-    let mut rows = list.body["data"].as_array().unwrap().iter();
+    let mut rows = list.rows().iter();
     assert!(rows.any(|row| row["id"] == ".."), "{list:?}");
 }
 

@@ -42,7 +42,7 @@ impl TestEnv {
         };
         engine.refund_reported(&report).await.unwrap();
         let listed = self.admin_gets("/v1/refunds-due?limit=1000").await;
-        let rows = listed.body["data"].as_array().unwrap();
+        let rows = listed.rows();
         let row = rows.iter().find(|row| row["payment"] == payment.as_str());
         let row = row.unwrap_or_else(|| panic!("{listed:?}"));
         assert_eq!(

@@ -42,7 +42,7 @@ impl TestEnv {
 
     pub async fn held_cart(&self, buyer: &str, key: &str, lines: &[(&str, u32)]) -> String {
         let cart = self.cart(buyer, key, lines).await;
-        cart.is_held().body["id"].as_str().unwrap().to_owned()
+        cart.is_held().id()
     }
 
     pub async fn read_cart(&self, cart: &str) -> Answer {
@@ -790,7 +790,7 @@ async fn a_buyer_lists_carts_page_by_page_and_an_erased_one_has_no_name(env: Env
     loop {
         let path = format!("/v1/carts?limit=2{after}");
         let page = env.buyer_gets(&name, &path).await;
-        let data = page.body["data"].as_array().unwrap();
+        let data = page.rows();
         found.extend(
             data.iter()
                 .map(|cart| cart["id"].as_str().unwrap().to_owned()),
@@ -927,7 +927,7 @@ async fn every_change_of_a_cart_has_an_event() {
                 refused.is(409, "sold_out");
                 let found: Vec<Value> = eventually_some("seven events of carts", async || {
                     let page = env.admin_gets("/v1/events?limit=1000").await;
-                    let data = page.body["data"].as_array().unwrap().clone();
+                    let data = page.rows().clone();
                     let is_cart = |event: &&Value| {
                         event["type"]
                             .as_str()

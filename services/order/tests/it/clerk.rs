@@ -100,7 +100,7 @@ impl TestEnv {
     /// Places an order for one unit, which must be held, and returns its id.
     pub async fn hold(&self, item: &str, buyer: &str, key: &str) -> String {
         let answer = self.order(item, buyer, key, 1).await;
-        answer.is_held().body["id"].as_str().unwrap().to_owned()
+        answer.is_held().id()
     }
 
     pub async fn state_of(&self, order: &str) -> String {

@@ -551,6 +551,16 @@ impl Answer {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
+    /// The id of what was placed or shown.
+    pub fn id(&self) -> String {
+        self.body["id"].as_str().expect("an id").to_owned()
+    }
+
+    /// The rows of a page.
+    pub fn rows(&self) -> &Vec<Value> {
+        self.body["data"].as_array().expect("a page")
+    }
+
     /// Asserts that it is a problem with this status and code.
     #[track_caller]
     pub fn is(&self, status: u16, code: &str) -> &Self {

@@ -25,7 +25,7 @@ impl TestEnv {
             let page = self.events(&format!("wait=1&limit={limit}{after}")).await;
             assert_eq!(page.status, 200, "{page:?}");
             after = format!("&after={}", page.body["next"].as_str().unwrap());
-            let data = page.body["data"].as_array().unwrap();
+            let data = page.rows();
             assert!(data.len() <= limit);
             found.extend(data.iter().filter(|one| one["subject"] == item).cloned());
             found.len() >= count
@@ -151,7 +151,7 @@ async fn a_reader_whose_next_events_were_removed_learns_it(env: Env) {
     let refused = env.events(&format!("after={after}")).await;
     refused.is(410, "cursor_expired");
     let oldest = env.events("").await;
-    let data = oldest.body["data"].as_array().unwrap();
+    let data = oldest.rows();
     assert_eq!(data.len(), 1);
     assert_eq!(data[0]["type"], "stockade.order.cancelled");
 }

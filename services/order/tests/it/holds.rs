@@ -23,7 +23,7 @@ async fn a_hold_is_extended_up_to_the_items_cap_and_a_repeat_changes_nothing(env
     let item = json!({ "stock": 5, "hold_seconds": 60, "max_hold_seconds": 1800, "price": 250 });
     let item = env.create(item).await;
     let placed = env.order(&item, "ann", "k", 2).await;
-    let order = placed.is_held().body["id"].as_str().unwrap().to_owned();
+    let order = placed.is_held().id();
     let created = time(&placed.body, "created_at");
     assert_eq!(
         time(&placed.body, "expires_at"),

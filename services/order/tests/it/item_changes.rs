@@ -151,9 +151,7 @@ async fn absent_fields_stay_and_an_equal_value_is_no_change(env: Env) {
     assert_eq!(
         env.admin_gets(&format!("/v1/items/{item}/journal"))
             .await
-            .body["data"]
-            .as_array()
-            .unwrap()
+            .rows()
             .len(),
         2,
         "its creation and one change"
@@ -298,7 +296,7 @@ async fn a_bad_change_of_an_item_is_refused_by_the_name_of_the_field_and_changes
     assert_eq!(env.version(&item).await, version);
     let path = format!("/v1/items/{item}/journal");
     let journal = env.admin_gets(&path).await;
-    let entries = journal.body["data"].as_array().unwrap();
+    let entries = journal.rows();
     assert_eq!(entries.len(), 1, "only its creation: {entries:?}");
 }
 

@@ -19,7 +19,7 @@ async fn all(request: impl Fn(&str) -> RequestBuilder, path: &str, limit: usize)
         let page = Answer::of(request(&format!("{path}{sign}limit={limit}{after}"))).await;
         assert_eq!(page.status, 200, "{page:?}");
         assert_eq!(page.header("cache-control"), Some("no-store"));
-        let data = page.body["data"].as_array().unwrap();
+        let data = page.rows();
         assert!(data.len() <= limit, "{page:?}");
         let is_last = page.body["next"].is_null();
         assert!(is_last || !data.is_empty(), "{page:?}");
@@ -103,7 +103,7 @@ async fn a_buyer_lists_the_own_orders_of_all_items_and_no_others(env: Env) {
         let item = env.create(json!({ "stock": 10 })).await;
         for key in ["k1", "k2"] {
             let order = env.order(&item, "ann", key, quantity).await;
-            placed.insert(order.is_held().body["id"].as_str().unwrap().to_owned());
+            placed.insert(order.is_held().id());
         }
         env.hold(&item, "bob", "k1").await;
     }

@@ -181,7 +181,7 @@ async fn the_journal_of_an_item_begins_with_its_creation_by_an_admin(env: Env) {
     }
     let path = format!("/v1/items/{item}/journal");
     let journal = env.admin_gets(&path).await;
-    let [entry] = &journal.body["data"].as_array().unwrap()[..] else {
+    let [entry] = &journal.rows()[..] else {
         panic!("{journal:?}");
     };
     assert_eq!(entry["actor"], json!(NAME));
@@ -204,7 +204,7 @@ async fn what_buyers_do_is_in_no_journal(env: Env) {
     env.cancel_cart("ann", &cart).await.is_now("cancelled");
     let path = format!("/v1/items/{item}/journal");
     let journal = env.admin_gets(&path).await;
-    let entries = journal.body["data"].as_array().unwrap();
+    let entries = journal.rows();
     assert_eq!(entries.len(), 1, "only its creation: {entries:?}");
 }
 
@@ -265,7 +265,7 @@ async fn each_act_on_a_webhook_or_a_buyer_is_in_the_service_journal(env: Env) {
         let path = format!("/v1/journal?limit=2{after}");
         let page = env.admin_gets(&path).await;
         assert_eq!(page.status, 200, "{page:?}");
-        rows.extend(page.body["data"].as_array().unwrap().clone());
+        rows.extend(page.rows().clone());
         match page.body["next"].as_str() {
             Some(next) => after = format!("&after={next}"),
             None => break,

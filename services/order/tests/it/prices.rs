@@ -20,7 +20,7 @@ fn two_instances() -> Options {
 fn told(answer: &Answer) -> (String, u64, u64) {
     assert!([200, 201, 202].contains(&answer.status), "{answer:?}");
     let number = |field: &str| answer.body[field].as_u64().unwrap();
-    let id = answer.body["id"].as_str().unwrap().to_owned();
+    let id = answer.id();
     (id, number("price"), number("amount"))
 }
 
@@ -40,7 +40,7 @@ impl TestEnv {
         let path = format!("/v1/items/{item}/orders?limit=1000");
         eventually_some("a recorded order", async || {
             let page = self.admin_gets(&path).await;
-            let rows = page.body["data"].as_array().unwrap();
+            let rows = page.rows();
             rows.iter().find(|row| row["id"] == order).cloned()
         })
         .await
@@ -117,7 +117,7 @@ async fn a_price_changes_as_other_terms_of_an_item_do(env: Env) {
     assert_eq!(prices, (&json!(1999), &json!(450)));
     assert_eq!(entry["actor"], "admin");
     let listed = env.admin_gets("/v1/items?limit=1000").await;
-    let rows = listed.body["data"].as_array().unwrap();
+    let rows = listed.rows();
     let row = rows.iter().find(|row| row["id"] == json!(item)).unwrap();
     assert_eq!(row["price"], 450);
     let same = json!({ "id": item, "stock": 5, "price": 1999 });

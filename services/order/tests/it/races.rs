@@ -128,7 +128,7 @@ async fn of_a_payment_and_a_cancellation_exactly_one_wins(env: Env) {
         "payments that were refused are in the journal"
     );
     let due = env.admin_gets("/v1/refunds-due?limit=1000").await;
-    let due = due.body["data"].as_array().unwrap().clone();
+    let due = due.rows().clone();
     let of_item = due.iter().filter(|row| row["item"] == item);
     assert_eq!(of_item.count(), cancelled, "and due back");
 }

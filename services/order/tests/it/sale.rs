@@ -30,10 +30,7 @@ impl Tally {
         for answer in answers {
             match (answer.status, answer.code()) {
                 (201, _) => {
-                    if tally
-                        .orders
-                        .insert(answer.body["id"].as_str().unwrap().to_owned())
-                    {
+                    if tally.orders.insert(answer.id()) {
                         tally.units += answer.body["quantity"].as_u64().unwrap();
                     }
                 }

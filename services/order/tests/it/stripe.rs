@@ -86,7 +86,7 @@ impl TestEnv {
     /// The payments that are to be returned.
     async fn due_payments(&self) -> Vec<String> {
         let due = self.admin_gets("/v1/refunds-due").await;
-        let due = due.body["data"].as_array().unwrap();
+        let due = due.rows();
         due.iter()
             .map(|row| row["payment"].as_str().unwrap().to_owned())
             .collect()
@@ -212,7 +212,7 @@ async fn an_expired_checkout_releases_its_units_and_a_payment_after_it_is_due_ba
     env.notified("checkout.session.completed", &session, "order_not_payable")
         .await;
     let due = env.admin_gets("/v1/refunds-due").await;
-    let due = due.body["data"].as_array().unwrap().clone();
+    let due = due.rows().clone();
     assert!(
         due.iter()
             .any(|due| due["order"] == *order && due["payment"] == "pi_1"),

@@ -22,7 +22,7 @@ fn for_ann(amount: &Value, lines: &[(&str, u32)]) -> Value {
 }
 
 fn id(placed: &Answer) -> String {
-    placed.is_held().body["id"].as_str().unwrap().to_owned()
+    placed.is_held().id()
 }
 
 impl TestEnv {
@@ -31,7 +31,7 @@ impl TestEnv {
     async fn amounts_due(&self, cart: &str) -> Vec<u64> {
         let lines = super::orders(&self.read_cart(cart).await.body);
         let page = self.admin_gets("/v1/refunds-due?limit=1000").await;
-        let rows = page.body["data"].as_array().unwrap();
+        let rows = page.rows();
         let of = |line: &String| {
             let mut rows = rows.iter();
             let row = rows.find(|row| row["order"] == json!(line)).unwrap();

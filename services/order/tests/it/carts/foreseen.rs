@@ -12,7 +12,7 @@ use crate::env::{Env, Options, TestEnv, on_both_ledgers, open, open_each};
 impl TestEnv {
     async fn carts_of(&self, buyer: &str) -> usize {
         let carts = self.buyer_gets(buyer, "/v1/carts").await;
-        carts.body["data"].as_array().unwrap().len()
+        carts.rows().len()
     }
 
     /// The kinds of all events of carts, once those of this cart are among them.
@@ -20,7 +20,7 @@ impl TestEnv {
         let mut found = Vec::new();
         eventually("the event of the last cart", async || {
             let page = self.admin_gets("/v1/events?limit=1000").await;
-            let events = page.body["data"].as_array().unwrap();
+            let events = page.rows();
             let of_carts = events.iter().filter(|event| {
                 let kind = event["type"].as_str().unwrap();
                 kind.starts_with("stockade.cart.")

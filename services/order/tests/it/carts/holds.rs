@@ -185,7 +185,7 @@ async fn race_for_carts(env: &TestEnv, hold: i64) -> u64 {
                 assert!(passed >= SignedDuration::from_secs(hold), "{placed:?}");
                 return None;
             }
-            let cart = placed.body["id"].as_str().unwrap().to_owned();
+            let cart = placed.id();
             let end = time(&placed.body, "expires_at");
             let sent = end + SignedDuration::from_millis(30 * n - 600);
             let wait = sent.duration_since(Timestamp::now());

@@ -350,7 +350,7 @@ async fn a_cart_that_is_paid_late_has_one_event_more(env: Env) {
     let of_cart = |event: &Value| event["subject"] == json!(cart);
     let events: Vec<Value> = eventually_some("the event of the confirmed cart", async || {
         let page = env.admin_gets("/v1/events?limit=1000").await;
-        let data = page.body["data"].as_array().unwrap().clone();
+        let data = page.rows().clone();
         let is_last = kinds(&data, &of_cart).last().map(String::as_str) == Some("cart.confirmed");
         is_last.then_some(data)
     })

@@ -20,7 +20,7 @@ impl TestEnv {
 }
 
 fn id_and_amount(placed: &Answer) -> (String, u64) {
-    let id = placed.is_held().body["id"].as_str().unwrap().to_owned();
+    let id = placed.is_held().id();
     (id, placed.body["amount"].as_u64().unwrap())
 }
 

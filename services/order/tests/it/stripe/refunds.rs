@@ -32,7 +32,7 @@ impl TestEnv {
 
     async fn rows_due(&self) -> Vec<Value> {
         let due = self.admin_gets("/v1/refunds-due").await;
-        due.body["data"].as_array().unwrap().clone()
+        due.rows().clone()
     }
 
     async fn note_done(&self, row: &Value) -> Answer {
@@ -47,7 +47,7 @@ impl TestEnv {
         let mut found = Vec::new();
         eventually(&format!("{count} events {kind}"), async || {
             let page = self.admin_gets("/v1/events?limit=1000").await;
-            let all = page.body["data"].as_array().unwrap().iter();
+            let all = page.rows().iter();
             let of_item = all.filter(|event| event["subject"] == item && event["type"] == wanted);
             found = of_item.cloned().collect();
             found.len() >= count

@@ -841,44 +841,34 @@ async fn erase(env: &TestEnv, buyer: &str) -> (u64, u64) {
     (number("erased"), number("kept"))
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_failed_cart_loses_its_buyers_name_or_counts_as_kept_while_its_items_live() {
-    for stores in [Stores::Small, Stores::Postgres] {
-        let options = Options {
-            stores,
-            instances: 2,
-            ..Options::reconciled()
-        };
-        open(options, async |env| {
-            let bowl = env.create(json!({ "stock": 1, "segments": 1 })).await;
-            let cup = env.create(json!({ "stock": 1 })).await;
-            env.hold(&bowl, "bob", "k").await;
-            let ann = format!("ann-{bowl}");
-            let carts = async |buyer: &str| -> Value {
-                let carts = env.buyer(buyer, Method::GET, "/v1/carts");
-                Answer::of(carts).await.body["data"].clone()
-            };
-            // The second instance has not seen the item, so it foresees no refusal.
-            let failed = env.post_cart(1, &ann, "k", &cart_of(&[(&bowl, 1)])).await;
-            assert_eq!(failed.is(409, "sold_out").body["item"], *bowl);
-            assert_eq!(carts(&ann).await.as_array().unwrap().len(), 1);
-            assert_eq!(erase(&env, &ann).await, (0, 0));
-            assert_eq!(carts(&ann).await, json!([]), "no name is left");
-            assert_eq!(erase(&env, &ann).await, (0, 0));
+#[tested_in(on_both_ledgers(Options::reconciled().with_instances(2)))]
+async fn a_failed_cart_loses_its_buyers_name_or_counts_as_kept_while_its_items_live(env: Env) {
+    let bowl = env.create(json!({ "stock": 1, "segments": 1 })).await;
+    let cup = env.create(json!({ "stock": 1 })).await;
+    env.hold(&bowl, "bob", "k").await;
+    let ann = format!("ann-{bowl}");
+    let carts = async |buyer: &str| -> Value {
+        let carts = env.buyer(buyer, Method::GET, "/v1/carts");
+        Answer::of(carts).await.body["data"].clone()
+    };
+    // The second instance has not seen the item, so it foresees no refusal.
+    let failed = env.post_cart(1, &ann, "k", &cart_of(&[(&bowl, 1)])).await;
+    assert_eq!(failed.is(409, "sold_out").body["item"], *bowl);
+    assert_eq!(carts(&ann).await.as_array().unwrap().len(), 1);
+    assert_eq!(erase(&env, &ann).await, (0, 0));
+    assert_eq!(carts(&ann).await, json!([]), "no name is left");
+    assert_eq!(erase(&env, &ann).await, (0, 0));
 
-            // A paused item may still take for a cart that has failed, until its deadline.
-            env.put_state(&cup, "paused").await;
-            let carl = format!("carl-{bowl}");
-            let refused = env.cart(&carl, "new", &[(&cup, 1)]).await;
-            refused.is(409, "not_open");
-            assert_eq!(carts(&carl).await, json!([]), "it was not made");
-            Abandoned::written(&env, &carl, "k", &[&cup], timeout()).await;
-            env.cart(&carl, "k", &[(&cup, 1)]).await.is(409, "not_open");
-            assert_eq!(erase(&env, &carl).await, (0, 1));
-            assert_eq!(carts(&carl).await.as_array().unwrap().len(), 1);
-        })
-        .await;
-    }
+    // A paused item may still take for a cart that has failed, until its deadline.
+    env.put_state(&cup, "paused").await;
+    let carl = format!("carl-{bowl}");
+    let refused = env.cart(&carl, "new", &[(&cup, 1)]).await;
+    refused.is(409, "not_open");
+    assert_eq!(carts(&carl).await, json!([]), "it was not made");
+    Abandoned::written(&env, &carl, "k", &[&cup], timeout()).await;
+    env.cart(&carl, "k", &[(&cup, 1)]).await.is(409, "not_open");
+    assert_eq!(erase(&env, &carl).await, (0, 1));
+    assert_eq!(carts(&carl).await.as_array().unwrap().len(), 1);
 }
 
 /// The first instance has looked the cart up in vain a moment before the second one places it.
@@ -902,67 +892,55 @@ async fn an_admin_changes_a_cart_that_this_instance_has_just_missed(env: Env) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_change_of_a_cart_has_an_event() {
-    for stores in [Stores::Small, Stores::Postgres] {
-        open(
-            Options {
-                stores,
-                instances: 2,
-                ..Options::default()
-            },
-            async |env| {
-                let vase = json!({ "stock": 2, "max_hold_seconds": 1200 });
-                let vase = env.create(vase).await;
-                let paid = env.held_cart("ann", "k1", &[(&vase, 1)]).await;
-                let extend = env.buyer("ann", Method::POST, &format!("/v1/carts/{paid}/hold"));
-                let extended = Answer::of(extend.json(&json!({ "seconds": 1200 }))).await;
-                assert_eq!(extended.status, 200, "{extended:?}");
-                env.confirm_cart(&paid, &format!("p-{paid}"), None).await;
-                env.refund_cart(&paid).await.is_now("refunded");
-                let cancelled = env.held_cart("ann", "k2", &[(&vase, 1)]).await;
-                env.cancel_cart("ann", &cancelled).await.is_now("cancelled");
-                // The second instance has not seen the item, so it foresees no refusal.
-                let refused = env.post_cart(1, "ann", "k3", &cart_of(&[(&vase, 9)])).await;
-                refused.is(409, "sold_out");
-                let found: Vec<Value> = eventually_some("seven events of carts", async || {
-                    let page = env.admin_gets("/v1/events?limit=1000").await;
-                    let data = page.rows().clone();
-                    let is_cart = |event: &&Value| {
-                        event["type"]
-                            .as_str()
-                            .unwrap()
-                            .starts_with("stockade.cart.")
-                    };
-                    let found: Vec<_> = data.iter().filter(is_cart).cloned().collect();
-                    (found.len() >= 7).then_some(found)
-                })
-                .await;
-                let kinds: Vec<_> = found
-                    .iter()
-                    .map(|event| event["type"].as_str().unwrap())
-                    .collect();
-                assert_eq!(
-                    kinds,
-                    [
-                        "stockade.cart.held",
-                        "stockade.cart.extended",
-                        "stockade.cart.confirmed",
-                        "stockade.cart.refunded",
-                        "stockade.cart.held",
-                        "stockade.cart.cancelled",
-                        "stockade.cart.failed"
-                    ]
-                );
-                assert_eq!(found[2]["subject"], json!(paid));
-                assert_eq!(found[2]["data"]["cart"], json!(paid));
-                assert_eq!(found[1]["data"]["expires_at"], extended.body["expires_at"]);
-                assert_eq!(found[2]["data"]["payment"], json!(format!("p-{paid}")));
-                assert_eq!(found[2]["data"]["orders"].as_array().unwrap().len(), 1);
-                assert_eq!(found[6]["data"]["code"], "sold_out");
-                assert_eq!(found[6]["data"]["item"], json!(vase));
-            },
-        )
-        .await;
-    }
+#[tested_in(on_both_ledgers(Options::default().with_instances(2)))]
+async fn every_change_of_a_cart_has_an_event(env: Env) {
+    let vase = json!({ "stock": 2, "max_hold_seconds": 1200 });
+    let vase = env.create(vase).await;
+    let paid = env.held_cart("ann", "k1", &[(&vase, 1)]).await;
+    let extend = env.buyer("ann", Method::POST, &format!("/v1/carts/{paid}/hold"));
+    let extended = Answer::of(extend.json(&json!({ "seconds": 1200 }))).await;
+    assert_eq!(extended.status, 200, "{extended:?}");
+    env.confirm_cart(&paid, &format!("p-{paid}"), None).await;
+    env.refund_cart(&paid).await.is_now("refunded");
+    let cancelled = env.held_cart("ann", "k2", &[(&vase, 1)]).await;
+    env.cancel_cart("ann", &cancelled).await.is_now("cancelled");
+    // The second instance has not seen the item, so it foresees no refusal.
+    let refused = env.post_cart(1, "ann", "k3", &cart_of(&[(&vase, 9)])).await;
+    refused.is(409, "sold_out");
+    let found: Vec<Value> = eventually_some("seven events of carts", async || {
+        let page = env.admin_gets("/v1/events?limit=1000").await;
+        let data = page.rows().clone();
+        let is_cart = |event: &&Value| {
+            event["type"]
+                .as_str()
+                .unwrap()
+                .starts_with("stockade.cart.")
+        };
+        let found: Vec<_> = data.iter().filter(is_cart).cloned().collect();
+        (found.len() >= 7).then_some(found)
+    })
+    .await;
+    let kinds: Vec<_> = found
+        .iter()
+        .map(|event| event["type"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            "stockade.cart.held",
+            "stockade.cart.extended",
+            "stockade.cart.confirmed",
+            "stockade.cart.refunded",
+            "stockade.cart.held",
+            "stockade.cart.cancelled",
+            "stockade.cart.failed"
+        ]
+    );
+    assert_eq!(found[2]["subject"], json!(paid));
+    assert_eq!(found[2]["data"]["cart"], json!(paid));
+    assert_eq!(found[1]["data"]["expires_at"], extended.body["expires_at"]);
+    assert_eq!(found[2]["data"]["payment"], json!(format!("p-{paid}")));
+    assert_eq!(found[2]["data"]["orders"].as_array().unwrap().len(), 1);
+    assert_eq!(found[6]["data"]["code"], "sold_out");
+    assert_eq!(found[6]["data"]["item"], json!(vase));
 }

@@ -13,7 +13,7 @@ use testkit::tested_in;
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
-use crate::env::{ADMIN, Answer, Env, Options, Stores, TestEnv, open, patient};
+use crate::env::{ADMIN, Answer, Env, Options, TestEnv, on_both_ledgers, open, patient};
 
 fn options(private: bool) -> Options {
     Options {
@@ -35,97 +35,82 @@ impl TestEnv {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_secret_is_shown_once() {
-    for stores in [Stores::Small, Stores::Postgres] {
-        let options = Options {
-            stores,
-            ..options(true)
-        };
-        open(options, async |env| {
-            let body = json!({ "url": "https://127.0.0.1/hook", "kinds": ["order.expired"] });
-            let created = env.create_webhook(body).await;
-            assert_eq!(created.status, 201, "{created:?}");
-            let id = created.body["id"].as_str().unwrap();
-            assert_eq!(
-                created.header("location"),
-                Some(&*format!("/v1/webhooks/{id}"))
-            );
-            let secret = created.body["secret"].as_str().unwrap();
-            assert!(secret.starts_with("whsec_"));
-            let list = env.webhook(Method::GET, "").await;
-            assert_eq!(list.status, 200);
-            let [shown] = &list.rows()[..] else {
-                panic!("{list:?}");
-            };
-            assert_eq!(
-                (
-                    &shown["id"],
-                    &shown["url"],
-                    &shown["kinds"],
-                    &shown["failures"]
-                ),
-                (
-                    &json!(id),
-                    &json!("https://127.0.0.1/hook"),
-                    &json!(["order.expired"]),
-                    &json!(0)
-                )
-            );
-            assert!(!list.body.to_string().contains(secret));
-            let path = format!("/{id}");
-            let enable = env.webhook(Method::POST, &format!("{path}/enable")).await;
-            assert_eq!(enable.status, 204);
-            assert_eq!(env.webhook(Method::DELETE, &path).await.status, 204);
-            let refused = env.webhook(Method::DELETE, &path).await;
-            refused.is(404, "webhook_not_found");
-            for (method, path) in [
-                (Method::DELETE, "/x".to_owned()),
-                (Method::POST, format!("{path}/enable")),
-                (Method::POST, format!("{path}/test")),
-            ] {
-                let refused = env.webhook(method, &path).await;
-                refused.is(404, "webhook_not_found");
-            }
-        })
-        .await;
+#[tested_in(on_both_ledgers(options(true)))]
+async fn a_secret_is_shown_once(env: Env) {
+    let body = json!({ "url": "https://127.0.0.1/hook", "kinds": ["order.expired"] });
+    let created = env.create_webhook(body).await;
+    assert_eq!(created.status, 201, "{created:?}");
+    let id = created.body["id"].as_str().unwrap();
+    assert_eq!(
+        created.header("location"),
+        Some(&*format!("/v1/webhooks/{id}"))
+    );
+    let secret = created.body["secret"].as_str().unwrap();
+    assert!(secret.starts_with("whsec_"));
+    let list = env.webhook(Method::GET, "").await;
+    assert_eq!(list.status, 200);
+    let [shown] = &list.rows()[..] else {
+        panic!("{list:?}");
+    };
+    assert_eq!(
+        (
+            &shown["id"],
+            &shown["url"],
+            &shown["kinds"],
+            &shown["failures"]
+        ),
+        (
+            &json!(id),
+            &json!("https://127.0.0.1/hook"),
+            &json!(["order.expired"]),
+            &json!(0)
+        )
+    );
+    assert!(!list.body.to_string().contains(secret));
+    let path = format!("/{id}");
+    let enable = env.webhook(Method::POST, &format!("{path}/enable")).await;
+    assert_eq!(enable.status, 204);
+    assert_eq!(env.webhook(Method::DELETE, &path).await.status, 204);
+    let refused = env.webhook(Method::DELETE, &path).await;
+    refused.is(404, "webhook_not_found");
+    for (method, path) in [
+        (Method::DELETE, "/x".to_owned()),
+        (Method::POST, format!("{path}/enable")),
+        (Method::POST, format!("{path}/test")),
+    ] {
+        let refused = env.webhook(method, &path).await;
+        refused.is(404, "webhook_not_found");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn there_are_as_many_webhooks_as_allowed_whatever_instance_creates_them() {
-    for stores in [Stores::Small, Stores::Postgres] {
-        let mut options = Options {
-            stores,
-            instances: 2,
-            ..options(true)
+    let mut options = options(true).with_instances(2);
+    options.limits.webhooks = 3;
+    on_both_ledgers(options, async |env| {
+        let create = async |n: usize| {
+            let request = env
+                .at(n % 2, Method::POST, "/v1/webhooks")
+                .bearer_auth(ADMIN);
+            let body = json!({ "url": format!("https://127.0.0.1/{n}") });
+            Answer::of(request.json(&body)).await
         };
-        options.limits.webhooks = 3;
-        open(options, async |env| {
-            let create = async |n: usize| {
-                let request = env
-                    .at(n % 2, Method::POST, "/v1/webhooks")
-                    .bearer_auth(ADMIN);
-                let body = json!({ "url": format!("https://127.0.0.1/{n}") });
-                Answer::of(request.json(&body)).await
-            };
-            let created = join_all((0..10).map(create)).await;
-            let (created, refused): (Vec<_>, Vec<_>) =
-                created.into_iter().partition(|answer| answer.status == 201);
-            assert_eq!(created.len(), 3);
-            for answer in refused {
-                answer.is(409, "too_many_webhooks");
-            }
-            let shown = env.webhook(Method::GET, "").await;
-            assert_eq!(shown.rows().len(), 3);
-            let id = created[0].body["id"].as_str().unwrap();
-            let removed = env.webhook(Method::DELETE, &format!("/{id}")).await;
-            assert_eq!(removed.status, 204);
-            assert_eq!(create(10).await.status, 201);
-            create(11).await.is(409, "too_many_webhooks");
-        })
-        .await;
-    }
+        let created = join_all((0..10).map(create)).await;
+        let (created, refused): (Vec<_>, Vec<_>) =
+            created.into_iter().partition(|answer| answer.status == 201);
+        assert_eq!(created.len(), 3);
+        for answer in refused {
+            answer.is(409, "too_many_webhooks");
+        }
+        let shown = env.webhook(Method::GET, "").await;
+        assert_eq!(shown.rows().len(), 3);
+        let id = created[0].body["id"].as_str().unwrap();
+        let removed = env.webhook(Method::DELETE, &format!("/{id}")).await;
+        assert_eq!(removed.status, 204);
+        assert_eq!(create(10).await.status, 201);
+        create(11).await.is(409, "too_many_webhooks");
+    })
+    .await;
 }
 
 #[tested_in(open(options(false)))]

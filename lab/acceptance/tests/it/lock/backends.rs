@@ -1,6 +1,9 @@
 //! `--backend`: the same command on every backend of the lock.
 
-use std::{fs, process::Command};
+use std::{
+    fs,
+    process::{Command, Output},
+};
 
 use testbed::{Postgres, Redis};
 use testkit::eventually;
@@ -25,16 +28,21 @@ fn lock_run(backend: &str, server: &str, options: &[&str], command: &[&str]) -> 
     run
 }
 
+/// Such a run, from its start to its end.
+fn locked_run(backend: &str, server: &str, options: &[&str], command: &[&str]) -> Output {
+    run(&mut lock_run(backend, server, options, command))
+}
+
 /// Tokens rise, a wait that times out is reported, and the lock is free after its command.
 async fn keeps_locks(backend: &str, server: &str) {
     let mut last = 0;
     for _ in 0..3 {
-        let output = run(&mut lock_run(
+        let output = locked_run(
             backend,
             server,
             &[],
             &["sh", "-c", "echo $STOCKADE_LOCK_TOKEN; exit 7"],
-        ));
+        );
         assert_eq!(code(&output), 7, "{backend}: {}", stderr(&output));
         let token: i64 = stdout(&output).trim().parse().unwrap();
         assert!(token > last, "{backend}: {token} after {last}");
@@ -45,15 +53,10 @@ async fn keeps_locks(backend: &str, server: &str) {
     let script = format!("touch '{}'; exec sleep 60", started.display());
     let holder = Holding::start(&mut lock_run(backend, server, &[], &["sh", "-c", &script]));
     eventually("the holder runs", async || fs::exists(&started).unwrap()).await;
-    let output = run(&mut lock_run(
-        backend,
-        server,
-        &["--wait", "0.3"],
-        &["true"],
-    ));
+    let output = locked_run(backend, server, &["--wait", "0.3"], &["true"]);
     assert_eq!(code(&output), 75, "{backend}: {}", stderr(&output));
     holder.signal(nix::sys::signal::Signal::SIGTERM);
-    let output = run(&mut lock_run(backend, server, &["--wait", "1h"], &["true"]));
+    let output = locked_run(backend, server, &["--wait", "1h"], &["true"]);
     assert_eq!(code(&output), 0, "{backend}: {}", stderr(&output));
 }
 
@@ -109,7 +112,7 @@ fn a_backend_that_is_not_compiled_in_is_refused_with_the_feature_to_enable() {
         ("consul", "http://127.0.0.1:1"),
     ] as [(&str, &str); _]
     {
-        let output = run(&mut lock_run(backend, server, &[], &["true"]));
+        let output = locked_run(backend, server, &[], &["true"]);
         assert_eq!(code(&output), 2);
         assert!(
             stderr(&output).contains(&format!("--features {backend}")),
@@ -141,7 +144,7 @@ fn what_a_backend_cannot_do_is_refused() {
         ("redis", nowhere, &["--lease", "1ms"], &["--lease", "20 ms"]),
     ];
     for (backend, server, options, expected) in table {
-        let output = run(&mut lock_run(backend, server, options, &["true"]));
+        let output = locked_run(backend, server, options, &["true"]);
         assert_eq!(code(&output), 2, "{backend}: {}", stderr(&output));
         assert!(
             expected
@@ -166,19 +169,14 @@ fn a_server_that_is_away_is_unavailable() {
         ("consul", "http://127.0.0.1:1"),
     ];
     for (backend, server) in dead {
-        let output = run(&mut lock_run(backend, server, &[], &["true"]));
+        let output = locked_run(backend, server, &[], &["true"]);
         assert_eq!(code(&output), 69, "{backend}: {}", stderr(&output));
         assert!(
             !stderr(&output).contains("pass-word"),
             "{backend}: {}",
             stderr(&output)
         );
-        let output = run(&mut lock_run(
-            backend,
-            server,
-            &["--wait", "0.2"],
-            &["true"],
-        ));
+        let output = locked_run(backend, server, &["--wait", "0.2"], &["true"]);
         assert_eq!(code(&output), 75, "{backend}: {}", stderr(&output));
     }
 }

@@ -12,8 +12,8 @@ use nix::sys::signal::Signal;
 use testkit::eventually;
 
 use super::test_env::{
-    Holding, becomes_free, code, exit_code, five, holding, is_alive, lock_run, lock_status, name,
-    redis, start, stockade, urls,
+    Holding, becomes_free, code, exit_code, five, holding, is_alive, lock_run, lock_status,
+    locked_run, name, redis, start, stockade, urls,
 };
 use crate::process::{run, stderr, stdout};
 
@@ -32,7 +32,7 @@ async fn the_command_gets_a_token_that_rises_from_run_to_run() {
     let (servers, name) = (five().await, name("tokens"));
     let mut last = 0;
     for _ in 0..4 {
-        let output = run(&mut lock_run(
+        let output = locked_run(
             servers,
             &name,
             &[],
@@ -41,7 +41,7 @@ async fn the_command_gets_a_token_that_rises_from_run_to_run() {
                 "-c",
                 "echo \"$STOCKADE_LOCK_TOKEN/$STOCKADE_LOCK_NAME\"",
             ],
-        ));
+        );
         let text = stdout(&output);
         let (token, of) = text
             .trim_end()
@@ -65,7 +65,7 @@ async fn the_exit_status_is_that_of_the_command() {
         ("kill -9 $$", 137),
         ("kill -TERM $$", 143),
     ] {
-        let output = run(&mut lock_run(servers, &name, &[], &["sh", "-c", script]));
+        let output = locked_run(servers, &name, &[], &["sh", "-c", script]);
         assert_eq!(code(&output), expected, "{script}: {}", stderr(&output));
     }
 }
@@ -90,12 +90,7 @@ async fn what_is_no_command_ends_as_in_a_shell_and_frees_the_lock() {
         (text, 126),
         ("/", 126),
     ] {
-        let output = run(&mut lock_run(
-            servers,
-            &name,
-            &["--lease", "60"],
-            &[command],
-        ));
+        let output = locked_run(servers, &name, &["--lease", "60"], &[command]);
         assert_eq!(code(&output), expected, "{}", stderr(&output));
         assert!(stderr(&output).contains(command), "{}", stderr(&output));
         becomes_free(servers, &name).await;
@@ -105,17 +100,12 @@ async fn what_is_no_command_ends_as_in_a_shell_and_frees_the_lock() {
 #[tokio::test]
 async fn a_wait_that_times_out_exits_with_75() {
     let (servers, name) = (five().await, name("wait"));
-    let _holder = Holding::start(&mut lock_run(servers, &name, &[], &["sleep", "60"]));
+    let _holder = Holding::of(servers, &name, &[], &["sleep", "60"]);
     eventually("it is held", async || holding(servers, &name).await >= 3).await;
     // A run that waits for much longer gets the lock when the holder's command ends.
     for (wait, at_least) in [("0", 0), ("0.5", 500), ("1500ms", 1500)] {
         let since = Instant::now();
-        let output = run(&mut lock_run(
-            servers,
-            &name,
-            &["--wait", wait],
-            &["echo", "never"],
-        ));
+        let output = locked_run(servers, &name, &["--wait", wait], &["echo", "never"]);
         let took = since.elapsed();
         assert_eq!(
             (code(&output), &*stdout(&output)),
@@ -152,14 +142,7 @@ async fn two_runs_exclude_each_other() {
     ] {
         let _ = fs::remove_file(&log);
         let mut runs: Vec<_> = (0..4)
-            .map(|_| {
-                Holding::start(&mut lock_run(
-                    servers,
-                    &name,
-                    options,
-                    &["sh", "-c", &script],
-                ))
-            })
+            .map(|_| Holding::of(servers, &name, options, &["sh", "-c", &script]))
             .collect();
         assert!(runs.iter_mut().all(|run| run.ends() == Some(0)));
         assert_eq!(
@@ -173,12 +156,7 @@ async fn two_runs_exclude_each_other() {
 #[tokio::test]
 async fn sharers_share_and_keep_others_out() {
     let (servers, name) = (five().await, name("sharing"));
-    let _one = Holding::start(&mut lock_run(
-        servers,
-        &name,
-        &["--shared"],
-        &["sleep", "60"],
-    ));
+    let _one = Holding::of(servers, &name, &["--shared"], &["sleep", "60"]);
     eventually("it is held", async || holding(servers, &name).await >= 3).await;
     assert_eq!(
         exit_code(
@@ -198,12 +176,7 @@ async fn the_lock_is_extended_for_as_long_as_the_command_runs() {
     let folder = tempfile::tempdir().unwrap();
     let done = folder.path().join("done");
     let script = format!("until [ -e '{}' ]; do sleep 0.05; done", done.display());
-    let mut holder = Holding::start(&mut lock_run(
-        servers,
-        &name,
-        &["--lease", "2"],
-        &["sh", "-c", &script],
-    ));
+    let mut holder = Holding::of(servers, &name, &["--lease", "2"], &["sh", "-c", &script]);
     eventually("it is held", async || holding(servers, &name).await >= 3).await;
     tokio::time::sleep(Duration::from_millis(2500)).await;
     assert_eq!(exit_code(servers, &name, &["--wait", "0"], &["true"]), 75);
@@ -273,24 +246,14 @@ async fn signals_are_passed_on_and_the_lock_is_freed() {
             heard.display(),
             ready.display()
         );
-        let mut holder = Holding::start(&mut lock_run(
-            servers,
-            &name,
-            &["--lease", "60"],
-            &["sh", "-c", &script],
-        ));
+        let mut holder = Holding::of(servers, &name, &["--lease", "60"], &["sh", "-c", &script]);
         eventually("it runs", async || number(&ready).is_some()).await;
         holder.signal(signal);
         assert_eq!((holder.ends(), number(&heard)), (Some(9), Some(1)));
         becomes_free(servers, &name).await;
         // One that does not.
         let script = format!("echo 2 >'{}'; exec sleep 60", ready.display());
-        let mut holder = Holding::start(&mut lock_run(
-            servers,
-            &name,
-            &["--lease", "60"],
-            &["sh", "-c", &script],
-        ));
+        let mut holder = Holding::of(servers, &name, &["--lease", "60"], &["sh", "-c", &script]);
         eventually("it runs", async || number(&ready) == Some(2)).await;
         holder.signal(signal);
         assert_eq!(holder.ends(), Some(expected));
@@ -301,7 +264,7 @@ async fn signals_are_passed_on_and_the_lock_is_freed() {
 #[tokio::test]
 async fn a_waiting_run_ends_on_a_signal() {
     let (servers, name) = (five().await, name("impatience"));
-    let _holder = Holding::start(&mut lock_run(servers, &name, &[], &["sleep", "60"]));
+    let _holder = Holding::of(servers, &name, &[], &["sleep", "60"]);
     eventually("it is held", async || holding(servers, &name).await >= 3).await;
     let mut waiter =
         Holding::start(lock_run(servers, &name, &[], &["true"]).stderr(Stdio::piped()));
@@ -326,12 +289,7 @@ async fn whoever_is_killed_takes_the_command_along_and_frees_the_lock_after_its_
         "echo $$ >'{0}.new'; mv '{0}.new' '{0}'; exec sleep 60",
         pid.display()
     );
-    let mut holder = Holding::start(&mut lock_run(
-        servers,
-        &name,
-        &["--lease", "60"],
-        &["sh", "-c", &script],
-    ));
+    let mut holder = Holding::of(servers, &name, &["--lease", "60"], &["sh", "-c", &script]);
     eventually("it runs", async || number(&pid).is_some()).await;
     holder.signal(Signal::SIGKILL);
     assert_eq!(holder.ends(), None);

@@ -5,7 +5,7 @@ use testkit::{eventually, in_time};
 use tokio::process::Command;
 
 use super::test_env::{
-    Holding, code, exit_code, five, holding, lock_run, lock_status, name, redis as command, start,
+    Holding, code, exit_code, five, holding, lock_status, name, redis as command, start,
     status_command,
 };
 use crate::process::{stderr, stdout};
@@ -21,12 +21,7 @@ async fn the_table_shows_every_node_and_the_holder() {
         stderr(&output)
     );
 
-    let _holder = Holding::start(&mut lock_run(
-        &servers,
-        &name,
-        &["--lease", "60"],
-        &["sleep", "60"],
-    ));
+    let _holder = Holding::of(&servers, &name, &["--lease", "60"], &["sleep", "60"]);
     eventually("it is held", async || holding(&servers, &name).await == 5).await;
     command::<()>(
         &servers[1],
@@ -96,14 +91,7 @@ async fn it_is_also_there_as_json() {
         ),
         (&json!("free"), &json!([]), &json!(null), &json!(3))
     );
-    let _holders = [(); 2].map(|()| {
-        Holding::start(&mut lock_run(
-            servers,
-            &name,
-            &["--shared"],
-            &["sleep", "60"],
-        ))
-    });
+    let _holders = [(); 2].map(|()| Holding::of(servers, &name, &["--shared"], &["sleep", "60"]));
     eventually("both share it", async || {
         status()["owners"]
             .as_array()

@@ -65,11 +65,14 @@ pub fn lock_run(servers: &[Redis], name: &str, options: &[&str], command: &[&str
     run
 }
 
+/// Such a run, from its start to its end.
+pub fn locked_run(servers: &[Redis], name: &str, options: &[&str], command: &[&str]) -> Output {
+    process::run(&mut lock_run(servers, name, options, command))
+}
+
 /// How such a run ends.
 pub fn exit_code(servers: &[Redis], name: &str, options: &[&str], command: &[&str]) -> i32 {
-    code(&process::run(&mut lock_run(
-        servers, name, options, command,
-    )))
+    code(&locked_run(servers, name, options, command))
 }
 
 pub fn lock_status(servers: &[Redis], name: &str, options: &[&str]) -> Output {
@@ -92,6 +95,11 @@ pub fn code(output: &Output) -> i32 {
 pub struct Holding(pub Child);
 
 impl Holding {
+    /// A run that holds the lock, or waits for it.
+    pub fn of(servers: &[Redis], name: &str, options: &[&str], command: &[&str]) -> Self {
+        Self::start(&mut lock_run(servers, name, options, command))
+    }
+
     pub fn start(command: &mut Command) -> Self {
         Self(command.spawn().expect("the binary runs"))
     }

@@ -21,22 +21,14 @@ impl TestEnv {
         signature: &str,
         raw: Vec<u8>,
     ) -> RequestBuilder {
-        self.at(
-            instance,
-            Method::POST,
-            &format!("/v1/orders/{order}/payment"),
-        )
-        .header("Stockade-Signature", signature)
-        .body(raw)
+        let path = format!("/v1/orders/{order}/payment");
+        let request = self.at(instance, Method::POST, &path);
+        request.header("Stockade-Signature", signature).body(raw)
     }
 
     pub async fn pay_at(&self, instance: usize, order: &str, payment: &str) -> Answer {
-        Answer::of(self.report(
-            instance,
-            order,
-            &json!({ "payment": payment, "order": order }),
-        ))
-        .await
+        let body = json!({ "payment": payment, "order": order });
+        Answer::of(self.report(instance, order, &body)).await
     }
 
     pub async fn pay(&self, order: &str, payment: &str) -> Answer {
@@ -60,11 +52,8 @@ impl TestEnv {
     }
 
     pub async fn cancel_at(&self, instance: usize, buyer: &str, order: &str) -> Answer {
-        Answer::of(
-            self.at(instance, Method::DELETE, &format!("/v1/orders/{order}"))
-                .bearer_auth(token(buyer)),
-        )
-        .await
+        let request = self.at(instance, Method::DELETE, &format!("/v1/orders/{order}"));
+        Answer::of(request.bearer_auth(token(buyer))).await
     }
 
     pub async fn cancel(&self, buyer: &str, order: &str) -> Answer {
@@ -72,15 +61,8 @@ impl TestEnv {
     }
 
     pub async fn refund_at(&self, instance: usize, order: &str) -> Answer {
-        Answer::of(
-            self.at(
-                instance,
-                Method::POST,
-                &format!("/v1/orders/{order}/refund"),
-            )
-            .bearer_auth(ADMIN),
-        )
-        .await
+        let path = format!("/v1/orders/{order}/refund");
+        Answer::of(self.at(instance, Method::POST, &path).bearer_auth(ADMIN)).await
     }
 
     pub async fn refund(&self, order: &str) -> Answer {

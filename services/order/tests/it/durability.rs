@@ -79,11 +79,8 @@ async fn prefer_respond_async_answers_before_the_ledger_has_the_order(env: Env) 
         ("b", "wait=1, Respond-Async", 202),
         ("c", "return=minimal", 201),
     ] {
-        let answer = Answer::of(
-            env.order_at(0, &item, "ann", key, 1)
-                .header("Prefer", prefer),
-        )
-        .await;
+        let request = env.order_at(0, &item, "ann", key, 1);
+        let answer = Answer::of(request.header("Prefer", prefer)).await;
         assert_eq!(answer.status, status, "{prefer}");
         assert!(
             answer

@@ -8,11 +8,8 @@ use crate::env::{Answer, Env, Options, TestEnv, open, open_each};
 
 impl TestEnv {
     async fn patch(&self, item: &str, change: &Value) -> Answer {
-        Answer::of(
-            self.admin(Method::PATCH, &format!("/v1/items/{item}"))
-                .json(change),
-        )
-        .await
+        let request = self.admin(Method::PATCH, &format!("/v1/items/{item}"));
+        Answer::of(request.json(change)).await
     }
 }
 
@@ -28,22 +25,14 @@ async fn a_new_limit_takes_effect_immediately_at_every_instance(env: Env) {
     }
     order(1, "ann", "k-1").await.is_held();
     order(1, "ann", "k-2").await.is(409, "buyer_limit_reached");
-    assert_eq!(
-        env.patch(&item, &json!({ "limit_per_buyer": 3 }))
-            .await
-            .body["limit_per_buyer"],
-        3
-    );
+    let changed = env.patch(&item, &json!({ "limit_per_buyer": 3 })).await;
+    assert_eq!(changed.body["limit_per_buyer"], 3);
     order(1, "ann", "k-2").await.is_held();
     order(0, "ann", "k-3").await.is_held();
     order(1, "ann", "k-4").await.is(409, "buyer_limit_reached");
     // A buyer with more units than the new limit keeps them, and gets no more.
-    assert_eq!(
-        env.patch(&item, &json!({ "limit_per_buyer": 2 }))
-            .await
-            .status,
-        200
-    );
+    let changed = env.patch(&item, &json!({ "limit_per_buyer": 2 })).await;
+    assert_eq!(changed.status, 200);
     order(1, "ann", "k-4").await.is(409, "buyer_limit_reached");
     order(1, "ann", "k-3").await.is_held();
     let unlimited = env.patch(&item, &json!({ "limit_per_buyer": null })).await;
@@ -225,12 +214,8 @@ async fn a_state_for_another_version_is_not_set(env: Env) {
     let item = env.create(json!({ "stock": 5 })).await;
     let path = format!("/v1/items/{item}/state");
     let set = async |version: &str, state: &str| {
-        Answer::of(
-            env.admin(Method::PUT, &path)
-                .header("If-Match", version)
-                .json(&json!({ "state": state })),
-        )
-        .await
+        let request = env.admin(Method::PUT, &path).header("If-Match", version);
+        Answer::of(request.json(&json!({ "state": state }))).await
     };
     let seen = env.version(&item).await;
     let paused = env.set_state(&item, "paused").await;

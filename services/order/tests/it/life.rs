@@ -228,11 +228,9 @@ async fn a_repeat_of_an_order_shows_its_state_and_takes_no_units(env: Env) {
                     "{again:?}"
                 );
                 assert_eq!(again.header("idempotent-replayed"), Some("true"));
-                let async_again = Answer::of(
-                    env.order_at(instance, &item, "ann", "k", 1)
-                        .header("Prefer", "respond-async"),
-                )
-                .await;
+                let request = env.order_at(instance, &item, "ann", "k", 1);
+                let request = request.header("Prefer", "respond-async");
+                let async_again = Answer::of(request).await;
                 assert_eq!(async_again.body, again.body, "also with `respond-async`");
                 let refused = env.order(&item, "ann", "k", 2).await;
                 refused.is(422, "idempotency_key_reused");

@@ -317,12 +317,8 @@ async fn a_message_that_names_its_order_pays_no_other(env: Env) {
     }
     assert!(env.unmatched_payments(&item).await.is_empty());
     // The id in other letter case is the same order.
-    let paid = Answer::of(env.report(
-        0,
-        &others,
-        &json!({ "payment": "pay-2", "order": others.to_uppercase() }),
-    ))
-    .await;
+    let report = json!({ "payment": "pay-2", "order": others.to_uppercase() });
+    let paid = Answer::of(env.report(0, &others, &report)).await;
     paid.is_now("confirmed");
     assert_eq!(env.units(&item).await, [3, 0, 2]);
 }
@@ -427,11 +423,8 @@ async fn a_bad_message_is_refused_by_the_name_of_the_field(env: Env) {
 }))]
 async fn an_order_that_only_its_segment_has_is_paid_when_the_ledger_has_it(env: Env) {
     let item = env.create(json!({ "stock": 3, "segments": 3 })).await;
-    let placed = Answer::of(
-        env.order_at(0, &item, "ann", "k", 1)
-            .header("Prefer", "respond-async"),
-    )
-    .await;
+    let request = env.order_at(0, &item, "ann", "k", 1);
+    let placed = Answer::of(request.header("Prefer", "respond-async")).await;
     assert_eq!(placed.status, 202);
     let id = placed.body["id"].as_str().unwrap();
     let recording = async {

@@ -22,21 +22,14 @@ impl TestEnv {
         key: &str,
         request: &Value,
     ) -> Answer {
-        Answer::of(
-            self.stock_request(instance, Method::POST, item)
-                .header("Idempotency-Key", key)
-                .json(request),
-        )
-        .await
+        let call = self.stock_request(instance, Method::POST, item);
+        Answer::of(call.header("Idempotency-Key", key).json(request)).await
     }
 
     async fn set_stock(&self, item: &str, version: &str, stock: u64) -> Answer {
-        Answer::of(
-            self.stock_request(0, Method::PUT, item)
-                .header("If-Match", version)
-                .json(&json!({ "stock": stock })),
-        )
-        .await
+        let call = self.stock_request(0, Method::PUT, item);
+        let call = call.header("If-Match", version);
+        Answer::of(call.json(&json!({ "stock": stock }))).await
     }
 
     /// The item's `ETag`.

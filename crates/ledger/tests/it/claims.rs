@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use domain::SegmentKey;
 use ledger::{Claim, LedgerError, SegmentReplay, SegmentRow};
 use testkit::{Backend, eventually_some, in_time, on_both_databases, tested};
 

@@ -435,7 +435,7 @@ async fn an_event_follows_those_that_its_transaction_has_waited_for() {
     const WAITING: &str = "SELECT count(*) FROM pg_locks WHERE pid = $1 AND NOT granted";
     let env = TestEnv::new(Backend::Postgres).await;
     env.sql("CREATE TABLE counters AS SELECT 0 AS n").await;
-    let start = ledger.end_of_events().await.unwrap();
+    let start = env.end_of_events().await.unwrap();
     let mut early = PgConnection::connect(env.url()).await.unwrap();
     let mut late = PgConnection::connect(env.url()).await.unwrap();
     let pid: i32 = sqlx::query_scalar("SELECT pg_backend_pid()")

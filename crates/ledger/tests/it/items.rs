@@ -200,7 +200,6 @@ async fn a_change_of_state_raises_the_epoch_once(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn concurrent_changes_to_one_state_raise_the_epoch_once(env: &TestEnv) {
-    let ledger = env.ledger().await;
     let vase = env.create("vase", 1, 1).await;
     for (round, state) in [ItemState::Paused, ItemState::Open, ItemState::Closed]
         .into_iter()

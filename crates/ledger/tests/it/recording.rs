@@ -140,7 +140,6 @@ async fn is_all_recorded(ledger: &impl AnyLedger, item: &Item, logs: &[Vec<Entry
 /// recorders must neither both count it nor deadlock.
 #[tested(on_both_databases(crate::env::run))]
 async fn orders_in_the_outboxes_of_two_segments_are_recorded_once(env: &TestEnv) {
-    let ledger = env.ledger().await;
     for round in 0..5 {
         let item = env.create(&format!("vase-{round}"), 1000, 2).await;
         let orders: Vec<_> = (0..300).map(|n| order(&item, n, 1)).collect();

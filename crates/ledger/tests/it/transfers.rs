@@ -518,7 +518,6 @@ async fn only_the_highest_token_plans_and_finishes(env: &TestEnv) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn concurrent_additions_of_the_same_units_add_them_once(env: &TestEnv) {
-    let ledger = env.ledger().await;
     let (item, _) = opened(env).await;
     for round in 1..=5 {
         let parts: Vec<_> = (0..2)

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use lock::{Lock, LockError, Redlock};
+use lock::{Lock, Redlock};
 use rslock::LockManager;
 use testbed::{Redis, in_time};
 use tokio::{task::JoinSet, time::sleep};

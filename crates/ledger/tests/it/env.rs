@@ -172,7 +172,8 @@ impl TestEnv {
 
     /// Executes a statement without the ledger.
     pub async fn sql(&self, sql: &str) -> u64 {
-        self.try_sql(sql).await.unwrap()
+        let done = self.try_sql(sql).await;
+        done.unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
     /// As `sql`, of a statement that the database may refuse.

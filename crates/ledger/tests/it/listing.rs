@@ -91,7 +91,7 @@ async fn the_orders_of_an_item_are_listed_by_id(env: &TestEnv) {
 
 /// An item with 25,000 held orders, of which none but the last is cancelled, and that order. A
 /// search reads 10,000 of them.
-async fn sale(env: &TestEnv) -> (Item, OrderId) {
+async fn sale(env: &TestEnv, counted: &impl AnyLedger) -> (Item, OrderId) {
     let vase = env.create_unlimited("vase", 50_000, 1).await;
     for batch in 0..10 {
         let orders = (0..2500).map(|n| order(&vase, batch * 2500 + n, 1));
@@ -100,14 +100,17 @@ async fn sale(env: &TestEnv) -> (Item, OrderId) {
     let last = (0..25_000).map(|n| order(&vase, n, 1).id).max().unwrap();
     becomes(env, last, OrderState::Cancelled).await;
     // Lists open their connection now, and not where statements are counted.
-    env.list_item_orders(&vase.id, None, None, 1).await.unwrap();
+    counted
+        .list_item_orders(&vase.id, None, None, 1)
+        .await
+        .unwrap();
     (vase, last)
 }
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_page_of_one_state_ends_with_what_a_bounded_search_has_found(env: &TestEnv) {
     let ledger = env.ledger_of_one_connection().await;
-    let (vase, last) = sale(env).await;
+    let (vase, last) = sale(env, &ledger).await;
     let first = (0..25_000).map(|n| order(&vase, n, 1).id).min().unwrap();
     becomes(&ledger, first, OrderState::Cancelled).await;
     let page = async |after| {
@@ -134,7 +137,7 @@ async fn a_page_of_one_state_ends_with_what_a_bounded_search_has_found(env: &Tes
 #[tested(on_both_databases(crate::env::run))]
 async fn a_page_of_one_state_searches_until_it_has_an_order(env: &TestEnv) {
     let ledger = env.ledger_of_one_connection().await;
-    let (vase, last) = sale(env).await;
+    let (vase, last) = sale(env, &ledger).await;
     let state = |state| ids_of(&ledger, &vase, Some(state), 10);
     let (cancelled, read) = statements(state(OrderState::Cancelled)).await;
     assert_eq!(cancelled, (vec![last], 1));

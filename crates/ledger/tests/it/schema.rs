@@ -194,7 +194,7 @@ async fn concurrent_migrations_are_safe(env: TestEnv) {
     processes.join_all().await;
     let ledger = env.ledger().await;
     ledger.migrate().await.unwrap();
-    env.create("vase", 1, 1).await;
+    env.create_by(&ledger, &item("vase", 1, 1)).await;
     env.audit().await;
 }
 

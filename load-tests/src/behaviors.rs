@@ -53,6 +53,6 @@ const CANCEL: &str = "cancel order";
 pub struct Behavior {
     /// The name of the behavior.
     pub name: &'static str,
-    /// Runs a session; `None` if the run ended before the session did.
+    /// Runs a session; [`End::Early`](crate::session::End::Early) if it ended before its behavior did.
     pub run: for<'s> fn(&'s mut Session<'_>) -> BoxFuture<'s, Step<()>>,
 }

@@ -333,7 +333,7 @@ mod tests {
             (404, String::new(), wrong("404 no problem+json")),
         ];
         for (status, body, outcome) in table {
-            assert_eq!(read(status, &body), outcome);
+            assert_eq!(read(status, &body), outcome, "{status} {body}");
         }
     }
 
@@ -368,7 +368,8 @@ mod tests {
             (&cancel, 409, "sold_out", wrong("409 sold_out")),
         ];
         for (action, status, code, expected) in table {
-            assert_eq!(outcome(action, status, false, &problem(code)), expected);
+            let found = outcome(action, status, false, &problem(code));
+            assert_eq!(found, expected, "{status} {code}");
         }
     }
 

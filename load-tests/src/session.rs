@@ -34,7 +34,7 @@ pub type Step<T> = Result<T, End>;
 /// What ends a session before its behavior does.
 #[derive(Debug)]
 pub enum End {
-    /// The run has sent all its requests, or the order was not placed.
+    /// The run has sent all its requests, or the order or cart was not placed.
     Early,
     /// Goose has failed.
     Failed(Box<TransactionError>),

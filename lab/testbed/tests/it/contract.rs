@@ -1,5 +1,6 @@
-//! What every kind of server promises. A kind takes part with a [`Probe`] and a line of
-//! `on_every_server!`.
+//! What six kinds of servers promise. A kind takes part with a [`Probe`], a line of
+//! `on_every_server!`, and one of `on_every_single_process!` if it can be paused. RabbitMQ, which
+//! takes seconds to start, and PgBouncer have tests of their own.
 
 use std::{
     io::{self, ErrorKind},
@@ -32,10 +33,12 @@ pub trait Probe: TestKind {
     /// Where clients find the server.
     fn url(server: &Server<Self>) -> String;
 
-    /// Writes to a server that has none of it yet. Returns when the writes are acknowledged.
+    /// Writes to a server that has none of it yet. Returns when the writes are acknowledged, or in
+    /// the folder of the server.
     async fn write(server: &Server<Self>);
 
-    /// Number of those writes that the server has, if it answers within the time-out.
+    /// Number of those writes that the server or its folder has, if it answers within the
+    /// time-out. A server that cannot be paused may take longer.
     async fn written(server: &Server<Self>, timeout: Duration) -> io::Result<u32>;
 }
 

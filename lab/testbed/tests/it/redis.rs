@@ -38,9 +38,19 @@ impl Probe for RedisKind {
                 io::Error::other(error)
             }
         };
-        ask_within(timeout, &server.url(), &cmd("DBSIZE"))
-            .await
-            .map_err(failed)
+        let url = server.url();
+        let keys = ask_within(timeout, &url, &cmd("DBSIZE")).await;
+        let keys: u32 = keys.map_err(failed)?;
+        if keys == 0 {
+            return Ok(0);
+        }
+        // All keys, and with the values that were written.
+        let names: Vec<u32> = (0..keys).collect();
+        let values = ask_within(timeout, &url, cmd("MGET").arg(&names)).await;
+        let values: Vec<Option<u32>> = values.map_err(failed)?;
+        let kept = names.iter().zip(values);
+        let kept = kept.filter(|(name, value)| *value == Some(**name));
+        Ok(kept.count().try_into().unwrap())
     }
 }
 

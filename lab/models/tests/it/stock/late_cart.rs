@@ -47,7 +47,8 @@ fn a_cart_that_is_paid_late_twice_takes_the_units_of_every_line_or_of_none() {
     assert_sound_with(ATTEMPTS_MAX, 1_000_000);
 }
 
-const TWO_PAYMENTS: LateCart = LateCart {
+/// Of two payments. [`find_for_all_payments`] replaces them.
+const LATE: LateCart = LateCart {
     rules: Rules::ALL,
     payments: [0, 1],
     attempts: ATTEMPTS_MAX,
@@ -62,28 +63,28 @@ fn find_for_all_payments(late: LateCart, property: &'static str) {
 refuted! {
     by find_for_all_payments;
     with_a_cart_that_is_confirmed_before_its_lines_are_held_the_checker_finds_a_half_sold_one:
-        TWO_PAYMENTS, without confirms_held_lines_only => ALL_OR_NONE;
+        LATE, without confirms_held_lines_only => ALL_OR_NONE;
     without_the_version_of_the_cart_the_checker_finds_a_cart_in_parts:
-        TWO_PAYMENTS, without cart_version_is_checked => ALL_OR_NONE;
+        LATE, without cart_version_is_checked => ALL_OR_NONE;
 }
 
 refuted! {
     without_the_version_of_the_cart_the_checker_finds_a_forgotten_payment:
-        TWO_PAYMENTS, without cart_version_is_checked => KEPT;
+        LATE, without cart_version_is_checked => KEPT;
 }
 
 refuted! {
     by find_for_all_payments;
     without_the_versions_of_lines_the_checker_finds_a_sold_cart_without_its_units:
-        TWO_PAYMENTS, without line_versions_are_checked => SOLD;
+        LATE, without line_versions_are_checked => SOLD;
     with_held_lines_that_a_refund_leaves_alone_the_checker_finds_a_cart_in_parts:
-        TWO_PAYMENTS, without refund_frees_held_lines => ALL_OR_NONE;
+        LATE, without refund_frees_held_lines => ALL_OR_NONE;
     with_a_late_take_that_holds_the_checker_finds_a_cart_in_parts:
-        TWO_PAYMENTS, without late_takes_go_back => ALL_OR_NONE;
+        LATE, without late_takes_go_back => ALL_OR_NONE;
     with_held_lines_that_wait_for_an_expired_cart_the_checker_finds_units_that_are_never_free:
-        TWO_PAYMENTS, without held_lines_expire_alone => FREED;
+        LATE, without held_lines_expire_alone => FREED;
     with_a_report_that_takes_what_the_cart_has_the_checker_finds_money_that_is_due_for_no_reason:
-        TWO_PAYMENTS, without takes_missing_lines_only => DUE;
+        LATE, without takes_missing_lines_only => DUE;
     with_units_that_return_later_the_checker_finds_money_that_is_due_for_no_reason:
-        TWO_PAYMENTS, without returns_first => DUE;
+        LATE, without returns_first => DUE;
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use domain::{ItemId, SegmentKey};
 use futures::FutureExt;
-use lock::{FencingToken, Guard, LockError, Request};
+use lock::{FencingToken, Guard, LockError};
+use tokio::time::{Instant, sleep};
 
 use crate::{
-    Reconciler, ReconcilerError,
+    COMMAND_RETRY_PAUSE, Reconciler, ReconcilerError,
     anomaly::{Anomaly, PendingWork},
     archive, balance, home_check, repair, transfers,
 };
@@ -20,11 +21,8 @@ pub(crate) async fn work_under_lock(
     work: PendingWork,
 ) -> Result<Option<Vec<String>>, ReconcilerError> {
     let name = lock_name(id);
-    let request = Request::new(&name).wait(reconciler.lock_wait);
-    let mut guard = match reconciler.lock.request(request).await {
-        Ok(guard) => guard,
-        Err(LockError::Held { .. }) => return Ok(None),
-        Err(error) => return Err(error.into()),
+    let Some(mut guard) = acquire(reconciler, &name).await? else {
+        return Ok(None);
     };
     let token = number(guard.token());
     reconciler.settings.locks.taken(id, token);
@@ -41,6 +39,20 @@ pub(crate) async fn work_under_lock(
         note(reconciler, &name, fence);
     }
     done.map(Some)
+}
+
+/// The lock, unless another process has it.
+async fn acquire(reconciler: &Reconciler, name: &str) -> Result<Option<Guard>, LockError> {
+    let until = Instant::now() + reconciler.lock_patience;
+    loop {
+        match reconciler.lock.try_acquire(name).await {
+            Ok(guard) => return Ok(Some(guard)),
+            Err(LockError::Held { .. }) => return Ok(None),
+            Err(error) if !error.is_retryable() || Instant::now() >= until => return Err(error),
+            Err(error) => tracing::info!(name, %error, "asking for the item's lock once more"),
+        }
+        sleep(COMMAND_RETRY_PAUSE).await;
+    }
 }
 
 async fn release(guard: Guard) {

@@ -45,7 +45,7 @@ use audit::AuditError;
 use domain::ItemId;
 use jiff::{SignedDuration, Timestamp};
 use ledger::{Ledger, LedgerError, Pace as _, WithoutPause};
-use lock::{FencingToken, Lock, LockError, Wait};
+use lock::{FencingToken, Lock, LockError};
 use stock::{ItemStock, Stock, StockError, WokenItems};
 use supervision::supervise;
 use tokio::task::JoinSet;
@@ -194,9 +194,9 @@ impl From<AuditError> for ReconcilerError {
 /// Limit for a command that works on one item, and its pauses while another process has the lock.
 pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) const COMMAND_RETRY_PAUSE: Duration = Duration::from_millis(200);
-/// How long a command waits for a lock whose servers do not answer in time. A service does not
-/// wait: its next round comes soon.
-const COMMAND_LOCK_WAIT: Wait = Wait::AtMost(Duration::from_secs(10));
+/// How long a command asks again for a lock whose servers do not answer in time. A service asks
+/// once: its next round comes soon.
+const COMMAND_LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Counts the failures of every task.
 pub(crate) const ERRORS: &str = "stockade_reconciler_errors_total";
@@ -206,7 +206,8 @@ pub(crate) struct Reconciler {
     pub stock: Arc<Stock>,
     pub ledger: Arc<dyn Ledger>,
     pub lock: Arc<dyn Lock>,
-    pub lock_wait: Wait,
+    /// How long a lock is asked for again whose servers do not answer in time.
+    pub lock_patience: Duration,
     pub settings: ReconcilerSettings,
     pub backlog: Backlog,
     pub audits: Audits,
@@ -227,7 +228,7 @@ impl Reconciler {
             stock,
             ledger,
             lock,
-            lock_wait: Wait::Never,
+            lock_patience: Duration::ZERO,
             settings,
             backlog: Backlog::default(),
             audits: Audits::default(),
@@ -244,7 +245,7 @@ impl Reconciler {
         settings: ReconcilerSettings,
     ) -> Arc<Self> {
         Arc::new(Self {
-            lock_wait: COMMAND_LOCK_WAIT,
+            lock_patience: COMMAND_LOCK_PATIENCE,
             ..Self::new(stock, ledger, lock, settings, CancellationToken::new())
         })
     }

@@ -14,8 +14,8 @@ use crate::{
     settings::Settings,
 };
 
-/// Opens the lock without waiting for servers that do not vote yet. Until they vote, steps that
-/// need the lock are skipped.
+/// Opens the lock without waiting for servers that do not vote yet. Until they vote, a service
+/// skips steps that need the lock, and a command asks again for some seconds.
 pub async fn open(settings: &Settings) -> Result<Arc<dyn Lock>> {
     let backend = chosen(settings)?;
     let servers = servers(settings, backend)?;

@@ -437,6 +437,7 @@ async fn a_buyers_name_is_erased_from_archived_items_once(env: &Arc<TestEnv>) {
 /// A service comes back in its next round. A command would have to be started again.
 #[tested(on_both_databases(crate::env::run))]
 async fn a_command_waits_for_a_lock_whose_server_is_slow(env: &Arc<TestEnv>) {
+    env.record().await;
     let sale = sold(env).await;
     let server = Redis::start().await.unwrap();
     let lock = Arc::new(RedisLockBuilder::new(server.url()).build().unwrap());
@@ -448,4 +449,15 @@ async fn a_command_waits_for_a_lock_whose_server_is_slow(env: &Arc<TestEnv>) {
     };
     let (archived, ()) = tokio::join!(archive_under(&sale, lock), resume);
     assert_eq!(archived, Archived::Done);
+}
+
+/// New lock servers start with low tokens.
+#[tested(on_both_databases(crate::env::run))]
+async fn a_command_gets_a_token_above_those_that_its_item_has_seen(env: &Arc<TestEnv>) {
+    env.record().await;
+    let sale = sold(env).await;
+    sale.ledger.claim_item(&sale.item.id, 50).await.unwrap();
+    let server = Redis::start().await.unwrap();
+    let lock = Arc::new(RedisLockBuilder::new(server.url()).build().unwrap());
+    assert_eq!(archive_under(&sale, lock).await, Archived::Done);
 }

@@ -31,6 +31,7 @@ pub struct ItemView {
 }
 
 /// A segment and its counts.
+// Admins get it as it is: each field is one of the API.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = SegmentBody)]
 pub(crate) struct SegmentView {

@@ -525,8 +525,11 @@ impl Answer {
         let request = request.unwrap();
         let (method, path) = (request.method().clone(), request.url().path().to_owned());
         let sent = request.body().and_then(Body::as_bytes).unwrap_or_default();
+        // Not all headers: one of them is a token.
+        let named = ["idempotency-key", "if-match"];
+        let named = named.map(|name| request.headers().get_all(name).iter().collect::<Vec<_>>());
         let asked = format!(
-            "{method} {} {}",
+            "{method} {} {named:?} {}",
             request.url(),
             String::from_utf8_lossy(sent)
         );

@@ -18,7 +18,7 @@ fn time(order: &Value, field: &str) -> Timestamp {
     order[field].as_str().unwrap().parse().unwrap()
 }
 
-#[tested_in(open_each(Options { instances: 2, ..Options::default() }))]
+#[tested_in(open_each(Options::default().with_instances(2)))]
 async fn a_hold_is_extended_up_to_the_items_cap_and_a_repeat_changes_nothing(env: Env) {
     let item = json!({ "stock": 5, "hold_seconds": 60, "max_hold_seconds": 1800, "price": 250 });
     let item = env.create(item).await;

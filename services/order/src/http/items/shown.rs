@@ -16,7 +16,7 @@ use super::{
     },
     if_match::etag,
 };
-use crate::engine::{ItemView, SegmentView};
+use crate::engine::{ItemView, SegmentView, Unchanged};
 
 /// An item and its counts.
 #[derive(Debug, Serialize, ToSchema)]
@@ -185,7 +185,11 @@ pub(crate) async fn changed(
     actor: &str,
 ) -> Result<Response, Problem> {
     let changed = app.engine.change_item(id, change, expected, actor).await?;
-    let item = changed.map_err(|why| unchanged(why, "waves"))?;
+    let item = changed.map_err(|why| match why {
+        // The change has no key.
+        Unchanged::KeyReused(version) => Problem::version_mismatch(version),
+        why => unchanged(why, "waves"),
+    })?;
     item_shown(app, StatusCode::OK, &item.id).await
 }
 

@@ -65,8 +65,8 @@ impl<T: From<Uuid>> Payment<T> {
         }
     }
 
-    /// What was paid. The service checks that it is the amount of the order or cart; one that costs
-    /// something needs it.
+    /// What was paid. The service checks that it is the amount of the order or cart. One that costs
+    /// something needs it, and so does a cart that is unchecked.
     #[must_use]
     pub fn amount(self, amount: u64) -> Self {
         Self {

@@ -20,9 +20,12 @@ fi
 LOAD=$1
 shift
 
-# Each concurrent buyer is a connection on either side, and macOS allows 256 files.
-if [ "$(ulimit -n)" != unlimited ] && [ "$(ulimit -n)" -lt 8192 ]; then
-  ulimit -Sn 8192 2>/dev/null || ulimit -Sn "$(ulimit -Hn)" || true
+# Each concurrent buyer is a connection on either side, and macOS allows 256 files. Beside a decoy, both
+# ends of each hostile connection are in one process.
+files=8192
+[ "$LOAD" != hostile ] || files=16384
+if [ "$(ulimit -n)" != unlimited ] && [ "$(ulimit -n)" -lt "$files" ]; then
+  ulimit -Sn "$files" 2>/dev/null || ulimit -Sn "$(ulimit -Hn)" || true
 fi
 
 case $HOST in

@@ -76,7 +76,7 @@ pub struct Options {
     pub hostile_connections: u32,
     /// The hostile clients attack a decoy in this program instead of the service, with so many
     /// connections or requests a second: what they themselves cost the buyers.
-    #[arg(long, value_name = "RATE", requires = "attack")]
+    #[arg(long, value_name = "RATE", requires_all = ["attack", "hostile"], value_parser = above_zero)]
     pub decoy: Option<f64>,
     /// Servers fail during the run. Then an outcome that is unknown at first is no error if a
     /// repeat resolves it, a refusal is not final, and the audit may take longer to be at rest.
@@ -88,6 +88,14 @@ pub struct Options {
     /// File for the verdict as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// A number above zero.
+pub fn above_zero(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
+        _ => Err("expected a number above 0".to_owned()),
+    }
 }
 
 impl Options {

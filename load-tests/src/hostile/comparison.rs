@@ -17,7 +17,7 @@ use super::{
     chosen,
     rounds::{Compared, Round, findings, table},
 };
-use crate::options::CONNECTIONS;
+use crate::options::{CONNECTIONS, above_zero};
 
 /// Names of rushes without an attack.
 pub const WARM_UP: &str = "warm-up";
@@ -55,8 +55,9 @@ pub struct ComparisonOptions {
     /// Number of hostile clients.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     hostile: u32,
-    /// The lowest share that buyers must keep of the rate that they would have.
-    #[arg(long, value_name = "RATIO", default_value_t = 0.9)]
+    /// The lowest share that buyers must keep of the rate that attackers leave them; in a storm, of
+    /// the rate alone.
+    #[arg(long, value_name = "RATIO", default_value_t = 0.9, value_parser = above_zero)]
     keep: f64,
 }
 
@@ -81,7 +82,7 @@ impl ComparisonOptions {
         self.hostile
     }
 
-    /// The lowest share that buyers must keep of the rate that they would have.
+    /// The lowest share that buyers must keep.
     pub fn keep(&self) -> f64 {
         self.keep
     }
@@ -177,7 +178,12 @@ async fn round(options: &ComparisonOptions, compared: &Compared, number: u32) ->
 
 async fn beside(options: &ComparisonOptions, attack: &'static str) -> Result<Rush> {
     let decoy = None;
-    rush(options, attack, Some(Hostility { attack, decoy })).await
+    let rush = rush(options, attack, Some(Hostility { attack, decoy })).await?;
+    ensure!(
+        rush.attacks_per_second > 0.0,
+        "{attack}: the service was not attacked, so nothing is shown"
+    );
+    Ok(rush)
 }
 
 async fn beside_decoy(

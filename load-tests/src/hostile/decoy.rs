@@ -24,7 +24,9 @@
 //! evenly.
 //!
 //! **What it cannot tell.** To accept, to read and to close is work, too, and any service has it.
-//! It is counted as the attackers'. The second figure is what the service has lost beyond that.
+//! It is counted as the attackers'. The second figure is what the service has lost beyond that. The
+//! rate of attacks is that of the whole rush, with the moments before the first buyer and after the
+//! last one, in which clients that wait for answers are faster.
 
 use std::{
     collections::VecDeque,

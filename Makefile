@@ -84,7 +84,8 @@ busy: ## the whole suite beside as many spinning processes as there are cores, w
 
 soak: ## random sequences of stock operations, on real Redis and on a model (the suite runs 10000)
 	@REDIS_URL= scripts/setup.sh run
-	STOCKADE_SEQUENCES=$(SEQUENCES) cargo test -p stock --test it $(CARGO_FLAGS) -- --nocapture the_scripts_and_their_model_agree
+	STOCKADE_SEQUENCES=$(SEQUENCES) RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/scripts/rustc_for_tests.sh \
+	  cargo test -p stock --test it $(CARGO_FLAGS) -- --nocapture the_scripts_and_their_model_agree
 
 lint: ## format, clippy, docs, layers, words, scripts, licences: the checks of a change besides the tests (NO_SKIPS=1)
 	@scripts/setup.sh lint

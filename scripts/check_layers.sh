@@ -72,6 +72,12 @@ check reporting '' normal,build ''
 check chaos '' normal,build ' client judge reporting testbed '
 check load-tests '' normal,build ' client judge reporting '
 
+# The compiler of the tests knows crates by their names.
+often_run=$(sed -n "s/^OFTEN_RUN='\(.*\)'$/\1/p" scripts/rustc_for_tests.sh)
+for crate in $often_run; do
+  [ -n "$(folder_of "$crate")" ] || wrong "scripts/rustc_for_tests.sh: there is no crate $crate"
+done
+
 # `load-tests` has the provider that goose asks for.
 # shellcheck disable=SC2086 # flags, or nothing
 if cargo tree ${CARGO_FLAGS:-} --workspace --exclude load-tests --all-features --edges all --prefix none --format '{p}' |

@@ -7,15 +7,21 @@
 # once. So the libraries below are optimized a little, and no test is. A profile of cargo cannot tell
 # a crate from its tests: with it, the tests of these crates would take longer to build than they
 # save.
+#
+# cargo does not see a change of this file: after one, `cargo clean` the crates concerned.
 set -euo pipefail
 
 OFTEN_RUN=' audit domain ledger order reconciler recorder stock testkit '
 
 crate=''
-for ((i = 2; i < $#; i++)); do
+for ((i = 2; i <= $#; i++)); do
   case ${!i} in
-    --test) exec "$@" ;;
-    --crate-name) next=$((i + 1)) crate=${!next} ;;
+    # A test, or a profile that optimizes by itself.
+    --test | opt-level=*) exec "$@" ;;
+    --crate-name)
+      next=$((i + 1))
+      crate=${!next:-}
+      ;;
   esac
 done
 case $OFTEN_RUN in

@@ -54,7 +54,7 @@ has_memory() {
 if [ -z "${TMPDIR:-}" ] && has_memory; then export TMPDIR=$memory; fi
 
 # Plain cargo has artifacts of its own, beside these.
-export RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/rustc_for_tests.sh
+export RUSTC_WORKSPACE_WRAPPER=${RUSTC_WORKSPACE_WRAPPER:-$PWD/scripts/rustc_for_tests.sh}
 
 folder=$(mktemp -d "${TMPDIR:-/tmp}/stockade-test.XXXXXX")
 log=$folder/log

@@ -19,7 +19,7 @@ struct SqliteClaim {
     shapes: Shapes,
 }
 
-/// The transaction already holds the write lock.
+/// The transaction holds the write lock from its start (`BEGIN IMMEDIATE`).
 pub(super) async fn claim(
     store: &SqliteLedger,
     wanted: &[SegmentKey],

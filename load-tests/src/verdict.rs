@@ -735,19 +735,17 @@ mod tests {
         for (outcomes, audit, finding) in in_history {
             finds(&judge(outcomes, &audit), finding);
         }
-        let in_audit: [(fn(&mut Audit), &str); 3] = [
-            (
-                |it| it.oversold = 4,
-                "4 units were promised beyond the stock",
-            ),
-            (|it| it.drift = 1, "the audit cannot account for 1 units"),
-            (|it| it.returning = 1, "1 units are still returning"),
-        ];
-        for (change, finding) in in_audit {
+        let is_found = |change: fn(&mut Audit), finding| {
             let mut audit = audit(5, 1);
             change(&mut audit);
             finds(&judge(&[held(1)], &audit), finding);
-        }
+        };
+        is_found(
+            |it| it.oversold = 4,
+            "4 units were promised beyond the stock",
+        );
+        is_found(|it| it.drift = 1, "the audit cannot account for 1 units");
+        is_found(|it| it.returning = 1, "1 units are still returning");
     }
 
     #[test]

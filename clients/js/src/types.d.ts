@@ -371,11 +371,17 @@ export type Wave = {
 
 /** A segment and its counts. */
 export type Segment = {
+  /** Number of the segment. */
   segment: number;
+  /** Units that belong to it. */
   allocated: number;
+  /** Units that can be sold. */
   available: number;
+  /** Units of orders that wait for payment. */
   held: number;
+  /** Units of paid orders. */
   confirmed: number;
+  /** Units of orders that have ended, on their way back. */
   returning: number;
   /** Pending spillovers of orders whose home is this segment. */
   spillovers: number;

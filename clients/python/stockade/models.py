@@ -320,11 +320,17 @@ class Wave(TypedDict):
 class Segment(TypedDict):
     """A segment and its counts."""
 
+    #: Number of the segment.
     segment: int
+    #: Units that belong to it.
     allocated: int
+    #: Units that can be sold.
     available: int
+    #: Units of orders that wait for payment.
     held: int
+    #: Units of paid orders.
     confirmed: int
+    #: Units of orders that have ended, on their way back.
     returning: int
     #: Pending spillovers of orders whose home is this segment.
     spillovers: int

@@ -35,11 +35,17 @@ pub struct ItemView {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = SegmentBody)]
 pub(crate) struct SegmentView {
+    /// Number of the segment.
     pub segment: u16,
+    /// Units that belong to it.
     pub allocated: u64,
+    /// Units that can be sold.
     pub available: u64,
+    /// Units of orders that wait for payment.
     pub held: u64,
+    /// Units of paid orders.
     pub confirmed: u64,
+    /// Units of orders that have ended, on their way back.
     pub returning: u64,
     /// Pending spillovers of orders whose home is this segment.
     pub spillovers: u64,

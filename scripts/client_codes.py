@@ -1,6 +1,6 @@
 """The codes of problems in the clients, from the rows of clients/answers.json."""
 
-from client_languages import fill
+from client_languages import camel, fill
 
 ABOUT = """`make clients` writes this file from `clients/answers.json`, which has the reason for
     each code."""
@@ -33,12 +33,8 @@ def rust(codes):
     text += "use super::Meaning;\n\ncodes! {\n"
     for code, row in codes.items():
         text += fill(row["meaning"], "    /// ") + "\n"
-        text += f'    {_camel(code)} = "{code}": {row["lost"].capitalize()},\n'
+        text += f'    {camel(code)} = "{code}": {row["lost"].capitalize()},\n'
     members = sorted(code for code, row in codes.items() if row["returns_money"])
-    rows = "".join(f"    ProblemCode::{_camel(code)},\n" for code in members)
+    rows = "".join(f"    ProblemCode::{camel(code)},\n" for code in members)
     constant = f"RETURNS_MONEY: [ProblemCode; {len(members)}]"
     return f"{text}}}\n\n/// {RETURNS_MONEY}\npub(super) const {constant} = [\n{rows}];\n"
-
-
-def _camel(code):
-    return "".join(word.capitalize() for word in code.split("_"))

@@ -22,6 +22,11 @@ def screaming(name):
     return "".join(f"_{one}" if one.isupper() else one for one in name).strip("_").upper()
 
 
+def camel(word):
+    """A word of the API as the name of a variant."""
+    return "".join(part.capitalize() for part in word.split("_"))
+
+
 class Language:
     """What differs is punctuation, and the names of types."""
 

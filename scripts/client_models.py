@@ -47,6 +47,8 @@ class Field:
     is_null: bool
     #: What the client fills in if the field is absent.
     filled: object
+    #: The schema of its values that are not null; of an array, that of its items.
+    schema: dict
 
 
 OF_ITEM = {
@@ -129,13 +131,13 @@ def models(language, schemas):
     text = language.head("What the API takes and answers.", f"{ABOUT} {OF_LATER}")
     text += language.imports()
     for name, schema in sorted(schemas.items()):
-        if _is_enum(schema) and name not in set().union(*NO_MODELS.values()):
+        if is_enum(schema) and name not in set().union(*NO_MODELS.values()):
             text += "\n" + language.comment(schema["description"])
             text += language.enum(name, schema["enum"])
     for model in MODELS:
         if model.only in ("", type(language).__name__):
             described = replace(model, doc=schemas[model.schema]["description"])
-            text += language.model(described, _fields(model, schemas))
+            text += language.model(described, fields_of(model, schemas))
     return text
 
 
@@ -146,7 +148,7 @@ def fields(language, schemas):
         if model.is_checked:
             rows = "".join(
                 f"  {field.name}: '{_checked_type(language, field)}',\n"
-                for field in _fields(model, schemas)
+                for field in fields_of(model, schemas)
                 if field.is_required and not field.is_null
             )
             text += "\n" + language.comment(f"What every {model.name} has.")
@@ -154,7 +156,7 @@ def fields(language, schemas):
     times = {
         field.name
         for model in MODELS
-        for field in _fields(model, schemas)
+        for field in fields_of(model, schemas)
         if field.type == "time"
     }
     row = ", ".join(language.quoted(sorted(times)))
@@ -171,22 +173,24 @@ def _account_for_all(schemas):
     """A schema that is new becomes a model, or is named as none."""
     known = set(NAMES).union(*NO_MODELS.values())
     of_lists = {name for name in schemas if name.startswith("PageBody_")}
-    enums = {name for name, schema in schemas.items() if _is_enum(schema)}
+    enums = {name for name, schema in schemas.items() if is_enum(schema)}
     for wrong in sorted(set(schemas) - of_lists - enums - known | known - set(schemas)):
         raise SystemExit(f"scripts/client_models.py: {wrong} is a schema or a model, not both")
 
 
-def _is_enum(schema):
+def is_enum(schema):
     return schema.get("type") == "string" and "enum" in schema
 
 
-def _fields(model, schemas):
+def fields_of(model, schemas):
     """The fields: first what is required, as it is declared, and the rest by name."""
     schema = schemas[model.schema]
     required = schema.get("required", [])
     known = {name: {} for name in [*required, *sorted(schema["properties"]), *model.changes]}
     for name in known:
         change = model.changes.get(name, {})
+        if change is None and name not in schema["properties"]:
+            raise SystemExit(f"scripts/client_models.py: {model.schema} has no {name} to leave out")
         if change is not None:
             found = {**schema["properties"].get(name, {}), **change}
             yield _field(model, schemas, name, found, name in required)
@@ -195,7 +199,8 @@ def _fields(model, schemas):
 def _field(model, schemas, name, schema, is_required):
     plain, is_null = _without_null(schema)
     is_array = plain.get("type") == "array"
-    kind, name_of_type = _type(plain["items"] if is_array else plain, schemas)
+    values = plain["items"] if is_array else plain
+    kind, name_of_type = _type(values, schemas)
     if kind == "time" and (model.is_plain or model.is_sent):
         kind = "string"
     return Field(
@@ -207,6 +212,7 @@ def _field(model, schemas, name, schema, is_required):
         is_required=is_required and "absent" not in schema,
         is_null=is_null,
         filled=schema.get("filled"),
+        schema=values,
     )
 
 
@@ -224,6 +230,5 @@ def _without_null(schema):
 def _type(schema, schemas):
     if "$ref" in schema:
         name = schema["$ref"].rsplit("/", 1)[1]
-        is_enum = _is_enum(schemas[name])
-        return ("enum", name) if is_enum else ("model", NAMES[name])
+        return ("enum", name) if is_enum(schemas[name]) else ("model", NAMES[name])
     return ("time" if schema.get("format") == "date-time" else schema["type"]), ""

@@ -3,8 +3,8 @@
 
     scripts/clients.py [--check]
 
-The clients for Python and JavaScript get the models and the codes of problems, that for Rust the
-codes. With --check it writes nothing, and exits 1 if a file is old.
+Each client gets the models and the codes of problems. With --check it writes nothing, and exits 1
+if a file is old.
 """
 
 import json
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import client_codes
 import client_models
+import client_rust
 from client_languages import JavaScript, Python
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,6 +29,7 @@ def files(codes, schemas):
         "clients/js/src/codes.js": partial(client_codes.sets, JAVASCRIPT, codes),
         "clients/js/src/types.d.ts": partial(client_models.models, JAVASCRIPT, schemas),
         "clients/js/src/fields.js": partial(client_models.fields, JAVASCRIPT, schemas),
+        "crates/client/src/models.rs": partial(client_rust.models, schemas),
         "crates/client/src/problem/codes.rs": partial(client_codes.rust, codes),
     }
 

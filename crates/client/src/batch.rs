@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use crate::{
-    Admin, Content, Error, IdempotencyKey, NewOrder, Placed, Response, UnknownCause,
+    Admin, BuyerOrder, Content, Error, IdempotencyKey, NewOrder, Placed, Response, UnknownCause,
     attempts::Attempts,
 };
 
@@ -26,20 +26,6 @@ use crate::{
 const ORDERS_MAX: usize = 512;
 /// Requests that are under way at the same time.
 const FLIGHTS: usize = 2;
-
-/// An order of a buyer, as a part of a batch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct BuyerOrder {
-    /// The buyer: what `sub` is in a buyer's token.
-    pub buyer: String,
-    /// Number of units.
-    pub quantity: u32,
-    /// What makes every repeat the same order.
-    pub key: IdempotencyKey,
-    /// The shop's total, which may be less than the price of the units. `None`: that price.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub amount: Option<u64>,
-}
 
 /// Places the orders of many buyers for one item, as a shop's backend does.
 ///

@@ -1,12 +1,11 @@
 //! Carts: orders of several items that a buyer gets all or none of.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Serialize, Serializer};
 use uuid::Uuid;
 
-use crate::{Ended, Error, IdempotencyKey, Response};
+use crate::{AmountCheck, Cart, CartState, Ended, Error, IdempotencyKey, Response};
 
 /// A cart to be placed. The same value, or a copy of it, is always the same cart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,72 +24,10 @@ pub enum CartAmount {
     Unchecked,
 }
 
-/// How payments of a cart are checked, if not against its amount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AmountCheck {
-    /// A payment of any amount pays the cart, and its amount is what was paid once it is.
-    Unchecked,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct NewCartLine {
     item: String,
     quantity: u32,
-}
-
-/// A cart, as the service reports it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cart {
-    /// The name of the cart.
-    pub id: Uuid,
-    /// Where the cart is in its life.
-    pub state: CartState,
-    /// Its orders, one for each item.
-    pub lines: Vec<CartLine>,
-    /// What it costs, in the currency's smallest unit: the price of all lines, or the shop's total.
-    pub amount: u64,
-    /// `None`: only a payment of the amount pays it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub amount_check: Option<AmountCheck>,
-    /// ISO 4217.
-    pub currency: String,
-    /// When a held cart expires.
-    pub expires_at: Timestamp,
-}
-
-/// A line of a cart.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CartLine {
-    /// The name of the item.
-    pub item: String,
-    /// The order of the line, which the cart alone changes.
-    pub order: Uuid,
-    /// Number of units.
-    pub quantity: u32,
-}
-
-/// Where a cart is in its life. All of its lines are in the same state, except while it is
-/// `Placing` or `Failed`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CartState {
-    /// Its lines are taking their units.
-    Placing,
-    /// All units are reserved until it expires.
-    Held,
-    /// It is paid, and its units are sold.
-    Confirmed,
-    /// It was cancelled before it was paid.
-    Cancelled,
-    /// It was not paid in time.
-    Expired,
-    /// It was paid after it had expired. The money must be returned.
-    RefundDue,
-    /// The money was returned.
-    Refunded,
-    /// A line was refused, or placing it took too long. No line has units.
-    Failed,
 }
 
 /// A cart that was placed, now or by an earlier request with the same key.
@@ -223,26 +160,6 @@ impl CartState {
     /// Whether the units of all lines belong to the buyer: held or confirmed.
     pub fn has_units(self) -> bool {
         matches!(self, Self::Held | Self::Confirmed)
-    }
-
-    /// The state as the API writes it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Placing => "placing",
-            Self::Held => "held",
-            Self::Confirmed => "confirmed",
-            Self::Cancelled => "cancelled",
-            Self::Expired => "expired",
-            Self::RefundDue => "refund_due",
-            Self::Refunded => "refunded",
-            Self::Failed => "failed",
-        }
-    }
-}
-
-impl fmt::Display for CartState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -1,16 +1,6 @@
 //! Changes of a hold.
 
-use serde::Serialize;
-
-/// How long a hold shall be, and in which checkout session the buyer pays: one of them, or both. A
-/// number is that of seconds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct HoldChange {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    seconds: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    session: Option<String>,
-}
+use crate::HoldChange;
 
 impl HoldChange {
     /// The hold lasts so many seconds from the creation of the order, or of the cart's first one.

@@ -107,9 +107,9 @@ mod ended;
 mod error;
 mod hold;
 mod item;
-mod journal;
 mod key;
 mod list;
+mod models;
 mod order;
 mod payment;
 mod problem;
@@ -122,25 +122,27 @@ mod token;
 mod webhook;
 
 pub use admin::Admin;
-pub use audit::{Audit, OrdersChecked, OrdersFault, SegmentAudit};
-pub use batch::{BuyerOrder, OrderBatcher};
+pub use batch::OrderBatcher;
 pub use buyer::Buyer;
-pub use cart::{AmountCheck, Cart, CartAmount, CartLine, CartState, NewCart, PlacedCart};
+pub use cart::{CartAmount, NewCart, PlacedCart};
 pub use client::{Client, ClientBuilder, Sent};
 pub use ended::Ended;
 pub use error::{Error, UnknownCause};
-pub use hold::HoldChange;
-pub use item::{Durability, Item, ItemPatch, ItemState, ItemWave, Items, NewItem, Segment, Wave};
-pub use journal::{JournalEntry, ServiceJournalEntry};
 pub use key::IdempotencyKey;
-pub use list::{Cursor, ListedItem, ListedOrder, Page, PageRequest, RefundDue, RefundReason};
-pub use order::{NewOrder, Order, OrderState, Placed};
+pub use list::{Cursor, Page, PageRequest};
+pub use models::{
+    AmountCheck, Audit, BuyerOrder, Cart, CartLine, CartState, Durability, Event, HoldChange, Item,
+    ItemPatch, ItemState, ItemWave, Items, JournalEntry, ListedItem, ListedOrder, NewItem, Order,
+    OrderState, OrdersChecked, OrdersFault, Problem, RefundDue, RefundReason, Segment,
+    SegmentAudit, ServiceJournalEntry, Wave,
+};
+pub use order::{NewOrder, Placed};
 pub use payment::{CartPayment, OfCart, OfOrder, Payment, PaymentProvider};
-pub use problem::{Problem, ProblemCode};
+pub use problem::ProblemCode;
 pub use request::Request;
 pub use response::{Content, Response};
 pub use retry::RetryPolicy;
 pub use signature::PaymentKey;
 pub use stock::{StockChange, StockChanged};
 pub use token::Token;
-pub use webhook::{Event, InvalidSignature, Webhook};
+pub use webhook::{InvalidSignature, Webhook};

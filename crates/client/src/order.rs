@@ -1,13 +1,10 @@
 //! Orders: what a buyer requests, and what the service reports.
 
-use std::fmt;
-
 use bytes::Bytes;
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use uuid::Uuid;
 
-use crate::{Ended, Error, IdempotencyKey, Response};
+use crate::{Ended, Error, IdempotencyKey, Order, OrderState, Response};
 
 /// An order to be placed. The same value, or a copy of it, is always the same order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,44 +14,6 @@ pub struct NewOrder {
     key: IdempotencyKey,
     amount: Option<u64>,
     respond_async: bool,
-}
-
-/// An order, as the service reports it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
-    /// The name of the order.
-    pub id: Uuid,
-    /// The name of the item.
-    pub item: String,
-    /// Number of units.
-    pub quantity: u32,
-    /// Where the order is in its life.
-    pub state: OrderState,
-    /// What it costs, in the currency's smallest unit. `None`: the response does not say.
-    #[serde(default)]
-    pub amount: Option<u64>,
-    /// When a held order expires.
-    pub expires_at: Timestamp,
-}
-
-/// Where an order is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OrderState {
-    /// Its units are reserved until it expires.
-    Held,
-    /// It is paid, and its units are sold.
-    Confirmed,
-    /// It was cancelled before it was paid.
-    Cancelled,
-    /// It was not paid in time.
-    Expired,
-    /// It was paid after it had expired, and no units were left. The money must be returned.
-    RefundDue,
-    /// The money was returned.
-    Refunded,
-    /// The ledger could not cover it, for example after Redis had lost orders. It never had units.
-    Rejected,
 }
 
 /// An order that was placed, now or by an earlier request with the same key.
@@ -205,24 +164,5 @@ impl OrderState {
     /// Whether the units belong to the buyer: held or confirmed.
     pub fn has_units(self) -> bool {
         matches!(self, Self::Held | Self::Confirmed)
-    }
-
-    /// The state as the API writes it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Held => "held",
-            Self::Confirmed => "confirmed",
-            Self::Cancelled => "cancelled",
-            Self::Expired => "expired",
-            Self::RefundDue => "refund_due",
-            Self::Refunded => "refunded",
-            Self::Rejected => "rejected",
-        }
-    }
-}
-
-impl fmt::Display for OrderState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }

@@ -2,42 +2,9 @@
 
 use std::fmt;
 
-use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 
-use crate::{Content, Response};
-
-/// The body of a response that is no success.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Problem {
-    /// The HTTP status of the response.
-    #[serde(skip)]
-    pub status: u16,
-    /// What programs go by.
-    pub code: ProblemCode,
-    /// What people read.
-    #[serde(default)]
-    pub detail: String,
-    /// The field or header of the request that was refused.
-    #[serde(default)]
-    pub field: Option<String>,
-    /// The item because of which a cart was refused.
-    #[serde(default)]
-    pub item: Option<String>,
-    /// Of a refused order or cart: whether its key is decided for good. If not, nothing was
-    /// written, and a repeat with the same key is decided anew.
-    #[serde(default, rename = "final")]
-    pub is_final: Option<bool>,
-    /// The state of the item with `not_open`, and of the order with `order_not_...`.
-    #[serde(default)]
-    pub state: Option<String>,
-    /// With `not_open`: when the sale begins.
-    #[serde(default)]
-    pub opens_at: Option<Timestamp>,
-    /// Seconds that the service asks to wait before a repeat.
-    #[serde(skip)]
-    pub retry_after: Option<u64>,
-}
+use crate::{Content, Problem, Response};
 
 /// What an answer says about the attempts of its request. `clients/answers.json` has the reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,8 +154,8 @@ mod tests {
 
     use serde_json::Value;
 
-    use super::{Meaning, Problem, ProblemCode};
-    use crate::{Content, Response};
+    use super::{Meaning, ProblemCode};
+    use crate::{Content, Problem, Response};
 
     /// The table that all clients share, and the description that has all codes.
     const ANSWERS: &str = include_str!("../../../clients/answers.json");

@@ -6,13 +6,10 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use jiff::Timestamp;
 use reqwest::header::HeaderMap;
-use serde::Deserialize;
-use serde_json::Value;
 use uuid::Uuid;
 
-use crate::{Error, signature::is_hmac_sha256};
+use crate::{Error, Event, signature::is_hmac_sha256};
 
 /// How far the clock of the sender may be from this one.
 const TOLERANCE: Duration = Duration::from_secs(300);
@@ -21,24 +18,6 @@ const TOLERANCE: Duration = Duration::from_secs(300);
 #[derive(Clone)]
 pub struct Webhook {
     keys: Vec<Vec<u8>>,
-}
-
-/// What happened to the orders of an item, or to the item.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Event {
-    /// A repeat has the same: remember it with what you do about the event.
-    pub id: String,
-    /// Such as `stockade.order.held`.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// The item. A test event has none.
-    #[serde(default)]
-    pub subject: Option<String>,
-    /// When it happened.
-    pub time: Timestamp,
-    /// What else is known, by kind.
-    #[serde(default)]
-    pub data: Value,
 }
 
 /// A message that does not come from Stockade, or that is too old. Answer 400 and drop it.
@@ -142,7 +121,8 @@ mod tests {
 
     use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
-    use super::{Event, Webhook};
+    use super::Webhook;
+    use crate::Event;
 
     /// The test vector of the Standard Webhooks libraries, as in `clients/vectors.json`.
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";

@@ -9,7 +9,6 @@ mod batches;
 mod dropping;
 mod lists;
 mod lost;
-mod models;
 mod problems;
 mod requests;
 mod retries;

@@ -1,16 +1,21 @@
 //! What arrives at the service.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use client::{
-    BuyerOrder, CartAmount, Client, HoldChange, IdempotencyKey, ItemPatch, ItemState, NewCart,
-    NewItem, NewOrder, Payment, PaymentKey, Request, StockChange, Token,
+    BuyerOrder, CartAmount, CartPayment, Client, HoldChange, IdempotencyKey, ItemPatch, ItemState,
+    NewCart, NewItem, NewOrder, Payment, PaymentKey, Request, StockChange, Token,
 };
+use serde_json::Value;
 use uuid::Uuid;
 
 use crate::server::{Received, Scripted, Server};
 
 const KEY: &str = "cart-7";
+const DESCRIPTION: &str = include_str!("../../../../docs/openapi.json");
 
 async fn receive(request: &Request) -> Received {
     let server = Server::start([Scripted::new(200, "{}")]).await;
@@ -162,6 +167,67 @@ async fn each_call_is_the_documented_request() {
             || ["POST /v1/carts", "POST /v1/items/vase/stock"].contains(&line);
         let key = keyed.then_some(KEY);
         assert_eq!(received.header("idempotency-key"), key, "{line}");
+    }
+}
+
+fn fields(object: Option<&Value>) -> BTreeSet<String> {
+    object
+        .unwrap()
+        .as_object()
+        .unwrap()
+        .keys()
+        .cloned()
+        .collect()
+}
+
+/// What `scripts/client_rust.py` does not write: a schema, its place in the body, and the requests.
+fn by_hand() -> Vec<(&'static str, &'static str, Vec<Request>)> {
+    let (id, key) = (Uuid::from_u128(1), PaymentKey::new("Jefe"));
+    let token = Token::bearer("secret").unwrap();
+    let order = NewOrder::new("vase", 3).with_amount(1);
+    let cart = NewCart::new().with("vase", 1).with_amount(1);
+    let cart = Request::place_cart_for(&token, "ann", &cart);
+    let paid = Payment::new("pay_1", id).amount(1).currency("EUR");
+    let paid_cart = CartPayment::new("pay_1", id).amount(1).currency("EUR");
+    let change = |change: StockChange| Request::change_stock(&token, "vase", &change);
+    let changes = vec![
+        change(StockChange::add(1)),
+        change(StockChange::withdraw(1)),
+    ];
+    let state = Request::set_state(&token, "vase", ItemState::Open, None);
+    let webhook = Request::create_webhook(&token, "https://shop.example", &[]);
+    vec![
+        ("NewCart", "", vec![cart.clone()]),
+        ("NewCartLine", "/lines/0", vec![cart]),
+        (
+            "NewCartPayment",
+            "",
+            vec![Request::pay_cart(&key, &paid_cart)],
+        ),
+        ("NewOrder", "", vec![Request::place(&token, &order)]),
+        ("NewPayment", "", vec![Request::pay(&key, id, &paid)]),
+        ("NewState", "", vec![state]),
+        (
+            "NewStock",
+            "",
+            vec![Request::set_stock(&token, "vase", 7, 4)],
+        ),
+        ("StockMove", "", changes),
+        ("WebhookRequest", "", vec![webhook]),
+    ]
+}
+
+#[tokio::test]
+async fn bodies_that_are_written_by_hand_have_the_fields_of_the_description() {
+    let description: Value = serde_json::from_str(DESCRIPTION).unwrap();
+    for (schema, part, requests) in by_hand() {
+        let mut sent = BTreeSet::new();
+        for request in requests {
+            let body: Value = serde_json::from_str(&receive(&request).await.body).unwrap();
+            sent.extend(fields(body.pointer(part)));
+        }
+        let properties = format!("/components/schemas/{schema}/properties");
+        assert_eq!(sent, fields(description.pointer(&properties)), "{schema}");
     }
 }
 

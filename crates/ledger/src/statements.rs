@@ -16,16 +16,9 @@ use crate::{
     terms::{Terms, UsageQuery},
 };
 
-/// Orders to insert, by column, sorted by id. Ids are distinct.
+/// Orders to insert, sorted by id. Ids are distinct.
 pub(crate) struct NewOrders<'a> {
-    pub ids: Vec<OrderId>,
-    pub items: Vec<&'a str>,
-    pub segments: Vec<i32>,
-    pub buyers: Vec<&'a str>,
-    pub quantities: Vec<i64>,
-    pub created_ms: Vec<i64>,
-    pub expires_ms: Vec<i64>,
-    pub prices: Vec<Option<i64>>,
+    pub rows: Vec<NewOrder<'a>>,
 }
 
 impl<'a> NewOrders<'a> {
@@ -38,29 +31,35 @@ impl<'a> NewOrders<'a> {
         // Stable: repeats stay in the order in which they occurred.
         rows.sort_by_key(|row| row.order.id);
         rows.dedup_by_key(|row| row.order.id);
-        Self {
-            ids: column(&rows, |row| row.order.id),
-            items: column(&rows, |row| row.key.item.as_str()),
-            segments: column(&rows, |row| row.key.segment.into()),
-            buyers: column(&rows, |row| row.order.buyer.as_str()),
-            quantities: column(&rows, |row| row.order.quantity.get().into()),
-            created_ms: column(&rows, |row| row.created_ms),
-            expires_ms: column(&rows, |row| row.expires_ms),
-            prices: column(&rows, |row| row.price),
-        }
+        Self { rows }
     }
 
     /// The ids of the orders that are not among these.
     pub(crate) fn not_among(&self, inserted: Vec<Uuid>) -> HashSet<OrderId> {
         let inserted: HashSet<_> = inserted.into_iter().map(OrderId::from).collect();
-        let ids = self.ids.iter().copied();
+        let ids = self.rows.iter().map(|row| row.order.id);
         ids.filter(|id| !inserted.contains(id)).collect()
     }
 }
 
-fn column<'a, T>(rows: &[NewOrder<'a>], value: impl Fn(&NewOrder<'a>) -> T) -> Vec<T> {
-    rows.iter().map(value).collect()
+/// Binds what a statement inserts of [`NewOrders`], in either database. `bind_rows` and `id_value`
+/// are those of the caller.
+macro_rules! bind_orders {
+    ($query:expr, $orders:expr) => {
+        bind_rows!($query, &$orders.rows, |row| (
+            id_value(row.order.id.as_uuid()),
+            row.key.item.as_str(),
+            i32::from(row.key.segment),
+            row.order.buyer.as_str(),
+            i64::from(row.order.quantity.get()),
+            row.expires_ms,
+            row.created_ms,
+            row.price,
+        ))
+    };
 }
+
+pub(crate) use bind_orders;
 
 pub(crate) struct NewOrder<'a> {
     pub key: &'a SegmentKey,
@@ -225,11 +224,14 @@ mod tests {
                 expires_ms,
             }));
         }
-        let sorted = NewOrders::sorted(rows);
-        assert_eq!(sorted.buyers, ["buyer-1", "buyer-2", "buyer-3"]);
+        let sorted = NewOrders::sorted(rows).rows;
+        let inserted: Vec<_> = sorted
+            .iter()
+            .map(|row| (row.order.buyer.as_str(), row.key.segment, row.expires_ms))
+            .collect();
         assert_eq!(
-            (sorted.segments, sorted.expires_ms),
-            (vec![0; 3], vec![10; 3])
+            inserted,
+            [("buyer-1", 0, 10), ("buyer-2", 0, 10), ("buyer-3", 0, 10)]
         );
     }
 }

@@ -6,12 +6,12 @@ use domain::OrderId;
 use sqlx::error::DatabaseError;
 use uuid::Uuid;
 
-use super::{Transaction, bind_events, sql::batches as sql};
+use super::{Transaction, bind_events, bind_rows, id_value, sql::batches as sql};
 use crate::{
     LedgerError,
     convert::{column, signed, unsigned},
     events::{EventRows, NewEvent},
-    statements::{Expected, Move, NewOrders},
+    statements::{Expected, Move, NewOrders, bind_orders},
 };
 
 /// Inserts the orders, and returns the ids of those that existed.
@@ -20,22 +20,14 @@ pub(super) async fn insert(
     orders: &NewOrders<'_>,
     expected: Expected,
 ) -> Result<HashSet<OrderId>, LedgerError> {
-    let ids: Vec<Uuid> = orders.ids.iter().map(OrderId::as_uuid).collect();
     if expected == Expected::New {
-        return insert_new(transaction, orders, &ids)
+        return insert_new(transaction, orders)
             .await
             .map(|()| HashSet::new());
     }
-    let (_, inserted) = sqlx::query_as::<_, (i64, Option<Vec<Uuid>>)>(sql::INSERT_MISSING)
-        .bind(&ids)
-        .bind(&orders.items)
-        .bind(&orders.segments)
-        .bind(&orders.buyers)
-        .bind(&orders.quantities)
-        .bind(&orders.expires_ms)
-        .bind(&orders.created_ms)
-        .bind(&orders.prices)
-        .bind(signed(ids.len() as u64))
+    let inserted = sqlx::query_as::<_, (i64, Option<Vec<Uuid>>)>(sql::INSERT_MISSING);
+    let (_, inserted) = bind_orders!(inserted, orders)
+        .bind(signed(orders.rows.len() as u64))
         .fetch_one(&mut **transaction)
         .await?;
     let existing = inserted.map(|inserted| orders.not_among(inserted));
@@ -45,17 +37,8 @@ pub(super) async fn insert(
 async fn insert_new(
     transaction: &mut Transaction,
     orders: &NewOrders<'_>,
-    ids: &[Uuid],
 ) -> Result<(), LedgerError> {
-    let inserted = sqlx::query(sql::INSERT)
-        .bind(ids)
-        .bind(&orders.items)
-        .bind(&orders.segments)
-        .bind(&orders.buyers)
-        .bind(&orders.quantities)
-        .bind(&orders.expires_ms)
-        .bind(&orders.created_ms)
-        .bind(&orders.prices)
+    let inserted = bind_orders!(sqlx::query(sql::INSERT), orders)
         .execute(&mut **transaction)
         .await;
     match inserted {

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use domain::OrderId;
 use uuid::Uuid;
 
-use super::{Transaction, hex, json, sql::batches as sql};
+use super::{Transaction, bind_rows, id_value, sql::batches as sql};
 use crate::{
     LedgerError,
-    convert::{column, signed},
+    convert::signed,
     events::{NewEvent, Statements as _},
-    statements::{Expected, Move, NewOrders},
+    statements::{Expected, Move, NewOrders, bind_orders},
 };
 
 /// Inserts the orders, and returns the ids of those that existed.
@@ -19,24 +19,11 @@ pub(super) async fn insert(
     orders: &NewOrders<'_>,
     _: Expected,
 ) -> Result<HashSet<OrderId>, LedgerError> {
-    let rows = column(0..orders.ids.len(), |at| {
-        let id = hex(orders.ids[at].as_uuid());
-        (
-            id,
-            orders.items[at],
-            orders.segments[at],
-            orders.buyers[at],
-            orders.quantities[at],
-            orders.expires_ms[at],
-            orders.created_ms[at],
-            orders.prices[at],
-        )
-    });
-    let inserted = sqlx::query_scalar::<_, Uuid>(sql::INSERT)
-        .bind(json(&rows)?)
+    let inserted = sqlx::query_scalar::<_, Uuid>(sql::INSERT);
+    let inserted = bind_orders!(inserted, orders)
         .fetch_all(&mut **transaction)
         .await?;
-    if inserted.len() == orders.ids.len() {
+    if inserted.len() == orders.rows.len() {
         return Ok(HashSet::new());
     }
     Ok(orders.not_among(inserted))

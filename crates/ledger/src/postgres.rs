@@ -23,7 +23,6 @@ mod sale_rows;
 mod segments;
 mod session;
 mod step_rows;
-mod transfers;
 
 #[path = "store/acts.rs"]
 mod acts;

@@ -22,7 +22,6 @@ mod probe;
 mod sale_rows;
 mod segments;
 mod step_rows;
-mod transfers;
 
 #[path = "store/acts.rs"]
 mod acts;

@@ -6,7 +6,7 @@ use domain::{Item, ItemId, Memory, OrderId, SegmentKey, TransferId, Wave};
 use super::{
     Store, Transaction, begin, bind_rows, id_list, id_value, items, notes, repair,
     sql::{journal, stock as sql},
-    step_reads, transfers as apart, writes,
+    step_reads, writes,
 };
 use crate::{
     Changed, Created, ItemChange, LedgerError, NewJournalEntry, Page, Reading, Repair, StockChange,
@@ -154,7 +154,20 @@ impl Statements for Transaction {
         token: Option<u64>,
         requested: Option<u64>,
     ) -> Result<usize, LedgerError> {
-        apart::add(self, transfers, token, requested).await
+        let added = sqlx::query(sql::ADD_TRANSFERS);
+        let added = bind_rows!(added, transfers, |transfer| (
+            id_value(transfer.id.as_uuid()),
+            transfer.item.as_str(),
+            transfer.from.map(i32::from),
+            transfer.to.map(i32::from),
+            signed(transfer.quantity),
+            signed(transfer.moved),
+            transfer.state.as_str(),
+            transfer.since.as_millisecond(),
+        ));
+        let added = added.bind(token.map(signed)).bind(requested.map(signed));
+        let added = added.execute(&mut **self).await?;
+        Ok(usize::try_from(added.rows_affected()).unwrap_or(usize::MAX))
     }
 
     async fn belong_to_other_change(

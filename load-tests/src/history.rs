@@ -11,6 +11,7 @@ use ::judge::limit::above_limit;
 use anyhow::Result;
 use client::{NewOrder, OrderState};
 use hdrhistogram::Histogram;
+use serde::Serialize;
 use uuid::Uuid;
 
 pub use self::carts::AcknowledgedCart;
@@ -73,10 +74,11 @@ impl<'a> Observation<'a> {
     }
 }
 
-/// Counts of all requests and the orders that they placed. Each request is in exactly one of held,
-/// sold out, limited, carts, carts refused, extended, replayed, reads, payments, ends, declined,
-/// given up and errors.
-pub struct History {
+/// Counts of requests, of the history and of its verdict. Each request is in exactly one of held,
+/// sold out, limited, carts, carts refused, extended, replayed, reads, payments, ends, declined and
+/// given up, or is an error.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Counts {
     /// Settled requests, and those that were given up.
     pub requested: u64,
     /// Orders that were placed.
@@ -86,7 +88,7 @@ pub struct History {
     /// Orders that were refused because of the buyer's limit.
     pub limited: u64,
     /// Carts that were placed.
-    pub carts_held: u64,
+    pub carts: u64,
     /// Carts that were refused.
     pub carts_refused: u64,
     /// Carts whose holds were extended.
@@ -105,9 +107,17 @@ pub struct History {
     pub given_up: u64,
     /// Requests whose outcome was unknown at first.
     pub unknown_first: u64,
-    /// Units of orders among these that were refused in the end.
+    /// Units of orders that were cancelled, refunded or expired.
+    pub units_returned: u64,
+}
+
+/// All requests, and the orders that they placed.
+pub struct History {
+    /// How many requests had which outcome.
+    pub counts: Counts,
+    /// Units of the orders with an unknown outcome at first that were refused in the end.
     pub refused_units: u64,
-    /// Carts among these that were refused in the end.
+    /// Carts with an unknown outcome at first that were refused in the end.
     pub carts_refused_after_unknown: u64,
     /// Number of errors of each kind.
     pub errors: BTreeMap<String, u64>,
@@ -117,8 +127,6 @@ pub struct History {
     pub carts: HashMap<Uuid, AcknowledgedCart>,
     /// By item: when orders may have had units, and when others were refused.
     claims: HashMap<usize, Claims>,
-    /// Units of orders that were cancelled, refunded or expired.
-    pub units_returned: u64,
     /// Items that were reported as sold out to a buyer of one unit.
     pub reported_sold_out: BTreeSet<usize>,
     /// Time at which the last order was placed.
@@ -136,27 +144,13 @@ impl History {
     pub fn new() -> Result<Self> {
         let histogram = || Histogram::new_with_bounds(1, micros(LATENCY_MAX), 3);
         Ok(Self {
-            requested: 0,
-            held: 0,
-            sold_out: 0,
-            limited: 0,
-            carts_held: 0,
-            carts_refused: 0,
-            carts_extended: 0,
-            replayed: 0,
-            reads: 0,
-            payments: 0,
-            ends: 0,
-            declined: 0,
-            given_up: 0,
-            unknown_first: 0,
+            counts: Counts::default(),
             refused_units: 0,
             carts_refused_after_unknown: 0,
             errors: BTreeMap::new(),
             orders: HashMap::new(),
             carts: HashMap::new(),
             claims: HashMap::new(),
-            units_returned: 0,
             reported_sold_out: BTreeSet::new(),
             last_held: Duration::ZERO,
             last: Duration::ZERO,
@@ -167,7 +161,7 @@ impl History {
 
     /// Records a request. Returns whether it placed an order that was not known.
     pub fn record(&mut self, observation: &Observation<'_>) -> bool {
-        self.requested += 1;
+        self.counts.requested += 1;
         self.last = self.last.max(observation.at);
         if *observation.outcome != Outcome::GivenUp {
             self.latency.saturating_record(micros(observation.took));
@@ -188,7 +182,7 @@ impl History {
         if !observation.unknown_first {
             return;
         }
-        self.unknown_first += 1;
+        self.counts.unknown_first += 1;
         if let (Action::Order(order), Outcome::SoldOut | Outcome::Limited) =
             (observation.action, observation.outcome)
         {
@@ -206,36 +200,36 @@ impl History {
         }
         match observation.outcome {
             Outcome::Held { .. } if is_new => self.count_placed(observation),
-            Outcome::Held { .. } | Outcome::MovedOn { .. } => self.replayed += 1,
-            Outcome::Limited => self.limited += 1,
+            Outcome::Held { .. } | Outcome::MovedOn { .. } => self.counts.replayed += 1,
+            Outcome::Limited => self.counts.limited += 1,
             Outcome::SoldOut => {
-                self.sold_out += 1;
+                self.counts.sold_out += 1;
                 if matches!(observation.action, Action::Order(order) if order.quantity() == 1) {
                     self.reported_sold_out.insert(observation.item);
                 }
             }
-            Outcome::GivenUp => self.given_up += 1,
-            Outcome::Item => self.reads += 1,
-            Outcome::CartHeld { .. } if is_new => self.carts_held += 1,
-            Outcome::CartHeld { .. } | Outcome::CartMovedOn { .. } => self.replayed += 1,
-            Outcome::CartRefused(_) => self.carts_refused += 1,
+            Outcome::GivenUp => self.counts.given_up += 1,
+            Outcome::Item => self.counts.reads += 1,
+            Outcome::CartHeld { .. } if is_new => self.counts.carts += 1,
+            Outcome::CartHeld { .. } | Outcome::CartMovedOn { .. } => self.counts.replayed += 1,
+            Outcome::CartRefused(_) => self.counts.carts_refused += 1,
             Outcome::InState(_) | Outcome::CartInState { .. } | Outcome::Refused(_)
                 if is_read(observation.action) =>
             {
-                self.reads += 1
+                self.counts.reads += 1
             }
             Outcome::CartInState { .. } => self.count_step(observation.action),
-            Outcome::Refused(_) => self.declined += 1,
+            Outcome::Refused(_) => self.counts.declined += 1,
             Outcome::InState(_) if matches!(observation.action, Action::Pay { .. }) => {
-                self.payments += 1
+                self.counts.payments += 1
             }
-            Outcome::InState(_) => self.ends += 1,
+            Outcome::InState(_) => self.counts.ends += 1,
             Outcome::Unknown(_) | Outcome::Wrong(_) => {}
         }
     }
 
     fn count_placed(&mut self, observation: &Observation<'_>) {
-        self.held += 1;
+        self.counts.held += 1;
         self.last_held = self.last_held.max(observation.at);
         self.held_latency
             .saturating_record(micros(observation.took));
@@ -321,7 +315,7 @@ impl History {
             return;
         };
         if order.state.has_units() && !state.has_units() {
-            self.units_returned += u64::from(order.quantity);
+            self.counts.units_returned += u64::from(order.quantity);
         }
         order.state = state;
     }
@@ -460,16 +454,16 @@ mod tests {
         );
         assert_eq!(
             (
-                history.held,
-                history.replayed,
-                history.sold_out,
-                history.limited,
-                history.given_up
+                history.counts.held,
+                history.counts.replayed,
+                history.counts.sold_out,
+                history.counts.limited,
+                history.counts.given_up
             ),
             (2, 1, 1, 1, 1)
         );
         assert_eq!(history.errors.values().sum::<u64>(), 2);
-        assert_eq!(history.requested, 8);
+        assert_eq!(history.counts.requested, 8);
         assert_eq!(
             history.units(0),
             4,
@@ -500,11 +494,11 @@ mod tests {
         brings_to(&mut history, Action::Show, 2, OrderState::Cancelled);
         assert_eq!(
             (
-                history.held,
-                history.payments,
-                history.declined,
-                history.ends,
-                history.reads
+                history.counts.held,
+                history.counts.payments,
+                history.counts.declined,
+                history.counts.ends,
+                history.counts.reads
             ),
             (3, 2, 1, 1, 1)
         );
@@ -513,18 +507,18 @@ mod tests {
                 history.units(0),
                 history.units_paid(0),
                 history.units_placed(0),
-                history.units_returned
+                history.counts.units_returned
             ),
             (2, 1, 3, 1)
         );
         history.expire_holds(0);
         assert_eq!(
-            (history.units(0), history.units_returned),
+            (history.units(0), history.counts.units_returned),
             (1, 2),
             "the third has expired, and the first is paid"
         );
         brings_to(&mut history, Action::Refund, 1, OrderState::Refunded);
-        assert_eq!((history.units(0), history.units_returned), (0, 3));
+        assert_eq!((history.units(0), history.counts.units_returned), (0, 3));
     }
 
     #[test]
@@ -533,7 +527,7 @@ mod tests {
         record(&mut history, 1, 1, &held(1, false), None);
         brings_to(&mut history, Action::Cancel, 1, OrderState::Cancelled);
         record(&mut history, 1, 1, &held(1, true), None);
-        assert_eq!((history.held, history.units(0)), (1, 0));
+        assert_eq!((history.counts.held, history.units(0)), (1, 0));
     }
 
     #[test]

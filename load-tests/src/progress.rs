@@ -15,10 +15,10 @@ pub async fn show(sale: Arc<Sale>) {
         every_second.tick().await;
         let history = sale.history();
         let (requested, held, sold_out, returned) = (
-            history.requested,
-            history.held,
-            history.sold_out,
-            history.units_returned,
+            history.counts.requested,
+            history.counts.held,
+            history.counts.sold_out,
+            history.counts.units_returned,
         );
         let errors: u64 = history.errors.values().sum();
         drop(history);

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::{
     cart::ledger::CartsReport,
     closing::Closed,
-    history::History,
+    history::{Counts, History},
     hostile::{Answers, Report},
 };
 
@@ -64,40 +64,15 @@ pub struct Verdict {
     pub scenario: String,
     /// Each item.
     pub items: Vec<ItemVerdict>,
-    /// Settled requests, and those that were given up.
-    pub requested: u64,
-    /// Orders that were placed.
-    pub held: u64,
-    /// Orders that were refused as sold out.
-    pub sold_out: u64,
-    /// Orders that were refused because of the buyer's limit.
-    pub limited: u64,
-    /// Carts that were placed.
-    pub carts: u64,
-    /// Carts that were refused.
-    pub carts_refused: u64,
-    /// Carts whose holds were extended.
-    pub carts_extended: u64,
+    /// How many requests had which outcome.
+    #[serde(flatten)]
+    pub counts: Counts,
     /// Carts that the ledger has, those included that failed after a line had taken its units.
     pub carts_recorded: u64,
     /// Carts whose lines do not agree, in the ledger. Must be 0.
     pub carts_half_sold: u64,
     /// Acknowledged carts that the ledger lacks, or has in another state. Must be 0.
     pub carts_lost: u64,
-    /// Repeats with the outcome of the first request.
-    pub replayed: u64,
-    /// Items and orders that were shown, or correctly not shown.
-    pub reads: u64,
-    /// Accepted payments, repeats included.
-    pub payments: u64,
-    /// Accepted cancellations and refunds, repeats included.
-    pub ends: u64,
-    /// Payments, cancellations and refunds that were correctly refused.
-    pub declined: u64,
-    /// Requests whose response the client did not wait for.
-    pub given_up: u64,
-    /// Requests whose outcome was unknown at first.
-    pub unknown_first: u64,
     /// Outcomes that violate the promises of the service.
     pub errors: u64,
     /// Number of errors of each kind.
@@ -106,8 +81,6 @@ pub struct Verdict {
     pub stock: u64,
     /// Units of all acknowledged orders that have not returned.
     pub units_sold: u64,
-    /// Units that returned.
-    pub units_returned: u64,
     /// Units of orders that were placed beyond the stock, because other units had returned.
     pub units_resold: u64,
     /// Units that were bought after the run to test that they can be.
@@ -260,28 +233,14 @@ impl Verdict {
         let sum = |units: fn(&ItemVerdict) -> u64| items.iter().map(units).sum();
         let mut verdict = Self {
             scenario: scenario.to_owned(),
-            requested: history.requested,
-            held: history.held,
-            sold_out: history.sold_out,
-            limited: history.limited,
-            carts: history.carts_held,
-            carts_refused: history.carts_refused,
-            carts_extended: history.carts_extended,
+            counts: history.counts,
             carts_recorded: 0,
             carts_half_sold: 0,
             carts_lost: 0,
-            replayed: history.replayed,
-            reads: history.reads,
-            payments: history.payments,
-            ends: history.ends,
-            declined: history.declined,
-            given_up: history.given_up,
-            unknown_first: history.unknown_first,
             errors: errors_by_kind.values().sum(),
             errors_by_kind,
             stock: sum(|item| item.stock),
             units_sold: sum(|item| item.units_sold),
-            units_returned: history.units_returned,
             units_resold: sum(|item| item.units_resold),
             swept: sum(|item| item.swept),
             lost: items.iter().map(|item| item.lost).sum(),
@@ -289,9 +248,9 @@ impl Verdict {
             wrongly_sold_out: sum(|item| item.wrongly_sold_out),
             drift: sum(|item| item.drift),
             oversold: sum(|item| item.oversold),
-            orders_per_second: rate(history.held, history.last_held.as_secs_f64()),
+            orders_per_second: rate(history.counts.held, history.last_held.as_secs_f64()),
             answers_per_second: rate(
-                history.requested - history.given_up,
+                history.counts.requested - history.counts.given_up,
                 history.last.as_secs_f64(),
             ),
             order_latency_ms_p50: percentile_ms(&history.held_latency, 50.0),
@@ -335,14 +294,14 @@ impl Verdict {
             .collect();
         if let Some(requests) = expectations
             .requests
-            .filter(|requests| *requests != self.requested)
+            .filter(|requests| *requests != self.counts.requested)
         {
             findings.push(format!(
                 "the run ended after {} of {requests} requests",
-                self.requested
+                self.counts.requested
             ));
         }
-        if self.requested == 0 {
+        if self.counts.requested == 0 {
             findings.push("no request was sent".into());
         }
         if expectations.must_resell && self.units_resold == 0 {
@@ -369,24 +328,25 @@ impl Verdict {
     }
 
     fn rows(&self) -> [(&'static str, String); 34] {
+        let counts = &self.counts;
         [
-            ("requested", self.requested.to_string()),
-            ("held", self.held.to_string()),
-            ("sold out", self.sold_out.to_string()),
-            ("limited", self.limited.to_string()),
-            ("carts", self.carts.to_string()),
-            ("carts refused", self.carts_refused.to_string()),
-            ("carts extended", self.carts_extended.to_string()),
-            ("replayed", self.replayed.to_string()),
-            ("reads", self.reads.to_string()),
-            ("payments", self.payments.to_string()),
-            ("cancelled, refunded", self.ends.to_string()),
-            ("declined", self.declined.to_string()),
-            ("given up", self.given_up.to_string()),
-            ("unknown at first", self.unknown_first.to_string()),
+            ("requested", counts.requested.to_string()),
+            ("held", counts.held.to_string()),
+            ("sold out", counts.sold_out.to_string()),
+            ("limited", counts.limited.to_string()),
+            ("carts", counts.carts.to_string()),
+            ("carts refused", counts.carts_refused.to_string()),
+            ("carts extended", counts.carts_extended.to_string()),
+            ("replayed", counts.replayed.to_string()),
+            ("reads", counts.reads.to_string()),
+            ("payments", counts.payments.to_string()),
+            ("cancelled, refunded", counts.ends.to_string()),
+            ("declined", counts.declined.to_string()),
+            ("given up", counts.given_up.to_string()),
+            ("unknown at first", counts.unknown_first.to_string()),
             ("errors", self.errors.to_string()),
             ("units sold", self.units_sold.to_string()),
-            ("units returned", self.units_returned.to_string()),
+            ("units returned", counts.units_returned.to_string()),
             ("units bought again", self.units_resold.to_string()),
             ("bought after the run", self.swept.to_string()),
             ("stock", self.stock.to_string()),
@@ -601,7 +561,7 @@ mod tests {
 
     fn expectations(history: &History) -> Expectations {
         Expectations {
-            requests: Some(history.requested),
+            requests: Some(history.counts.requested),
             limit: 2,
             must_resell: false,
         }
@@ -696,7 +656,7 @@ mod tests {
         pay(&mut history, 1, OrderState::RefundDue);
         let verdict = verdict_of(&history, audit(5, 1));
         assert!(verdict.good, "{verdict}");
-        assert_eq!((verdict.units_sold, verdict.units_returned), (1, 1));
+        assert_eq!((verdict.units_sold, verdict.counts.units_returned), (1, 1));
     }
 
     #[test]
@@ -798,8 +758,8 @@ mod tests {
         );
         let json = serde_json::to_value(&bad).unwrap();
         assert_eq!(
-            (&json["carts_half_sold"], &json["carts_lost"]),
-            (&1.into(), &2.into())
+            (&json["held"], &json["carts_half_sold"], &json["carts_lost"]),
+            (&1.into(), &1.into(), &2.into())
         );
         let without = judge(&[held(1)], &audit(5, 1)).to_string();
         assert!(!without.contains("carts"), "{without}");

@@ -64,9 +64,9 @@ impl History {
 
     pub(super) fn count_step(&mut self, action: &Action) {
         match action {
-            Action::Step(_, CartStep::Pay(_)) => self.payments += 1,
-            Action::Step(_, CartStep::Extend(_)) => self.carts_extended += 1,
-            _ => self.ends += 1,
+            Action::Step(_, CartStep::Pay(_)) => self.counts.payments += 1,
+            Action::Step(_, CartStep::Extend(_)) => self.counts.carts_extended += 1,
+            _ => self.counts.ends += 1,
         }
     }
 
@@ -197,7 +197,11 @@ mod tests {
         record(&mut history, 0, &call(1), &held(false));
         record(&mut history, 0, &call(1), &held(true));
         assert_eq!(
-            (history.carts_held, history.replayed, history.held),
+            (
+                history.counts.carts,
+                history.counts.replayed,
+                history.counts.held
+            ),
             (1, 1, 0)
         );
         assert_eq!((history.units(0), history.units(1)), (2, 1));
@@ -212,17 +216,21 @@ mod tests {
         step(&mut history, CartStep::Show, CartState::Confirmed);
         step(&mut history, CartStep::Refund, CartState::Refunded);
         assert_eq!(
-            (history.units(0), history.units(1), history.units_returned),
+            (
+                history.units(0),
+                history.units(1),
+                history.counts.units_returned
+            ),
             (0, 0, 3)
         );
         let counts = (
-            history.carts_extended,
-            history.payments,
-            history.reads,
-            history.ends,
+            history.counts.carts_extended,
+            history.counts.payments,
+            history.counts.reads,
+            history.counts.ends,
         );
         assert_eq!(counts, (1, 1, 1, 1));
-        assert_eq!(history.requested, 6);
+        assert_eq!(history.counts.requested, 6);
     }
 
     #[test]
@@ -249,6 +257,6 @@ mod tests {
         assert_eq!(history.wrongly_sold_out(0, 4), 1);
         record(&mut history, 60_000, &call(3), &refused(1));
         assert_eq!(history.wrongly_sold_out(0, 3), 1, "they have come back");
-        assert_eq!(history.carts_refused, 3);
+        assert_eq!(history.counts.carts_refused, 3);
     }
 }

@@ -34,6 +34,7 @@ mod etcd_lock;
 pub(crate) mod holder;
 pub(crate) mod keeper;
 mod last_unit;
+mod plain_lock;
 mod redlock_nodes;
 pub(crate) mod till;
 mod zookeeper_recipe;

@@ -10,11 +10,10 @@ use anyhow::Result;
 use async_trait::async_trait;
 use futures::future::join_all;
 use lock::{FencingToken, Guard, Lock, LockError, Redlock, RedlockBuilder};
-use redis::Script;
 use testbed::{Proxy, Redis, Traffic};
 use uuid::Uuid;
 
-use super::{admission::open_admitted, last_unit::Locking};
+use super::{admission::open_admitted, last_unit::Locking, plain_lock};
 use crate::pace::Pace;
 
 const LOCK: &str = "item:42";
@@ -141,21 +140,11 @@ async fn connect(url: &str) -> redis::RedisResult<redis::aio::MultiplexedConnect
 }
 
 async fn set(url: &str, value: &str, lease_ms: u64) -> redis::RedisResult<bool> {
-    let mut set = redis::cmd("SET");
-    set.arg(LOCK).arg(value).arg("NX").arg("PX").arg(lease_ms);
-    let set: Option<String> = set.query_async(&mut connect(url).await?).await?;
-    Ok(set.is_some())
+    plain_lock::set_nx_px(&mut connect(url).await?, LOCK, value, lease_ms).await
 }
 
-async fn compare_and_delete(url: &str, value: &str) -> redis::RedisResult<()> {
-    let script = Script::new(
-        "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0",
-    );
-    script
-        .key(LOCK)
-        .arg(value)
-        .invoke_async(&mut connect(url).await?)
-        .await
+async fn compare_and_delete(url: &str, value: &str) -> redis::RedisResult<bool> {
+    plain_lock::compare_and_delete(&mut connect(url).await?, LOCK, value).await
 }
 
 /// This library's Redlock on the same nodes.

@@ -12,12 +12,12 @@ use anyhow::Result;
 use async_trait::async_trait;
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 use lock::{Answer, Guard, Lock, LockError, Redlock, RedlockBuilder};
-use redis::{Script, aio::MultiplexedConnection};
+use redis::aio::MultiplexedConnection;
 use testbed::{Proxy, Redis, Traffic};
 use tokio::{sync::Barrier, task::JoinSet};
 use uuid::Uuid;
 
-use super::admission::open_admitted;
+use super::{admission::open_admitted, plain_lock};
 use crate::{
     case::Case,
     measurements::{Measure, Measurements},
@@ -316,7 +316,9 @@ impl Contender for Client {
                     .map(|node| compare_and_delete(node, &value)),
             )
             .await;
-            released.into_iter().collect::<redis::RedisResult<()>>()?;
+            released
+                .into_iter()
+                .collect::<redis::RedisResult<Vec<_>>>()?;
         }
         Ok(votes)
     }
@@ -327,25 +329,11 @@ async fn set(
     value: &str,
     lease: Duration,
 ) -> redis::RedisResult<bool> {
-    let mut set = redis::cmd("SET");
-    set.arg(LOCK)
-        .arg(value)
-        .arg("NX")
-        .arg("PX")
-        .arg(lease.as_millis() as u64);
-    let set: Option<String> = set.query_async(&mut node.clone()).await?;
-    Ok(set.is_some())
+    plain_lock::set_nx_px(&mut node.clone(), LOCK, value, lease.as_millis() as u64).await
 }
 
-async fn compare_and_delete(node: &MultiplexedConnection, value: &str) -> redis::RedisResult<()> {
-    let script = Script::new(
-        "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0",
-    );
-    script
-        .key(LOCK)
-        .arg(value)
-        .invoke_async(&mut node.clone())
-        .await
+async fn compare_and_delete(node: &MultiplexedConnection, value: &str) -> redis::RedisResult<bool> {
+    plain_lock::compare_and_delete(&mut node.clone(), LOCK, value).await
 }
 
 /// This library's Redlock.

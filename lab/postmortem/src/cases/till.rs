@@ -1,23 +1,19 @@
 //! A till sells one unit under a common Redis lock. It is a separate process, so it can be stopped
 //! and killed between any two of its lines. Several cases use it, each with another fault.
 
-use std::{
-    convert::Infallible,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
-use redis::{
-    AsyncCommands, ExistenceCheck, Script, SetExpiry, SetOptions, aio::MultiplexedConnection,
-};
+use redis::{AsyncCommands, aio::MultiplexedConnection};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use testbed::Redis;
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use super::plain_lock::{self, renew};
 use crate::{
-    actor::{Actor, At, Host, Role, Stop},
+    actor::{Actor, Host, Role, Stop},
     pace::Pace,
     test_env::{self, TestEnv},
     timeline::{Doing, Event},
@@ -222,7 +218,9 @@ impl Till<'_> {
         let sold = match self.task.locking.renewed {
             false => self.sell().await,
             true => {
-                tokio::select! { sold = self.sell() => sold, Err(error) = self.renew(&value, inside) => Err(error) }
+                let lock = (LOCK, value.as_str());
+                let watchdog = renew(self.host, self.redis(), lock, self.pace, self.lease, inside);
+                tokio::select! { sold = self.sell() => sold, Err(error) = watchdog => Err(error) }
             }
         };
         // From here on it does nothing that needs exclusion.
@@ -295,37 +293,12 @@ impl Till<'_> {
 
     async fn set_nx_px(&self) -> Result<Option<String>> {
         let value = Uuid::new_v4().to_string();
-        let lease = SetExpiry::PX(self.pace.real_ms(self.lease));
-        let options = SetOptions::default()
-            .conditional_set(ExistenceCheck::NX)
-            .with_expiration(lease);
-        let set: Option<String> = self.redis().set_options(LOCK, &value, options).await?;
-        if set.is_none() {
+        let lease_ms = self.pace.real_ms(self.lease);
+        if !plain_lock::set_nx_px(&mut self.redis(), LOCK, &value, lease_ms).await? {
             return Ok(None);
         }
         self.host.point(TAKEN).await?;
         Ok(Some(value))
-    }
-
-    /// The watchdog. It ends only with an error.
-    async fn renew(&self, value: &str, inside: At) -> Result<Infallible> {
-        let script = Script::new(
-            "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PEXPIRE', KEYS[1], ARGV[2]) or 0",
-        );
-        loop {
-            self.pace.sleep(self.lease / 3).await;
-            let lease_ms = self.pace.real_ms(self.lease);
-            let extended: u64 = script
-                .key(LOCK)
-                .arg(value)
-                .arg(lease_ms)
-                .invoke_async(&mut self.redis())
-                .await?;
-            // When there is nothing left to extend, the work is not notified.
-            if extended == 1 {
-                self.host.extended(inside, self.lease).await?;
-            }
-        }
     }
 
     async fn sell(&self) -> Result<bool> {
@@ -376,14 +349,7 @@ impl Till<'_> {
 
     async fn compare_and_delete(&self, value: &str) -> Result<bool> {
         self.host.point(BEFORE_DELETE).await?;
-        let script = Script::new(
-            "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0",
-        );
-        Ok(script
-            .key(LOCK)
-            .arg(value)
-            .invoke_async(&mut self.redis())
-            .await?)
+        Ok(plain_lock::compare_and_delete(&mut self.redis(), LOCK, value).await?)
     }
 }
 

@@ -5,10 +5,13 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use async_trait::async_trait;
 use lock::FencingToken;
-use redis::Script;
 use uuid::Uuid;
 
-use crate::{cases::last_unit::Locking, pace::Pace, test_env};
+use crate::{
+    cases::{last_unit::Locking, plain_lock},
+    pace::Pace,
+    test_env,
+};
 
 pub(super) const LOCK: &str = "item:42";
 
@@ -42,15 +45,10 @@ impl MasterLock {
 
     async fn try_lock(&self) -> Result<bool> {
         let mut connection = test_env::connect(&self.url).await?;
-        let mut set = redis::cmd("SET");
-        set.arg(LOCK)
-            .arg(&self.value)
-            .arg("NX")
-            .arg("PX")
-            .arg(self.pace.real_ms(self.lease));
-        let set: Option<String> = set.query_async(&mut connection).await?;
-        if set.is_none() || !self.waits {
-            return Ok(set.is_some());
+        let lease_ms = self.pace.real_ms(self.lease);
+        let is_set = plain_lock::set_nx_px(&mut connection, LOCK, &self.value, lease_ms).await?;
+        if !is_set || !self.waits {
+            return Ok(is_set);
         }
         // WAIT counts the writes of its own connection only, so it must use the connection of SET.
         let replicas: u64 = redis::cmd("WAIT")
@@ -78,18 +76,12 @@ impl Locking for MasterLock {
     }
 
     async fn unlock(&mut self) -> Result<()> {
-        let script = Script::new(
-            "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0",
-        );
         let mut connection = match test_env::connect(&self.url).await {
             Ok(connection) => connection,
             // The master that had the lock is dead.
             Err(_) => return Ok(()),
         };
-        Ok(script
-            .key(LOCK)
-            .arg(&self.value)
-            .invoke_async(&mut connection)
-            .await?)
+        plain_lock::compare_and_delete(&mut connection, LOCK, &self.value).await?;
+        Ok(())
     }
 }

@@ -10,7 +10,10 @@ use testbed::Redis;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
-use crate::{cases::admission::open_admitted, test_env::connect};
+use crate::{
+    cases::{admission::open_admitted, plain_lock},
+    test_env::connect,
+};
 
 const LOCK: &str = "item:1";
 const COUNTER: &str = "item:1:token";
@@ -294,13 +297,10 @@ impl Quorum {
     }
 
     async fn free(&self, owner: &str) -> Result<bool> {
-        let script = Script::new(
-            "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0",
-        );
         let mut freed = 0;
         for mut node in self.reached() {
-            let deleted: usize = script.key(LOCK).arg(owner).invoke_async(&mut node).await?;
-            freed += deleted;
+            let deleted = plain_lock::compare_and_delete(&mut node, LOCK, owner).await?;
+            freed += usize::from(deleted);
         }
         Ok(freed > self.nodes.len() / 2)
     }

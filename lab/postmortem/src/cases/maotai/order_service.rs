@@ -4,9 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use redis::{
-    AsyncCommands, ExistenceCheck, Script, SetExpiry, SetOptions, aio::MultiplexedConnection,
-};
+use redis::{AsyncCommands, Script, aio::MultiplexedConnection};
 use reqwest::Client;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,6 +14,7 @@ use uuid::Uuid;
 use super::identity::{self, IdentityService};
 use crate::{
     actor::Host,
+    cases::plain_lock::{self, renew},
     engine::{Engine, EngineClient, Outcome},
     pace::Pace,
     test_env,
@@ -175,7 +174,9 @@ impl Service<'_> {
         let sold = match lock.renewed {
             false => work.await,
             true => {
-                tokio::select! { sold = work => sold, Err(error) = self.renew(&value, inside) => Err(error) }
+                let lock = (LOCK, value.as_str());
+                let watchdog = renew(self.host, self.redis(), lock, self.pace, self.lease, inside);
+                tokio::select! { sold = work => sold, Err(error) = watchdog => Err(error) }
             }
         };
         // From here on it does nothing that needs exclusion.
@@ -203,56 +204,20 @@ impl Service<'_> {
     }
 
     async fn try_lock(&self, value: &str) -> Result<bool> {
-        let lease = SetExpiry::PX(self.pace.real_ms(self.lease));
-        let options = SetOptions::default()
-            .conditional_set(ExistenceCheck::NX)
-            .with_expiration(lease);
-        let set: Option<String> = self.redis().set_options(LOCK, value, options).await?;
-        Ok(set.is_some())
+        let lease_ms = self.pace.real_ms(self.lease);
+        Ok(plain_lock::set_nx_px(&mut self.redis(), LOCK, value, lease_ms).await?)
     }
 
     async fn unlock(&self, lock: LeaseLock, value: &str) -> Result<()> {
-        let deleted: u64 = if lock.unique {
-            let script = Script::new(
-                "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0",
-            );
-            script
-                .key(LOCK)
-                .arg(value)
-                .invoke_async(&mut self.redis())
-                .await?
+        let deleted: bool = if lock.unique {
+            plain_lock::compare_and_delete(&mut self.redis(), LOCK, value).await?
         } else {
             self.redis().del(LOCK).await?
         };
-        if deleted == 0 {
+        if !deleted {
             self.host.notes(Event::Expired, "its lock was gone").await?;
         }
         Ok(())
-    }
-
-    /// The watchdog. It ends only with an error.
-    async fn renew(
-        &self,
-        value: &str,
-        inside: crate::actor::At,
-    ) -> Result<std::convert::Infallible> {
-        let script = Script::new(
-            "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PEXPIRE', KEYS[1], ARGV[2]) or 0",
-        );
-        loop {
-            self.pace.sleep(self.lease / 3).await;
-            let lease_ms = self.pace.real_ms(self.lease);
-            let extended: u64 = script
-                .key(LOCK)
-                .arg(value)
-                .arg(lease_ms)
-                .invoke_async(&mut self.redis())
-                .await?;
-            // Redisson's watchdog of that time stopped silently as well, and the work continued.
-            if extended == 1 {
-                self.host.extended(inside, self.lease).await?;
-            }
-        }
     }
 
     async fn take(&self, buyer: &str) -> Result<bool> {

@@ -409,6 +409,16 @@ mod tests {
     use super::{AUDIT_CONNECTIONS, LIST_CONNECTIONS, SqliteLedger, sql};
     use crate::{Listing, OrderLife, PoolSettings, Reading, transaction::Transact};
 
+    /// A ledger with its tables, and so many connections, in a folder of its own.
+    async fn open(connections: u32) -> (tempfile::TempDir, SqliteLedger) {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}/ledger.db", folder.path().display());
+        let pool = PoolSettings::patient(connections);
+        let ledger = SqliteLedger::connect(&url, pool).await.unwrap();
+        crate::Ledger::migrate(&ledger).await.unwrap();
+        (folder, ledger)
+    }
+
     /// How SQLite executes the statement.
     async fn plan(ledger: &SqliteLedger, statement: &str) -> String {
         let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}"));
@@ -424,12 +434,7 @@ mod tests {
         const ORDERS: &str = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 1000) \
              INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at) \
              SELECT unhex(printf('%032x', n)), 'vase', 0, 'tester', 1, 'held', 0 FROM n";
-        let folder = tempfile::tempdir().unwrap();
-        let url = format!("sqlite://{}/ledger.db", folder.path().display());
-        let ledger = SqliteLedger::connect(&url, PoolSettings::patient(1))
-            .await
-            .unwrap();
-        crate::Ledger::migrate(&ledger).await.unwrap();
+        let (_folder, ledger) = open(1).await;
         for sql in ["SELECT 1", ORDERS, "ANALYZE"] {
             sqlx::raw_sql(sql).execute(&ledger.writer).await.unwrap();
             for (statement, condition) in [
@@ -448,12 +453,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_audit_without_a_walk_reads_small_indexes() {
-        let folder = tempfile::tempdir().unwrap();
-        let url = format!("sqlite://{}/ledger.db", folder.path().display());
-        let ledger = SqliteLedger::connect(&url, PoolSettings::patient(1))
-            .await
-            .unwrap();
-        crate::Ledger::migrate(&ledger).await.unwrap();
+        let (_folder, ledger) = open(1).await;
         let plan = plan(&ledger, sql::totals::COUNTS).await;
         for index in ["orders_rejected", "orders_refund_due"] {
             assert!(
@@ -466,12 +466,7 @@ mod tests {
 
     #[tokio::test]
     async fn orders_are_found_while_lists_and_audits_have_all_of_their_connections() {
-        let folder = tempfile::tempdir().unwrap();
-        let url = format!("sqlite://{}/ledger.db", folder.path().display());
-        let ledger = SqliteLedger::connect(&url, PoolSettings::patient(1))
-            .await
-            .unwrap();
-        crate::Ledger::migrate(&ledger).await.unwrap();
+        let (_folder, ledger) = open(1).await;
         let mut busy = Vec::new();
         for _ in 0..LIST_CONNECTIONS {
             busy.push(ledger.lists.acquire().await.unwrap());
@@ -492,12 +487,7 @@ mod tests {
 
     #[tokio::test]
     async fn steps_go_on_while_reads_have_all_of_their_connections() {
-        let folder = tempfile::tempdir().unwrap();
-        let url = format!("sqlite://{}/ledger.db", folder.path().display());
-        let ledger = SqliteLedger::connect(&url, PoolSettings::patient(2))
-            .await
-            .unwrap();
-        crate::Ledger::migrate(&ledger).await.unwrap();
+        let (_folder, ledger) = open(2).await;
         let busy = ledger.reads.acquire().await.unwrap();
         let order = OrderId::from_bytes([1; 16]);
         let brief = std::time::Duration::from_millis(300);
@@ -512,12 +502,7 @@ mod tests {
     /// A page less than the file needs is a full disk to SQLite.
     #[tokio::test]
     async fn a_file_that_cannot_grow_has_changed_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let url = format!("sqlite://{}/ledger.db", folder.path().display());
-        let ledger = SqliteLedger::connect(&url, PoolSettings::patient(1))
-            .await
-            .unwrap();
-        crate::Ledger::migrate(&ledger).await.unwrap();
+        let (_folder, ledger) = open(1).await;
         let limit = async |pages: u32| {
             let sql = format!("PRAGMA max_page_count = {pages}");
             let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
@@ -541,13 +526,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_transaction_ended_by_sqlite_does_not_block_the_next_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let ledger = SqliteLedger::connect(
-            &format!("sqlite://{}/ledger.db", folder.path().display()),
-            PoolSettings::patient(1),
-        )
-        .await
-        .unwrap();
+        let (_folder, ledger) = open(1).await;
         for _ in 0..3 {
             let mut transaction = ledger.write().await.unwrap();
             // SQLite does this when the disk is full.

@@ -24,6 +24,15 @@ pub(super) const SALE: [&str; 3] = [
      SELECT now(), 'vase-1', 'admin', 'state', '{}', '{}' FROM generate_series(1, 10000)",
 ];
 
+/// A ledger with its tables, and so many connections for steps, in a database of its own.
+pub(super) async fn open(connections: u32) -> PostgresLedger {
+    let url = testkit::postgres_database().await;
+    let pool = PoolSettings::patient(connections);
+    let ledger = PostgresLedger::connect(&url, pool).await.unwrap();
+    ledger.migrate().await.unwrap();
+    ledger
+}
+
 pub(super) async fn plan(pool: &PgPool, statement: &str, values: &str) -> String {
     let mut connection = pool.acquire().await.unwrap();
     for sql in [
@@ -46,11 +55,7 @@ pub(super) async fn plan(pool: &PgPool, statement: &str, values: &str) -> String
 /// A page must cost the same in a sale of any size, whatever the statistics say.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_page_reads_its_part_of_an_index() {
-    let url = testkit::postgres_database().await;
-    let ledger = PostgresLedger::connect(&url, PoolSettings::patient(2))
-        .await
-        .unwrap();
-    ledger.migrate().await.unwrap();
+    let ledger = open(2).await;
     let table = [
         (ITEMS, "'', 100".to_owned(), "Index Scan using items_pkey"),
         (
@@ -123,11 +128,7 @@ const MANY_BUYERS: &str = "INSERT INTO orders (id, item, segment, buyer, quantit
 /// do.
 #[tokio::test(flavor = "multi_thread")]
 async fn statistics_of_one_buyer_do_not_make_a_page_read_the_orders_of_all() {
-    let url = testkit::postgres_database().await;
-    let ledger = PostgresLedger::connect(&url, PoolSettings::patient(2))
-        .await
-        .unwrap();
-    ledger.migrate().await.unwrap();
+    let ledger = open(2).await;
     for sql in [
         "ALTER TABLE orders SET (autovacuum_enabled = off)",
         FEW_BUYERS,
@@ -153,11 +154,7 @@ async fn statistics_of_one_buyer_do_not_make_a_page_read_the_orders_of_all() {
 /// However many orders there are, and whatever the statistics say of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_audit_without_a_walk_reads_small_indexes() {
-    let url = testkit::postgres_database().await;
-    let ledger = PostgresLedger::connect(&url, PoolSettings::patient(2))
-        .await
-        .unwrap();
-    ledger.migrate().await.unwrap();
+    let ledger = open(2).await;
     let values =
         "'vase-1', '00000000-0000-0000-0000-000000000000', 'ffffffff-ffff-ffff-ffff-ffffffffffff'";
     for sql in ["SELECT 1"].into_iter().chain(SALE).chain(["ANALYZE"]) {
@@ -175,11 +172,7 @@ async fn an_audit_without_a_walk_reads_small_indexes() {
 /// Neither the number of orders nor that of items is what an erasure costs.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_erasure_finds_orders_and_their_items_by_indexes() {
-    let url = testkit::postgres_database().await;
-    let ledger = PostgresLedger::connect(&url, PoolSettings::patient(2))
-        .await
-        .unwrap();
-    ledger.migrate().await.unwrap();
+    let ledger = open(2).await;
     for sql in SALE.into_iter().chain(["ANALYZE"]) {
         sqlx::raw_sql(sql).execute(&ledger.pool).await.unwrap();
     }

@@ -4,20 +4,14 @@ use std::time::Duration;
 
 use domain::{ItemId, OrderId, SegmentKey};
 
-use crate::{
-    Ledger, OrderLife, PoolSettings, Reading, Recording,
-    postgres::{AUDIT_CONNECTIONS, PostgresLedger},
-};
+use super::{AUDIT_CONNECTIONS, plans::open};
+use crate::{OrderLife, Reading, Recording};
 
 const BRIEF: Duration = Duration::from_millis(300);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_are_found_while_audits_have_all_of_their_connections() {
-    let url = testkit::postgres_database().await;
-    let ledger = PostgresLedger::connect(&url, PoolSettings::patient(1))
-        .await
-        .unwrap();
-    ledger.migrate().await.unwrap();
+    let ledger = open(1).await;
     let mut busy = Vec::new();
     for _ in 0..AUDIT_CONNECTIONS {
         busy.push(ledger.audits.acquire().await.unwrap());
@@ -35,11 +29,7 @@ async fn orders_are_found_while_audits_have_all_of_their_connections() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_reads_delays_no_step_and_no_recording() {
-    let url = testkit::postgres_database().await;
-    let ledger = PostgresLedger::connect(&url, PoolSettings::patient(1))
-        .await
-        .unwrap();
-    ledger.migrate().await.unwrap();
+    let ledger = open(1).await;
     // Every reader waits for a slow one.
     let mut busy = Vec::new();
     for pool in [&ledger.reads, &ledger.lists, &ledger.audits] {

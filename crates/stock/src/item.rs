@@ -39,7 +39,7 @@ use crate::{
     shared::Shared,
     snapshot,
 };
-use batches::{Finishes, HomeReservations, LaterRounds, NextReservations, SegmentContext};
+use batches::{Finishes, Reservations, SegmentContext, Way};
 use buyer_limit::BuyerLimit;
 use early::Early;
 use foreseen::Closed;
@@ -78,9 +78,9 @@ pub struct ItemStock {
 struct Segment {
     keys: Arc<Keys>,
     transport: Transport,
-    home: Batcher<HomeReservations>,
-    next: Batcher<NextReservations>,
-    again: Batcher<LaterRounds>,
+    home: Batcher<Reservations>,
+    next: Batcher<Reservations>,
+    again: Batcher<Reservations>,
     finish: Batcher<Finishes>,
 }
 
@@ -131,20 +131,16 @@ impl ItemStock {
             waiters: shared.checkpoints.of(&key),
         };
         let (batch_max, runtime) = (shared.settings.batch_max, &shared.runtime);
+        let reservations = |way| {
+            let batch = Reservations(context.clone(), way);
+            Batcher::new(batch, batch_max, runtime.clone())
+        };
         Segment {
             keys: Arc::clone(&context.keys),
             transport: context.transport.clone(),
-            home: Batcher::new(
-                HomeReservations(context.clone()),
-                batch_max,
-                runtime.clone(),
-            ),
-            next: Batcher::new(
-                NextReservations(context.clone()),
-                batch_max,
-                runtime.clone(),
-            ),
-            again: Batcher::new(LaterRounds(context.clone()), batch_max, runtime.clone()),
+            home: reservations(Way::Home),
+            next: reservations(Way::Next),
+            again: reservations(Way::Again),
             finish: Batcher::new(Finishes(context), batch_max, runtime.clone()),
         }
     }

@@ -28,36 +28,51 @@ pub(super) struct SegmentContext {
     pub waiters: Arc<Waiters>,
 }
 
-/// Reservations at home.
-pub(super) struct HomeReservations(pub SegmentContext);
+/// Reservations at a segment, of orders that come to it in this way.
+pub(super) struct Reservations(pub SegmentContext, pub Way);
 
-/// Reservations at a later segment of the ring.
-pub(super) struct NextReservations(pub SegmentContext);
-
-/// Reservations in a later round.
-pub(super) struct LaterRounds(pub SegmentContext);
+/// How an order comes to a segment.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Way {
+    /// The segment is the home of its buyer.
+    Home,
+    /// The segment is a later one of the ring.
+    Next,
+    /// A later round has come to the segment.
+    Again,
+}
 
 /// Spillovers to make final here, at their home.
 pub(super) struct Finishes(pub SegmentContext);
 
-impl HomeReservations {
-    /// The latest deadline of the batch applies to all of it. Home stores it for each order, so it
-    /// does no harm. With the earliest one, a single order near its time limit would have the whole
-    /// batch refused.
-    fn deadline_ms(requests: &[ReserveRequest]) -> i64 {
+impl Way {
+    /// One deadline applies to all of a batch.
+    ///
+    /// Home stores it for each order, so the latest one does no harm. With the earliest one, a
+    /// single order near its time limit would have the whole batch refused.
+    ///
+    /// No later segment, and none in a later round, may take for an order after the deadline that
+    /// home has stored, so there it is the earliest one.
+    fn deadline_ms(self, requests: &[ReserveRequest]) -> i64 {
         let deadlines = requests.iter().map(|request| request.deadline_ms);
-        deadlines.max().unwrap_or(0)
+        let deadline = match self {
+            Self::Home => deadlines.max(),
+            Self::Next | Self::Again => deadlines.min(),
+        };
+        deadline.unwrap_or(0)
+    }
+
+    /// The word of the metric.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Home => "home",
+            Self::Next => "next",
+            Self::Again => "again",
+        }
     }
 }
 
-/// The earliest deadline of the batch applies to all of it: no later segment, and none in a later
-/// round, may take for an order after the deadline that home has stored.
-fn earliest_deadline_ms(requests: &[ReserveRequest]) -> i64 {
-    let deadlines = requests.iter().map(|request| request.deadline_ms);
-    deadlines.min().unwrap_or(0)
-}
-
-impl Batch for HomeReservations {
+impl Batch for Reservations {
     type Request = ReserveRequest;
 
     fn order(request: &ReserveRequest) -> OrderId {
@@ -69,65 +84,20 @@ impl Batch for HomeReservations {
     }
 
     async fn send(&self, requests: Vec<ReserveRequest>) {
-        let context = &self.0;
-        let deadline_ms = Self::deadline_ms(&requests);
+        let Self(context, way) = self;
+        let (transport, keys) = (&context.transport, &context.keys);
+        let deadline_ms = way.deadline_ms(&requests);
         let margin_ms = context.shared.settings.forget_margin_ms();
-        let reply = script::reserve_home(
-            &context.transport,
-            &context.keys,
-            &requests,
-            deadline_ms,
-            margin_ms,
-        )
-        .await;
-        context.reply("home", requests, deadline_ms, reply);
-    }
-}
-
-impl Batch for NextReservations {
-    type Request = ReserveRequest;
-
-    fn order(request: &ReserveRequest) -> OrderId {
-        request.order.id
-    }
-
-    fn is_abandoned(&self, request: &ReserveRequest) -> bool {
-        request.sender.is_closed()
-    }
-
-    async fn send(&self, requests: Vec<ReserveRequest>) {
-        let context = &self.0;
-        let deadline_ms = earliest_deadline_ms(&requests);
-        let reply =
-            script::reserve_next(&context.transport, &context.keys, &requests, deadline_ms).await;
-        context.reply("next", requests, deadline_ms, reply);
-    }
-}
-
-impl Batch for LaterRounds {
-    type Request = ReserveRequest;
-
-    fn order(request: &ReserveRequest) -> OrderId {
-        request.order.id
-    }
-
-    fn is_abandoned(&self, request: &ReserveRequest) -> bool {
-        request.sender.is_closed()
-    }
-
-    async fn send(&self, requests: Vec<ReserveRequest>) {
-        let context = &self.0;
-        let deadline_ms = earliest_deadline_ms(&requests);
-        let margin_ms = context.shared.settings.forget_margin_ms();
-        let reply = script::reserve_again(
-            &context.transport,
-            &context.keys,
-            &requests,
-            deadline_ms,
-            margin_ms,
-        )
-        .await;
-        context.reply("again", requests, deadline_ms, reply);
+        let reply = match way {
+            Way::Home => {
+                script::reserve_home(transport, keys, &requests, deadline_ms, margin_ms).await
+            }
+            Way::Next => script::reserve_next(transport, keys, &requests, deadline_ms).await,
+            Way::Again => {
+                script::reserve_again(transport, keys, &requests, deadline_ms, margin_ms).await
+            }
+        };
+        context.reply(way.as_str(), requests, deadline_ms, reply);
     }
 }
 
@@ -260,7 +230,7 @@ mod tests {
 
     use domain::{BuyerId, OrderId, Quantity};
 
-    use super::HomeReservations;
+    use super::Way;
     use crate::{
         replies::ReplySender,
         request::{Acknowledge, PackedOrder, ReserveRequest},
@@ -288,14 +258,16 @@ mod tests {
     fn home_applies_the_latest_deadline_of_a_batch_and_later_segments_the_earliest() {
         let requests = [request(5), request(9), request(7)];
         assert_eq!(
-            HomeReservations::deadline_ms(&requests),
+            Way::Home.deadline_ms(&requests),
             9,
             "an order near its time limit must not have the others refused"
         );
-        assert_eq!(
-            super::earliest_deadline_ms(&requests),
-            5,
-            "no segment may take after the deadline that home has stored"
-        );
+        for later in [Way::Next, Way::Again] {
+            assert_eq!(
+                later.deadline_ms(&requests),
+                5,
+                "no segment may take after the deadline that home has stored"
+            );
+        }
     }
 }

@@ -24,11 +24,11 @@ use tokio::{sync::oneshot, time::Instant};
 
 use refused::Refused;
 
-use super::{ItemStock, Segment};
+use super::{ItemStock, Segment, batches::Reservations};
 use crate::{
     StockError,
     admission::Permit,
-    batcher::{Batch, Batcher},
+    batcher::Batcher,
     checked::Checked,
     decision::Decision,
     replies::ReplySender,
@@ -265,17 +265,18 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     /// Tries a segment other than home.
     async fn reserve_at(&mut self, segment: &Segment) -> Result<Option<Reply>, StockError> {
-        if self.round == 0 {
-            self.reserve(&segment.next, false).await
+        let batcher = if self.round == 0 {
+            &segment.next
         } else {
-            self.reserve(&segment.again, false).await
-        }
+            &segment.again
+        };
+        self.reserve(batcher, false).await
     }
 
     /// Tries one segment. `None`: it declined.
-    async fn reserve<B: Batch<Request = ReserveRequest>>(
+    async fn reserve(
         &mut self,
-        batcher: &Batcher<B>,
+        batcher: &Batcher<Reservations>,
         is_home: bool,
     ) -> Result<Option<Reply>, StockError> {
         let (sender, reply) = ReplySender::new();

@@ -39,6 +39,8 @@ pub mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 mod redlock;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[cfg(feature = "zookeeper")]

@@ -6,73 +6,25 @@ use lock::{Lock, SqlLockBuilder};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
 use tokio::{sync::OnceCell, time::sleep};
 
-use super::{TestEnv, answer_timeout};
+pub use super::sql::{ADVISORY, FOR_UPDATE, ROW};
+use super::{
+    TestEnv, answer_timeout,
+    sql::{sql_env, sql_locks},
+};
 use crate::{
     store::env::shared_mariadb,
     support::{HOUR, ms},
 };
-
-pub const ROW: u8 = 0;
-pub const ADVISORY: u8 = 1;
-pub const FOR_UPDATE: u8 = 2;
 
 /// The key of an advisory lock at the server.
 const KEY: &str = "CONCAT('lock:', SHA2(CONCAT(DATABASE(), '.locks:', ?), 224))";
 /// InnoDB caches the tables of its transactions for 100 ms, for all sessions.
 const POLL_INTERVAL: Duration = ms(120);
 
-pub struct MariaDb<const KIND: u8> {
-    pub url: String,
-    server: Option<testbed::MariaDb>,
-}
-
-/// A lock of that kind.
-pub fn lock(kind: u8, builder: SqlLockBuilder<sqlx::MySql>) -> Arc<dyn Lock> {
-    lock_of(kind, builder.retry(ms(50)))
-}
-
-fn lock_of(kind: u8, builder: SqlLockBuilder<sqlx::MySql>) -> Arc<dyn Lock> {
-    match kind {
-        ROW => Arc::new(builder.build().unwrap()),
-        ADVISORY => Arc::new(builder.build_advisory().unwrap()),
-        _ => Arc::new(builder.build_for_update().unwrap()),
-    }
-}
+sql_locks!(MariaDb, testbed::MariaDb, shared_mariadb, sqlx::MySql);
 
 pub async fn session(url: &str) -> MySqlConnection {
     MySqlConnection::connect(url).await.unwrap()
-}
-
-/// URL of a database with the tables, created once.
-pub async fn shared_url() -> &'static str {
-    static URL: OnceCell<String> = OnceCell::const_new();
-    URL.get_or_init(async || with_tables(shared_mariadb().await, "locks").await)
-        .await
-}
-
-async fn with_tables(server: &testbed::MariaDb, name: &str) -> String {
-    let url = server.create_database(name).await.unwrap();
-    SqlLockBuilder::<sqlx::MySql>::connect(&url)
-        .build_for_update()
-        .unwrap()
-        .create_table()
-        .await
-        .unwrap();
-    url
-}
-
-impl<const KIND: u8> MariaDb<KIND> {
-    fn builder(&self, lease: Duration) -> SqlLockBuilder<sqlx::MySql> {
-        SqlLockBuilder::connect(&self.url)
-            .lease(lease)
-            .timeout(answer_timeout(lease))
-    }
-
-    fn server(&mut self) -> &mut testbed::MariaDb {
-        self.server
-            .as_mut()
-            .expect("shared servers are never stopped")
-    }
 }
 
 /// The session may have ended by itself.
@@ -119,33 +71,7 @@ impl<const KIND: u8> TestEnv for MariaDb<KIND> {
     /// The server counts the silence of a session in whole seconds.
     const LEASE: Duration = ms(if KIND == ROW { 1500 } else { 2000 });
 
-    async fn shared() -> &'static Self {
-        // Leaks a few bytes for each test.
-        Box::leak(Box::new(Self {
-            url: shared_url().await.to_owned(),
-            server: None,
-        }))
-    }
-
-    async fn own() -> Self {
-        let server = testbed::MariaDb::start().await.unwrap();
-        Self {
-            url: with_tables(&server, "locks").await,
-            server: Some(server),
-        }
-    }
-
-    async fn client_with_lease(&self, lease: Duration) -> Arc<dyn Lock> {
-        lock(KIND, self.builder(lease))
-    }
-
-    async fn seldom_client(&self) -> Arc<dyn Lock> {
-        lock_of(KIND, self.builder(Self::LEASE).retry(HOUR))
-    }
-
-    async fn client_with_delay(&self, delay: Duration) -> Arc<dyn Lock> {
-        lock(KIND, self.builder(Self::LEASE).lock_delay(delay))
-    }
+    sql_env!(testbed::MariaDb);
 
     /// The server does not tell which lock a session waits for, so these waiters have a database of
     /// their own.
@@ -167,14 +93,6 @@ impl<const KIND: u8> TestEnv for MariaDb<KIND> {
             .await
             .unwrap();
         queued.try_into().unwrap()
-    }
-
-    async fn make_unavailable(&mut self) {
-        self.server().kill().await.unwrap();
-    }
-
-    async fn make_available(&mut self) {
-        self.server().restart().await.unwrap();
     }
 
     async fn revoke(&self, name: &str) {

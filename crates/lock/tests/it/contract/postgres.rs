@@ -6,54 +6,20 @@ use lock::{Lock, SqlLockBuilder};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::{sync::OnceCell, time::sleep};
 
-use super::{TestEnv, answer_timeout};
+pub use super::sql::{ADVISORY, FOR_UPDATE, ROW};
+use super::{
+    TestEnv, answer_timeout,
+    sql::{sql_env, sql_locks},
+};
 use crate::{
     store::env::shared_postgres,
     support::{HOUR, ms},
 };
 
-pub const ROW: u8 = 0;
-pub const ADVISORY: u8 = 1;
-pub const FOR_UPDATE: u8 = 2;
-
-pub struct Postgres<const KIND: u8> {
-    pub url: String,
-    server: Option<testbed::Postgres>,
-}
-
-/// A lock of that kind.
-pub fn lock(kind: u8, builder: SqlLockBuilder<sqlx::Postgres>) -> Arc<dyn Lock> {
-    lock_of(kind, builder.retry(ms(50)))
-}
-
-fn lock_of(kind: u8, builder: SqlLockBuilder<sqlx::Postgres>) -> Arc<dyn Lock> {
-    match kind {
-        ROW => Arc::new(builder.build().unwrap()),
-        ADVISORY => Arc::new(builder.build_advisory().unwrap()),
-        _ => Arc::new(builder.build_for_update().unwrap()),
-    }
-}
+sql_locks!(Postgres, testbed::Postgres, shared_postgres, sqlx::Postgres);
 
 pub async fn session(url: &str) -> PgConnection {
     PgConnection::connect(url).await.unwrap()
-}
-
-/// URL of a database with the tables, created once.
-pub async fn shared_url() -> &'static str {
-    static URL: OnceCell<String> = OnceCell::const_new();
-    URL.get_or_init(async || with_tables(shared_postgres().await).await)
-        .await
-}
-
-async fn with_tables(server: &testbed::Postgres) -> String {
-    let url = server.create_database("locks").await.unwrap();
-    SqlLockBuilder::<sqlx::Postgres>::connect(&url)
-        .build_for_update()
-        .unwrap()
-        .create_table()
-        .await
-        .unwrap();
-    url
 }
 
 /// The key of an advisory lock at the server.
@@ -63,20 +29,6 @@ pub fn key(name: &str) -> String {
         .map(|byte| format!("{byte:02x}"))
         .collect();
     format!("('x' || left(encode(sha256('\\x{bytes}'), 'hex'), 16))::bit(64)::bigint")
-}
-
-impl<const KIND: u8> Postgres<KIND> {
-    fn builder(&self, lease: Duration) -> SqlLockBuilder<sqlx::Postgres> {
-        SqlLockBuilder::connect(&self.url)
-            .lease(lease)
-            .timeout(answer_timeout(lease))
-    }
-
-    fn server(&mut self) -> &mut testbed::Postgres {
-        self.server
-            .as_mut()
-            .expect("shared servers are never stopped")
-    }
 }
 
 /// Kills the sessions that hold the row or wait for it ahead of us.
@@ -107,33 +59,7 @@ async fn kill_the_holder_of_the_row(url: &str, name: &str) {
 }
 
 impl<const KIND: u8> TestEnv for Postgres<KIND> {
-    async fn shared() -> &'static Self {
-        // Leaks a few bytes for each test.
-        Box::leak(Box::new(Self {
-            url: shared_url().await.to_owned(),
-            server: None,
-        }))
-    }
-
-    async fn own() -> Self {
-        let server = testbed::Postgres::start().await.unwrap();
-        Self {
-            url: with_tables(&server).await,
-            server: Some(server),
-        }
-    }
-
-    async fn client_with_lease(&self, lease: Duration) -> Arc<dyn Lock> {
-        lock(KIND, self.builder(lease))
-    }
-
-    async fn seldom_client(&self) -> Arc<dyn Lock> {
-        lock_of(KIND, self.builder(Self::LEASE).retry(HOUR))
-    }
-
-    async fn client_with_delay(&self, delay: Duration) -> Arc<dyn Lock> {
-        lock(KIND, self.builder(Self::LEASE).lock_delay(delay))
-    }
+    sql_env!(testbed::Postgres);
 
     async fn queued(&self, name: &str) -> usize {
         let queued = format!(
@@ -146,14 +72,6 @@ impl<const KIND: u8> TestEnv for Postgres<KIND> {
             .await
             .unwrap();
         queued.try_into().unwrap()
-    }
-
-    async fn make_unavailable(&mut self) {
-        self.server().kill().await.unwrap();
-    }
-
-    async fn make_available(&mut self) {
-        self.server().restart().await.unwrap();
     }
 
     async fn revoke(&self, name: &str) {

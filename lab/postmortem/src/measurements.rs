@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::timeline::{Doing, Timeline};
+
 /// A kind of count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -99,6 +101,22 @@ impl Measurements {
     /// Creates empty measurements.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The concurrent holders and the longest wait that the timeline shows.
+    pub fn of(timeline: &Timeline) -> Self {
+        Self::new()
+            .holders(timeline.holders_at_once())
+            .stuck(timeline.longest(Doing::Waiting))
+    }
+
+    /// Sets the units that existed, those that were promised and those that could not be sold, and
+    /// makes the verdict depend on them: none may be oversold, and none stranded.
+    pub fn judge_sale(self, stock: u64, units_sold: u64, stranded: u64) -> Self {
+        self.sold(stock, units_sold)
+            .stranded(stranded)
+            .judge_oversold()
+            .judge_stranded()
     }
 
     /// Sets the units that existed and those that were promised, and derives the oversold ones.

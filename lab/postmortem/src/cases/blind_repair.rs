@@ -192,11 +192,7 @@ impl Sale<'_> {
 }
 
 fn measurements(stock: u64, sold: u64) -> Measurements {
-    Measurements::new()
-        .sold(stock, sold)
-        .stranded(stock.saturating_sub(sold))
-        .judge_oversold()
-        .judge_stranded()
+    Measurements::new().judge_sale(stock, sold, stock.saturating_sub(sold))
 }
 
 async fn run_engine(env: &TestEnv) -> Result<Measurements> {

@@ -91,11 +91,7 @@ impl<'a> CounterSale<'a> {
         } else {
             0
         };
-        Measurements::new()
-            .sold(self.stock, self.sold)
-            .stranded(stranded)
-            .judge_oversold()
-            .judge_stranded()
+        Measurements::new().judge_sale(self.stock, self.sold, stranded)
     }
 }
 

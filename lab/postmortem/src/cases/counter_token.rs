@@ -15,7 +15,7 @@ use crate::{
     case::Case,
     measurements::{Measure, Measurements},
     test_env::TestEnv,
-    timeline::{Doing, Event},
+    timeline::Event,
     what_if::Knob,
 };
 
@@ -129,14 +129,8 @@ async fn run_to_decision(keeper: &mut Actor, kept: &mut Vec<Kept>) -> Result<boo
 async fn count(env: &TestEnv, row: &Row, units: u64, kept: &[Kept]) -> Result<Measurements> {
     // Units that are left according to the row are sold as well.
     let sold = row.writes().await? + row.stock().await?;
-    let measurements = Measurements::new()
-        .sold(units, sold)
-        .stranded(units.saturating_sub(sold))
-        .holders(env.timeline.holders_at_once());
-    let measurements = measurements
-        .stuck(env.timeline.longest(Doing::Waiting))
-        .judge_oversold()
-        .judge_stranded();
+    let measurements =
+        Measurements::of(&env.timeline).judge_sale(units, sold, units.saturating_sub(sold));
     let failed = kept.iter().filter(|kept| kept.without_token).count();
     let measurements = measurements.judge(Measure::LostUpdates, row.lost_updates().await?, 0);
     let measurements = measurements.judge(

@@ -15,7 +15,7 @@ use crate::{
     case::Case,
     measurements::Measurements,
     test_env::TestEnv,
-    timeline::{Doing, Event},
+    timeline::Event,
     what_if::Knob,
 };
 
@@ -97,11 +97,7 @@ async fn run(env: &TestEnv, lock: Lock, ahead: Duration) -> Result<Measurements>
         third.lane().notes(Event::Harm, "inside as well");
     }
     env.pace.sleep(lease / 8).await;
-    let timeline = &env.timeline;
-    let measurements = Measurements::new()
-        .holders(timeline.holders_at_once())
-        .stuck(timeline.longest(Doing::Waiting));
-    Ok(measurements
+    Ok(Measurements::of(&env.timeline)
         .judge_holders()
         .judge_stuck(lease.as_secs_f64() * 1.5))
 }

@@ -57,11 +57,7 @@ async fn run(env: &TestEnv, buyers: usize, watched: Watched) -> Result<Measureme
     let crowd = Arc::new(Crowd::new(buyers, parent, watched));
     let unnecessary = Arc::clone(&crowd);
     serve_all(env, &servers, crowd).await?;
-    let timeline = &env.timeline;
-    let measurements = Measurements::new()
-        .holders(timeline.holders_at_once())
-        .stuck(timeline.longest(Doing::Waiting));
-    Ok(measurements.judge_holders().judge(
+    Ok(Measurements::of(&env.timeline).judge_holders().judge(
         Measure::UnnecessaryWakeUps,
         unnecessary.unnecessary_wake_ups.load(Ordering::SeqCst),
         0,

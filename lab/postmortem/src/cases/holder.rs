@@ -90,15 +90,10 @@ pub(super) async fn run(env: &TestEnv, task: Task) -> Result<Measurements> {
         task.check == Check::Service || reported == shelf.orders().await?,
         "the sellers reported {reported} sales, which differs from the number of orders"
     );
-    let timeline = &env.timeline;
-    let measurements = Measurements::new()
+    let measurements = Measurements::of(&env.timeline)
         .sold(1, reported)
-        .holders(timeline.holders_at_once())
-        .stuck(timeline.longest(Doing::Waiting));
-    let measurements =
-        measurements
-            .judge_oversold()
-            .judge(Measure::ZombieWrites, u64::from(zombie.sold), 0);
+        .judge_oversold()
+        .judge(Measure::ZombieWrites, u64::from(zombie.sold), 0);
     super::last_unit::require_broken_lock(measurements)
 }
 

@@ -71,14 +71,8 @@ async fn run(env: &TestEnv, take: Take) -> Result<Measurements> {
         three.finish::<bool>().await?;
     }
     let (sold, left) = tills.count().await?;
-    let measurements = Measurements::new()
-        .sold(UNITS, sold)
-        .stranded(left)
-        .holders(env.timeline.holders_at_once());
-    let measurements = measurements.stuck(env.timeline.longest(Doing::Waiting));
-    Ok(measurements
-        .judge_oversold()
-        .judge_stranded()
+    Ok(Measurements::of(&env.timeline)
+        .judge_sale(UNITS, sold, left)
         .judge_holders()
         .judge_stuck((lease * STUCK_LEASES_MAX).as_secs_f64()))
 }

@@ -11,7 +11,6 @@ use crate::{
     case::Case,
     measurements::{Measure, Measurements},
     test_env::TestEnv,
-    timeline::Doing,
     what_if::Knob,
 };
 
@@ -65,13 +64,7 @@ async fn run(env: &TestEnv, check: Check) -> Result<Measurements> {
     one.finish::<Kept>().await?;
     // Units that are left according to the row are sold as well.
     let sold = row.writes().await? + row.stock().await?;
-    let measurements = Measurements::new()
-        .sold(units, sold)
-        .stranded(units.saturating_sub(sold))
-        .holders(env.timeline.holders_at_once());
-    let measurements = measurements
-        .stuck(env.timeline.longest(Doing::Waiting))
-        .judge_oversold()
-        .judge_stranded();
+    let measurements =
+        Measurements::of(&env.timeline).judge_sale(units, sold, units.saturating_sub(sold));
     Ok(measurements.judge(Measure::LostUpdates, row.lost_updates().await?, 0))
 }

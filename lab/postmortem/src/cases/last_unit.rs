@@ -197,12 +197,9 @@ impl<'a> TwoSellers<'a> {
         if both || sale_env.enter(&mut second).await? {
             sale_env.sell(&mut second).await?;
         }
-        let timeline = &sale_env.env.timeline;
-        let measurements = Measurements::new()
-            .sold(1, sale_env.shelf.orders().await?)
-            .holders(timeline.holders_at_once());
-        Ok(measurements
-            .stuck(timeline.longest(Doing::Waiting))
+        let sold = sale_env.shelf.orders().await?;
+        Ok(Measurements::of(&sale_env.env.timeline)
+            .sold(1, sold)
             .judge_oversold())
     }
 }

@@ -228,16 +228,9 @@ impl<'a> Sale<'a> {
             reported == sold,
             "the services reported {reported} sales, {sold} orders were written"
         );
-        let timeline = &self.env.timeline;
         let refused = totals.iter().any(|total| total.refused > 0);
-        let measurements = Measurements::new()
-            .sold(self.stock, sold)
-            .stranded(if refused { left } else { 0 });
-        Ok(measurements
-            .holders(timeline.holders_at_once())
-            .stuck(timeline.longest(Doing::Waiting))
-            .judge_oversold()
-            .judge_stranded())
+        let stranded = if refused { left } else { 0 };
+        Ok(Measurements::of(&self.env.timeline).judge_sale(self.stock, sold, stranded))
     }
 
     async fn count_in_redis(&self) -> Result<(u64, u64)> {

@@ -221,10 +221,8 @@ impl<'a> Sale<'a> {
                 format!("{stranded} units in stock cannot be sold"),
             );
         }
-        let measurements = Measurements::new()
-            .sold(self.stock, sold_first - self.cancelled() + sold_later)
-            .stranded(stranded);
-        measurements.judge_oversold().judge_stranded()
+        let sold = sold_first - self.cancelled() + sold_later;
+        Measurements::new().judge_sale(self.stock, sold, stranded)
     }
 
     async fn run_engine(&self) -> Result<Measurements> {

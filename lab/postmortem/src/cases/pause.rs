@@ -9,7 +9,7 @@ use crate::{
     case::Case,
     measurements::{Measure, Measurements},
     test_env::TestEnv,
-    timeline::{Doing, Event},
+    timeline::Event,
     what_if::Knob,
 };
 
@@ -63,16 +63,7 @@ async fn run(env: &TestEnv, checks_lease: bool, check: Check) -> Result<Measurem
     one.finish::<Kept>().await?;
     // The shop sells the number of units in the row.
     let sold = row.stock().await?;
-    let measurements = Measurements::new()
-        .sold(left, sold)
-        .stranded(left.saturating_sub(sold))
-        .holders(env.timeline.holders_at_once());
-    let (measurements, zombies) = (
-        measurements.stuck(env.timeline.longest(Doing::Waiting)),
-        row.zombie_writes().await?,
-    );
-    Ok(measurements
-        .judge_oversold()
-        .judge_stranded()
-        .judge(Measure::ZombieWrites, zombies, 0))
+    let measurements =
+        Measurements::of(&env.timeline).judge_sale(left, sold, left.saturating_sub(sold));
+    Ok(measurements.judge(Measure::ZombieWrites, row.zombie_writes().await?, 0))
 }

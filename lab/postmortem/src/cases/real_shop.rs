@@ -50,10 +50,7 @@ fn judge(trial: &Trial, variant: &str) -> Result<Measurements> {
     ]
     .map(|counts| counts.iter().sum::<u64>());
     let measurements = Measurements::new()
-        .sold(stock, orders)
-        .stranded(stock.saturating_sub(orders).max(held))
-        .judge_oversold()
-        .judge_stranded()
+        .judge_sale(stock, orders, stock.saturating_sub(orders).max(held))
         .judge(Measure::ChargedInVain, charged.saturating_sub(orders), 0);
     // Only Stockade confirms orders, and each of the shop's must be one of them.
     Ok(if variant == "stockade" {

@@ -133,10 +133,7 @@ async fn library(env: &TestEnv) -> Result<Measurements> {
 }
 
 fn count(env: &TestEnv, lost_rounds: u64) -> Result<Measurements> {
-    let timeline = &env.timeline;
-    let measurements = Measurements::new()
-        .holders(timeline.holders_at_once())
-        .stuck(timeline.longest(Doing::Waiting));
+    let measurements = Measurements::of(&env.timeline);
     Ok(measurements.judge(Measure::FailedRounds, lost_rounds, LOST_ROUNDS_MAX))
 }
 

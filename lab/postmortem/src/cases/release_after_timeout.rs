@@ -287,11 +287,8 @@ impl<'a> Sale<'a> {
         }
         let waited = self.env.timeline.longest(Doing::Waiting);
         Measurements::new()
-            .sold(self.stock, sold)
-            .stranded(stranded)
             .stuck(waited)
-            .judge_oversold()
-            .judge_stranded()
+            .judge_sale(self.stock, sold, stranded)
     }
 
     async fn run_engine(&self) -> Result<Measurements> {

@@ -130,14 +130,10 @@ fn measurements(env: &TestEnv, ordered: u64, taken: u64, left: u64) -> Measureme
             .notes(Event::Harm, "has two units for one order");
     }
     let stranded = STOCK.saturating_sub(ordered + left);
-    let measurements = Measurements::new()
-        .sold(STOCK, ordered)
-        .stranded(stranded)
-        .stuck(env.timeline.longest(Doing::Waiting));
-    measurements
+    Measurements::new()
+        .stuck(env.timeline.longest(Doing::Waiting))
         .judge(Measure::DoubleTaken, taken.saturating_sub(ordered), 0)
-        .judge_oversold()
-        .judge_stranded()
+        .judge_sale(STOCK, ordered, stranded)
 }
 
 /// Starts two order services and a recorder on the same servers.

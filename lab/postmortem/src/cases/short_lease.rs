@@ -80,15 +80,9 @@ async fn run(env: &TestEnv, lease: Lease, interruption: Interruption) -> Result<
         .await?;
     let stuck = job.die().await?;
     let (sold, left) = job.tills.count().await?;
-    let measurements = Measurements::new()
-        .sold(UNITS, sold)
-        .stranded(UNITS.saturating_sub(sold).min(left));
-    let measurements = measurements
-        .holders(env.timeline.holders_at_once())
-        .stuck(stuck);
-    Ok(measurements
-        .judge_oversold()
-        .judge_stranded()
+    Ok(Measurements::of(&env.timeline)
+        .stuck(stuck)
+        .judge_sale(UNITS, sold, UNITS.saturating_sub(sold).min(left))
         .judge_stuck((short * STUCK_LEASES_MAX).as_secs_f64()))
 }
 

@@ -207,11 +207,7 @@ async fn sell_later(env: &TestEnv, sellers: &[(Seller, Lane)]) -> Result<u64> {
 fn count(env: &TestEnv, stock: u64, sold: u64, left: u64) -> Measurements {
     env.timeline.stock(i64::try_from(left).unwrap_or(i64::MAX));
     // A buyer without a unit has tried ten times.
-    Measurements::new()
-        .sold(stock, sold)
-        .stranded(left)
-        .judge_oversold()
-        .judge_stranded()
+    Measurements::new().judge_sale(stock, sold, left)
 }
 
 /// Starts an instance with all roles, and one whose connections to Redis go through the proxy.

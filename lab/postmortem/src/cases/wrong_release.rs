@@ -6,11 +6,7 @@ use anyhow::{Result, ensure};
 
 use super::till::{BEFORE_DELETE, Free, Locking, READ, REFUSED, Take, TillEnv, run_until};
 use crate::{
-    case::Case,
-    measurements::Measurements,
-    test_env::TestEnv,
-    timeline::{Doing, Event},
-    what_if::Knob,
+    case::Case, measurements::Measurements, test_env::TestEnv, timeline::Event, what_if::Knob,
 };
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -61,14 +57,7 @@ async fn run(env: &TestEnv, free: Free) -> Result<Measurements> {
     tills.note_stock().await?;
     three.finish::<bool>().await?;
     let (sold, left) = tills.count().await?;
-    let measurements = Measurements::new()
-        .sold(UNITS, sold)
-        .stranded(UNITS.saturating_sub(sold).min(left));
-    let measurements = measurements
-        .holders(env.timeline.holders_at_once())
-        .stuck(env.timeline.longest(Doing::Waiting));
-    Ok(measurements
-        .judge_oversold()
-        .judge_stranded()
+    Ok(Measurements::of(&env.timeline)
+        .judge_sale(UNITS, sold, UNITS.saturating_sub(sold).min(left))
         .judge_holders())
 }

@@ -426,6 +426,12 @@ mod tests {
         admission.refresh(snapshot).await.unwrap();
     }
 
+    /// A snapshot of an item that is sold out, at which no buyer has anything.
+    async fn sold_out(_: Option<Arc<SoldOut>>) -> Result<Option<SoldOut>, Infallible> {
+        let buyers = Arc::new(Buyers::all(HashSet::new()));
+        Ok(Some(SoldOut::new(Instant::now(), vec![], Some(buyers))))
+    }
+
     #[tokio::test]
     async fn every_order_enters_while_units_are_plentiful() {
         let admission = admission(&[2999, 1]);
@@ -565,13 +571,6 @@ mod tests {
     #[tokio::test]
     async fn returned_units_invalidate_the_cache_and_a_snapshot_in_progress() {
         let admission = admission(&[0]);
-        let sold_out = async |_: Option<Arc<SoldOut>>| {
-            Ok::<_, Infallible>(Some(SoldOut::new(
-                Instant::now(),
-                vec![],
-                Some(Arc::new(Buyers::all(HashSet::new()))),
-            )))
-        };
         admission.refresh(sold_out).await.unwrap();
         assert!(matches!(admission.admit(8, 1).await, Admitted::SoldOut));
         admission.came_back(0, 1);
@@ -591,13 +590,6 @@ mod tests {
     async fn an_expired_cache_sheds_no_order() {
         let admission = Arc::new(Admission::new(1, Duration::ZERO));
         admission.saw(0, 0);
-        let sold_out = async |_: Option<Arc<SoldOut>>| {
-            Ok::<_, Infallible>(Some(SoldOut::new(
-                Instant::now(),
-                vec![],
-                Some(Arc::new(Buyers::all(HashSet::new()))),
-            )))
-        };
         admission.refresh(sold_out).await.unwrap();
         assert!(matches!(admission.admit(8, 1).await, Admitted::Refresh));
     }

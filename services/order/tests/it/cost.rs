@@ -139,6 +139,14 @@ impl Service {
         Self::selling_within(stock, &Limits::default())
     }
 
+    /// Changes the item, as an admin does.
+    fn changes(&self, change: &ItemChange) {
+        let (engine, item) = (&self.engine, &self.item.id);
+        let changed = engine.change_item(item, change, None, "test");
+        let changed = self.runtime.block_on(changed);
+        assert!(matches!(changed, Ok(Ok(_))), "{changed:?}");
+    }
+
     fn selling_within(stock: u64, limits: &Limits) -> Self {
         let (runtime, folder) = (runtime(), tempfile::tempdir().unwrap());
         let database_url = format!("sqlite://{}", folder.path().join("ledger.db").display());
@@ -514,13 +522,7 @@ fn carts_of_an_item_that_does_not_sell_cost_a_part_of_a_statement() {
         state: Some(ItemState::Closed),
         ..ItemChange::default()
     };
-    let changed = service.runtime.block_on(service.engine.change_item(
-        &service.item.id,
-        &change,
-        None,
-        "test",
-    ));
-    assert!(matches!(changed, Ok(Ok(_))), "{changed:?}");
+    service.changes(&change);
     // The first one reads its home.
     let first = carts(&service, &["vase"], "first", 1);
     let (commands, _) = service.stores_asked_by(first, StatusCode::CONFLICT);
@@ -725,13 +727,7 @@ fn orders_before_the_opening_call_no_store() {
         }),
         ..ItemChange::default()
     };
-    let changed = service.runtime.block_on(service.engine.change_item(
-        &service.item.id,
-        &change,
-        None,
-        "test",
-    ));
-    assert!(matches!(changed, Ok(Ok(_))), "{changed:?}");
+    service.changes(&change);
     // The first one reads the segments.
     service.stores_asked(1, StatusCode::CONFLICT);
     assert_eq!(

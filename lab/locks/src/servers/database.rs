@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use async_trait::async_trait;
 use tempfile::TempDir;
-use testbed::{Clock, MariaDb, Postgres};
+use testbed::{
+    Clock, MariaDb, Postgres,
+    server::{Builder, TakesEnv},
+};
 use tokio::process::Command;
 
 use super::api::{CLOCK_JUMP_MS, Servers, clock_for, create_tables};
@@ -36,15 +39,7 @@ enum Server {
 
 impl DatabaseServer {
     pub(super) async fn postgres(backend: Backend, fault: Fault) -> Result<Self> {
-        let mut builder = Postgres::builder();
-        let (clock, folder) = (clock_for(fault).await?, folder_for(fault)?);
-        if let Some(clock) = &clock {
-            builder = builder.clock(clock).await?;
-        }
-        if let Some(folder) = &folder {
-            builder = builder.dir(folder.path().join(PRIMARY_FOLDER));
-        }
-        let server = builder.start().await?;
+        let (server, clock, folder) = started(Postgres::builder(), fault).await?;
         create_tables([backend], &postgres_url(server.port())).await?;
         Ok(Self {
             server: Server::Postgres(server),
@@ -55,15 +50,7 @@ impl DatabaseServer {
     }
 
     pub(super) async fn mariadb(backend: Backend, fault: Fault) -> Result<Self> {
-        let mut builder = MariaDb::builder();
-        let (clock, folder) = (clock_for(fault).await?, folder_for(fault)?);
-        if let Some(clock) = &clock {
-            builder = builder.clock(clock).await?;
-        }
-        if let Some(folder) = &folder {
-            builder = builder.dir(folder.path().join(PRIMARY_FOLDER));
-        }
-        let server = builder.start().await?;
+        let (server, clock, folder) = started(MariaDb::builder(), fault).await?;
         let url = server.create_database(MARIADB_DATABASE).await?;
         create_tables([backend], &url).await?;
         Ok(Self {
@@ -73,6 +60,21 @@ impl DatabaseServer {
             copy: None,
         })
     }
+}
+
+/// Starts a server with the clock and the folder that the fault needs.
+async fn started<K: TakesEnv>(
+    mut builder: Builder<K>,
+    fault: Fault,
+) -> Result<(testbed::server::Server<K>, Option<Clock>, Option<TempDir>)> {
+    let (clock, folder) = (clock_for(fault).await?, folder_for(fault)?);
+    if let Some(clock) = &clock {
+        builder = builder.clock(clock).await?;
+    }
+    if let Some(folder) = &folder {
+        builder = builder.dir(folder.path().join(PRIMARY_FOLDER));
+    }
+    Ok((builder.start().await?, clock, folder))
 }
 
 impl Server {

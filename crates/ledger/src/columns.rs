@@ -6,7 +6,6 @@ use domain::{
     Cart, CartId, CartLine, CartRefusal, Durability, Item, ItemId, ItemState, Order, OrderId,
     OrderState, SegmentConfig, SegmentKey, Stated, Window,
 };
-use sqlx::{FromRow, Row};
 use uuid::Uuid;
 
 use crate::{
@@ -16,35 +15,51 @@ use crate::{
     convert::{json, parsed, quantity, timestamp, unreadable, unsigned, waves},
     drops::DropState,
     events::order_ids,
-    life::transition::BoundPayment,
     refunds::{Dropped, Due, KnownRefund, PaymentRow},
     repair::memory::RememberedOrder,
     statements::{ReacquiredOrder, Shape, Shapes},
     terms::{Limit, NO_LIMIT, OLD_LIMIT_GRACE_MS, Terms},
 };
 
-/// Decodes a row field by field from the columns of the same names, in either database.
+/// Columns of a row: a struct that is decoded field by field from the columns of the same names, in
+/// either database. The fields behind `and` are such structs themselves.
 ///
 /// `sqlx`'s derive would do the same, but its macros build both database drivers a second time.
-macro_rules! from_row {
-    ($columns:ident { $($field:ident),* }) => { from_row!($columns { $($field),* } and {}); };
-    ($columns:ident { $($field:ident),* } and { $($nested:ident),* }) => {
-        from_row!(sqlx::postgres::PgRow, $columns, [$($field)*], [$($nested)*]);
-        from_row!(sqlx::sqlite::SqliteRow, $columns, [$($field)*], [$($nested)*]);
-    };
-    ($row:ty, $columns:ident, [$($field:ident)*], [$($nested:ident)*]) => {
-        impl FromRow<'_, $row> for $columns {
+macro_rules! columns {
+    (@decode $row:ty, $name:ident, [$($field:ident)*], [$($nested:ident)*]) => {
+        impl sqlx::FromRow<'_, $row> for $name {
             fn from_row(row: &$row) -> sqlx::Result<Self> {
                 Ok(Self {
-                    $($field: row.try_get(stringify!($field))?,)*
-                    $($nested: FromRow::from_row(row)?,)*
+                    $($field: sqlx::Row::try_get(row, stringify!($field))?,)*
+                    $($nested: sqlx::FromRow::from_row(row)?,)*
                 })
             }
         }
     };
+    (
+        $(#[$meta:meta])*
+        $vis:vis struct $name:ident {
+            $($(#[$doc:meta])* $field_vis:vis $field:ident: $type:ty),* $(,)?
+        } $(and {
+            $($nested_vis:vis $nested:ident: $columns:ty),* $(,)?
+        })?
+    ) => {
+        $(#[$meta])*
+        $vis struct $name {
+            $($(#[$doc])* $field_vis $field: $type,)*
+            $($($nested_vis $nested: $columns,)*)?
+        }
+
+        $crate::columns::columns!(
+            @decode sqlx::postgres::PgRow, $name, [$($field)*], [$($($nested)*)?]
+        );
+        $crate::columns::columns!(
+            @decode sqlx::sqlite::SqliteRow, $name, [$($field)*], [$($($nested)*)?]
+        );
+    };
 }
 
-pub(crate) use from_row;
+pub(crate) use columns;
 
 /// The columns of `orders` that both databases read as they are stored. The others have a type or a
 /// unit of their own in each.
@@ -69,15 +84,17 @@ macro_rules! set_stated {
 
 pub(crate) use {plain_order_columns, set_stated};
 
-/// A row of `events`.
-pub(crate) struct EventColumns {
-    pub xid: i64,
-    pub seq: i64,
-    pub at_ms: i64,
-    pub item: String,
-    pub kind: String,
-    pub orders: Vec<u8>,
-    pub data: String,
+columns! {
+    /// A row of `events`.
+    pub(crate) struct EventColumns {
+        pub xid: i64,
+        pub seq: i64,
+        pub at_ms: i64,
+        pub item: String,
+        pub kind: String,
+        pub orders: Vec<u8>,
+        pub data: String,
+    }
 }
 
 impl TryFrom<EventColumns> for Event {
@@ -102,20 +119,22 @@ pub(crate) fn cursor(xid: i64, seq: i64) -> Result<EventCursor, LedgerError> {
     })
 }
 
-/// A row of `webhooks`, with the kinds as JSON.
-pub(crate) struct WebhookColumns {
-    pub id: Uuid,
-    pub url: String,
-    pub kinds: String,
-    pub secret: String,
-    pub created_ms: i64,
-    pub xid: i64,
-    pub seq: i64,
-    pub failures: i64,
-    pub failing_ms: Option<i64>,
-    pub next_ms: Option<i64>,
-    pub last_error: Option<String>,
-    pub disabled_ms: Option<i64>,
+columns! {
+    /// A row of `webhooks`, with the kinds as JSON.
+    pub(crate) struct WebhookColumns {
+        pub id: Uuid,
+        pub url: String,
+        pub kinds: String,
+        pub secret: String,
+        pub created_ms: i64,
+        pub xid: i64,
+        pub seq: i64,
+        pub failures: i64,
+        pub failing_ms: Option<i64>,
+        pub next_ms: Option<i64>,
+        pub last_error: Option<String>,
+        pub disabled_ms: Option<i64>,
+    }
 }
 
 impl TryFrom<WebhookColumns> for Webhook {
@@ -147,26 +166,28 @@ fn optional(column: &'static str, number: Option<i64>) -> Result<Option<u64>, Le
     number.map(|number| unsigned(column, number)).transpose()
 }
 
-/// A row of `items`.
-pub(crate) struct ItemColumns {
-    pub id: String,
-    pub title: String,
-    pub stock: i64,
-    pub price: i64,
-    pub new_price: Option<i64>,
-    pub currency: String,
-    pub limit_per_buyer: Option<i64>,
-    pub segments: i64,
-    pub opens_ms: Option<i64>,
-    pub closes_ms: Option<i64>,
-    pub hold_seconds: i64,
-    pub max_hold_seconds: Option<i64>,
-    pub max_per_order: Option<i64>,
-    pub waves: String,
-    pub durability: String,
-    pub state: String,
-    pub epoch: i64,
-    pub version: i64,
+columns! {
+    /// A row of `items`.
+    pub(crate) struct ItemColumns {
+        pub id: String,
+        pub title: String,
+        pub stock: i64,
+        pub price: i64,
+        pub new_price: Option<i64>,
+        pub currency: String,
+        pub limit_per_buyer: Option<i64>,
+        pub segments: i64,
+        pub opens_ms: Option<i64>,
+        pub closes_ms: Option<i64>,
+        pub hold_seconds: i64,
+        pub max_hold_seconds: Option<i64>,
+        pub max_per_order: Option<i64>,
+        pub waves: String,
+        pub durability: String,
+        pub state: String,
+        pub epoch: i64,
+        pub version: i64,
+    }
 }
 
 impl TryFrom<ItemColumns> for Item {
@@ -205,13 +226,16 @@ impl TryFrom<ItemColumns> for Item {
     }
 }
 
-/// A row of `items` with the sums of its segments.
-pub(crate) struct ListedColumns {
-    pub item: ItemColumns,
-    pub available: i64,
-    pub held: i64,
-    pub confirmed: i64,
-    pub returning: i64,
+columns! {
+    /// A row of `items` with the sums of its segments.
+    pub(crate) struct ListedColumns {
+        pub available: i64,
+        pub held: i64,
+        pub confirmed: i64,
+        pub returning: i64,
+    } and {
+        pub item: ItemColumns,
+    }
 }
 
 impl TryFrom<ListedColumns> for ListedItem {
@@ -228,13 +252,15 @@ impl TryFrom<ListedColumns> for ListedItem {
     }
 }
 
-/// The columns of `items` that define the purchase limit.
-pub(crate) struct TermsColumns {
-    pub id: String,
-    pub limit_per_buyer: Option<i64>,
-    pub limit_before: Option<i64>,
-    pub lowered_ms: Option<i64>,
-    pub is_without_spillover: bool,
+columns! {
+    /// The columns of `items` that define the purchase limit.
+    pub(crate) struct TermsColumns {
+        pub id: String,
+        pub limit_per_buyer: Option<i64>,
+        pub limit_before: Option<i64>,
+        pub lowered_ms: Option<i64>,
+        pub is_without_spillover: bool,
+    }
 }
 
 impl TryFrom<TermsColumns> for Terms {
@@ -273,10 +299,13 @@ pub(crate) fn index_and_units(row: (i64, i64)) -> Result<(usize, u64), LedgerErr
     Ok((unsigned("place", row.0)?, unsigned("quantity", row.1)?))
 }
 
-/// A row of `items` with its fence, the highest token that has claimed it.
-pub(crate) struct FencedColumns {
-    pub item: ItemColumns,
-    pub fence: i64,
+columns! {
+    /// A row of `items` with its fence, the highest token that has claimed it.
+    pub(crate) struct FencedColumns {
+        pub fence: i64,
+    } and {
+        pub item: ItemColumns,
+    }
 }
 
 impl TryFrom<FencedColumns> for (Item, u64) {
@@ -287,26 +316,31 @@ impl TryFrom<FencedColumns> for (Item, u64) {
     }
 }
 
-/// A row of `segments`.
-pub(crate) struct SegmentColumns {
-    pub item: String,
-    pub segment: i64,
-    pub allocated: i64,
-    pub available: i64,
-    pub held: i64,
-    pub confirmed: i64,
-    pub returning: i64,
-    pub checkpoint: Option<String>,
-    pub anchor: Option<i64>,
-    pub version: i64,
-    pub fence: i64,
+columns! {
+    /// A row of `segments`.
+    pub(crate) struct SegmentColumns {
+        pub item: String,
+        pub segment: i64,
+        pub allocated: i64,
+        pub available: i64,
+        pub held: i64,
+        pub confirmed: i64,
+        pub returning: i64,
+        pub checkpoint: Option<String>,
+        pub anchor: Option<i64>,
+        pub version: i64,
+        pub fence: i64,
+    }
 }
 
-/// A claimed row of `segments`, and the properties of its item that recording needs.
-pub(crate) struct ClaimedColumns {
-    pub row: SegmentColumns,
-    pub width: i64,
-    pub hold_seconds: i64,
+columns! {
+    /// A claimed row of `segments`, and the properties of its item that recording needs.
+    pub(crate) struct ClaimedColumns {
+        pub width: i64,
+        pub hold_seconds: i64,
+    } and {
+        pub row: SegmentColumns,
+    }
 }
 
 /// The claimed rows in order, and those properties of each of their items.
@@ -373,20 +407,22 @@ pub(crate) fn checkpoint(
     ))
 }
 
-/// The columns of `items` that its workers need, and its last change.
-pub(crate) struct LiveColumns {
-    pub id: String,
-    pub state: String,
-    pub limit_per_buyer: Option<i64>,
-    pub opens_ms: Option<i64>,
-    pub closes_ms: Option<i64>,
-    pub new_price: Option<i64>,
-    pub epoch: i64,
-    pub change: i64,
-    pub is_live: bool,
-    pub closed_ms: Option<i64>,
-    pub archive_by: Option<String>,
-    pub waves: String,
+columns! {
+    /// The columns of `items` that its workers need, and its last change.
+    pub(crate) struct LiveColumns {
+        pub id: String,
+        pub state: String,
+        pub limit_per_buyer: Option<i64>,
+        pub opens_ms: Option<i64>,
+        pub closes_ms: Option<i64>,
+        pub new_price: Option<i64>,
+        pub epoch: i64,
+        pub change: i64,
+        pub is_live: bool,
+        pub closed_ms: Option<i64>,
+        pub archive_by: Option<String>,
+        pub waves: String,
+    }
 }
 
 impl TryFrom<LiveColumns> for crate::ChangedItem {
@@ -429,13 +465,15 @@ fn window(opens_ms: Option<i64>, closes_ms: Option<i64>) -> Result<Window, Ledge
     })
 }
 
-/// A row of `final_audits`.
-pub(crate) struct FinalAuditColumns {
-    pub at_ms: i64,
-    pub actor: String,
-    pub token: i64,
-    pub report: String,
-    pub dropped_ms: Option<i64>,
+columns! {
+    /// A row of `final_audits`.
+    pub(crate) struct FinalAuditColumns {
+        pub at_ms: i64,
+        pub actor: String,
+        pub token: i64,
+        pub report: String,
+        pub dropped_ms: Option<i64>,
+    }
 }
 
 impl TryFrom<FinalAuditColumns> for crate::FinalAudit {
@@ -455,22 +493,24 @@ impl TryFrom<FinalAuditColumns> for crate::FinalAudit {
     }
 }
 
-/// A row of `orders`.
-pub(crate) struct OrderColumns {
-    pub id: Uuid,
-    pub item: String,
-    pub segment: i64,
-    pub buyer: String,
-    pub quantity: i64,
-    pub price: Option<i64>,
-    pub amount: Option<i64>,
-    pub state: String,
-    pub created_ms: Option<i64>,
-    pub expires_ms: i64,
-    pub attempt: i64,
-    pub payment: Option<String>,
-    pub cart: Option<Uuid>,
-    pub version: i64,
+columns! {
+    /// A row of `orders`.
+    pub(crate) struct OrderColumns {
+        pub id: Uuid,
+        pub item: String,
+        pub segment: i64,
+        pub buyer: String,
+        pub quantity: i64,
+        pub price: Option<i64>,
+        pub amount: Option<i64>,
+        pub state: String,
+        pub created_ms: Option<i64>,
+        pub expires_ms: i64,
+        pub attempt: i64,
+        pub payment: Option<String>,
+        pub cart: Option<Uuid>,
+        pub version: i64,
+    }
 }
 
 impl TryFrom<OrderColumns> for Order {
@@ -504,29 +544,33 @@ impl TryFrom<OrderColumns> for Order {
     }
 }
 
-/// A row of `carts`.
-pub(crate) struct CartColumns {
-    pub id: Uuid,
-    pub buyer: String,
-    pub state: String,
-    pub amount: i64,
-    pub price: Option<i64>,
-    pub is_checked: bool,
-    pub currency: String,
-    pub deadline_ms: i64,
-    pub expires_ms: i64,
-    pub payment: Option<String>,
-    pub refusal: Option<String>,
-    pub refused_item: Option<String>,
-    pub version: i64,
+columns! {
+    /// A row of `carts`.
+    pub(crate) struct CartColumns {
+        pub id: Uuid,
+        pub buyer: String,
+        pub state: String,
+        pub amount: i64,
+        pub price: Option<i64>,
+        pub is_checked: bool,
+        pub currency: String,
+        pub deadline_ms: i64,
+        pub expires_ms: i64,
+        pub payment: Option<String>,
+        pub refusal: Option<String>,
+        pub refused_item: Option<String>,
+        pub version: i64,
+    }
 }
 
-/// A row of `cart_lines`.
-pub(crate) struct CartLineColumns {
-    pub cart: Uuid,
-    pub order_id: Uuid,
-    pub item: String,
-    pub quantity: i64,
+columns! {
+    /// A row of `cart_lines`.
+    pub(crate) struct CartLineColumns {
+        pub cart: Uuid,
+        pub order_id: Uuid,
+        pub item: String,
+        pub quantity: i64,
+    }
 }
 
 /// The carts with their lines, each of which is sorted by its place.
@@ -583,14 +627,16 @@ fn cart(row: CartColumns, lines: Vec<CartLine>) -> Result<Cart, LedgerError> {
     })
 }
 
-/// The columns of `orders` that a reacquisition needs.
-pub(crate) struct ReacquiredColumns {
-    pub id: Uuid,
-    pub state: String,
-    pub attempt: i64,
-    pub segment: i64,
-    pub quantity: i64,
-    pub expires_ms: i64,
+columns! {
+    /// The columns of `orders` that a reacquisition needs.
+    pub(crate) struct ReacquiredColumns {
+        pub id: Uuid,
+        pub state: String,
+        pub attempt: i64,
+        pub segment: i64,
+        pub quantity: i64,
+        pub expires_ms: i64,
+    }
 }
 
 impl TryFrom<ReacquiredColumns> for ReacquiredOrder {
@@ -608,13 +654,15 @@ impl TryFrom<ReacquiredColumns> for ReacquiredOrder {
     }
 }
 
-/// A row of `returns`.
-pub(crate) struct ReturnColumns {
-    pub id: Uuid,
-    pub item: String,
-    pub segment: i64,
-    pub buyer: String,
-    pub quantity: i64,
+columns! {
+    /// A row of `returns`.
+    pub(crate) struct ReturnColumns {
+        pub id: Uuid,
+        pub item: String,
+        pub segment: i64,
+        pub buyer: String,
+        pub quantity: i64,
+    }
 }
 
 impl TryFrom<ReturnColumns> for PendingReturn {
@@ -633,15 +681,17 @@ impl TryFrom<ReturnColumns> for PendingReturn {
     }
 }
 
-/// The columns of `orders` that a segment must remember.
-pub(crate) struct RememberedColumns {
-    pub id: Uuid,
-    pub segment: i64,
-    pub buyer: String,
-    pub quantity: i64,
-    pub state: String,
-    pub expires_ms: i64,
-    pub attempt: i64,
+columns! {
+    /// The columns of `orders` that a segment must remember.
+    pub(crate) struct RememberedColumns {
+        pub id: Uuid,
+        pub segment: i64,
+        pub buyer: String,
+        pub quantity: i64,
+        pub state: String,
+        pub expires_ms: i64,
+        pub attempt: i64,
+    }
 }
 
 impl TryFrom<RememberedColumns> for RememberedOrder {
@@ -660,13 +710,15 @@ impl TryFrom<RememberedColumns> for RememberedOrder {
     }
 }
 
-/// The columns of `items` that say how far it is dropped.
-pub(crate) struct DropColumns {
-    pub archived_ms: Option<i64>,
-    pub drop_by: Option<String>,
-    pub dropped_orders: i64,
-    pub dropped_transfers: i64,
-    pub dropped_ms: Option<i64>,
+columns! {
+    /// The columns of `items` that say how far it is dropped.
+    pub(crate) struct DropColumns {
+        pub archived_ms: Option<i64>,
+        pub drop_by: Option<String>,
+        pub dropped_orders: i64,
+        pub dropped_transfers: i64,
+        pub dropped_ms: Option<i64>,
+    }
 }
 
 impl TryFrom<DropColumns> for DropState {
@@ -684,15 +736,17 @@ impl TryFrom<DropColumns> for DropState {
     }
 }
 
-/// The rows of an item in `good_audits`, `failed_audits` and `order_sums`.
-pub(crate) struct LastAuditsColumns {
-    pub good_ms: Option<i64>,
-    pub revision: Option<i64>,
-    pub compared_ms: Option<i64>,
-    pub compared_revision: Option<i64>,
-    pub failed_ms: Option<i64>,
-    pub miscounted: Option<i64>,
-    pub oversold: Option<i64>,
+columns! {
+    /// The rows of an item in `good_audits`, `failed_audits` and `order_sums`.
+    pub(crate) struct LastAuditsColumns {
+        pub good_ms: Option<i64>,
+        pub revision: Option<i64>,
+        pub compared_ms: Option<i64>,
+        pub compared_revision: Option<i64>,
+        pub failed_ms: Option<i64>,
+        pub miscounted: Option<i64>,
+        pub oversold: Option<i64>,
+    }
 }
 
 impl TryFrom<LastAuditsColumns> for LastAudits {
@@ -727,16 +781,18 @@ impl TryFrom<LastAuditsColumns> for LastAudits {
     }
 }
 
-/// A row of `transfers`.
-pub(crate) struct TransferColumns {
-    pub id: Uuid,
-    pub item: String,
-    pub from_segment: Option<i64>,
-    pub to_segment: Option<i64>,
-    pub quantity: i64,
-    pub moved: i64,
-    pub state: String,
-    pub since_ms: i64,
+columns! {
+    /// A row of `transfers`.
+    pub(crate) struct TransferColumns {
+        pub id: Uuid,
+        pub item: String,
+        pub from_segment: Option<i64>,
+        pub to_segment: Option<i64>,
+        pub quantity: i64,
+        pub moved: i64,
+        pub state: String,
+        pub since_ms: i64,
+    }
 }
 
 impl TryFrom<TransferColumns> for Transfer {
@@ -760,16 +816,18 @@ impl TryFrom<TransferColumns> for Transfer {
     }
 }
 
-/// A row of `journal`.
-pub(crate) struct JournalColumns {
-    pub id: i64,
-    pub at_ms: i64,
-    pub item: String,
-    pub actor: String,
-    pub action: String,
-    pub token: Option<i64>,
-    pub before: String,
-    pub after: String,
+columns! {
+    /// A row of `journal`.
+    pub(crate) struct JournalColumns {
+        pub id: i64,
+        pub at_ms: i64,
+        pub item: String,
+        pub actor: String,
+        pub action: String,
+        pub token: Option<i64>,
+        pub before: String,
+        pub after: String,
+    }
 }
 
 impl TryFrom<JournalColumns> for JournalEntry {
@@ -795,15 +853,17 @@ impl TryFrom<JournalColumns> for JournalEntry {
     }
 }
 
-/// A row of `service_journal`.
-pub(crate) struct ActColumns {
-    pub id: i64,
-    pub at_ms: i64,
-    pub actor: String,
-    pub action: String,
-    pub subject: Option<String>,
-    pub before: String,
-    pub after: String,
+columns! {
+    /// A row of `service_journal`.
+    pub(crate) struct ActColumns {
+        pub id: i64,
+        pub at_ms: i64,
+        pub actor: String,
+        pub action: String,
+        pub subject: Option<String>,
+        pub before: String,
+        pub after: String,
+    }
 }
 
 impl TryFrom<ActColumns> for Act {
@@ -825,15 +885,17 @@ impl TryFrom<ActColumns> for Act {
     }
 }
 
-/// A row of `payments`.
-pub(crate) struct PaymentColumns {
-    pub order_id: Uuid,
-    pub returned_ms: Option<i64>,
-    pub due_refund: Option<String>,
-    pub due_amount: Option<i64>,
-    pub is_settled: bool,
-    pub dropped_order: Option<Uuid>,
-    pub dropped_item: Option<String>,
+columns! {
+    /// A row of `payments`.
+    pub(crate) struct PaymentColumns {
+        pub order_id: Uuid,
+        pub returned_ms: Option<i64>,
+        pub due_refund: Option<String>,
+        pub due_amount: Option<i64>,
+        pub is_settled: bool,
+        pub dropped_order: Option<Uuid>,
+        pub dropped_item: Option<String>,
+    }
 }
 
 impl TryFrom<PaymentColumns> for PaymentRow {
@@ -862,14 +924,16 @@ impl TryFrom<PaymentColumns> for PaymentRow {
     }
 }
 
-/// What a payment was reported for: an order, or a cart by its first line.
-pub(crate) struct PayerColumns {
-    pub order_id: Uuid,
-    pub cart: Option<Uuid>,
-    pub is_cart: bool,
-    pub item: String,
-    pub state: String,
-    pub is_paid: bool,
+columns! {
+    /// What a payment was reported for: an order, or a cart by its first line.
+    pub(crate) struct PayerColumns {
+        pub order_id: Uuid,
+        pub cart: Option<Uuid>,
+        pub is_cart: bool,
+        pub item: String,
+        pub state: String,
+        pub is_paid: bool,
+    }
 }
 
 impl TryFrom<PayerColumns> for Payer {
@@ -889,14 +953,16 @@ impl TryFrom<PayerColumns> for Payer {
     }
 }
 
-/// A row of `refunds`.
-pub(crate) struct KnownRefundColumns {
-    pub id: String,
-    pub state: String,
-    pub amount: i64,
-    pub created_ms: i64,
-    pub failed_ms: Option<i64>,
-    pub is_done: bool,
+columns! {
+    /// A row of `refunds`.
+    pub(crate) struct KnownRefundColumns {
+        pub id: String,
+        pub state: String,
+        pub amount: i64,
+        pub created_ms: i64,
+        pub failed_ms: Option<i64>,
+        pub is_done: bool,
+    }
 }
 
 impl TryFrom<KnownRefundColumns> for KnownRefund {
@@ -937,227 +1003,3 @@ pub(crate) fn reached_attempts(
     };
     Ok(ids.iter().filter_map(recorded).collect())
 }
-
-from_row!(WebhookColumns {
-    id,
-    url,
-    kinds,
-    secret,
-    created_ms,
-    xid,
-    seq,
-    failures,
-    failing_ms,
-    next_ms,
-    last_error,
-    disabled_ms
-});
-from_row!(EventColumns {
-    xid,
-    seq,
-    at_ms,
-    item,
-    kind,
-    orders,
-    data
-});
-from_row!(ItemColumns {
-    id,
-    title,
-    stock,
-    price,
-    new_price,
-    currency,
-    limit_per_buyer,
-    segments,
-    opens_ms,
-    closes_ms,
-    hold_seconds,
-    max_hold_seconds,
-    max_per_order,
-    waves,
-    durability,
-    state,
-    epoch,
-    version
-});
-from_row!(ListedColumns { available, held, confirmed, returning } and { item });
-from_row!(TermsColumns {
-    id,
-    limit_per_buyer,
-    limit_before,
-    lowered_ms,
-    is_without_spillover
-});
-from_row!(FencedColumns { fence } and { item });
-from_row!(SegmentColumns {
-    item,
-    segment,
-    allocated,
-    available,
-    held,
-    confirmed,
-    returning,
-    checkpoint,
-    anchor,
-    version,
-    fence
-});
-from_row!(ClaimedColumns { width, hold_seconds } and { row });
-from_row!(LiveColumns {
-    id,
-    state,
-    limit_per_buyer,
-    opens_ms,
-    closes_ms,
-    new_price,
-    epoch,
-    change,
-    is_live,
-    closed_ms,
-    archive_by,
-    waves
-});
-from_row!(FinalAuditColumns {
-    at_ms,
-    actor,
-    token,
-    report,
-    dropped_ms
-});
-from_row!(OrderColumns {
-    id,
-    item,
-    segment,
-    buyer,
-    quantity,
-    price,
-    amount,
-    state,
-    created_ms,
-    expires_ms,
-    attempt,
-    payment,
-    cart,
-    version
-});
-from_row!(CartColumns {
-    id,
-    buyer,
-    state,
-    amount,
-    price,
-    is_checked,
-    currency,
-    deadline_ms,
-    expires_ms,
-    payment,
-    refusal,
-    refused_item,
-    version
-});
-from_row!(CartLineColumns {
-    cart,
-    order_id,
-    item,
-    quantity
-});
-from_row!(ReacquiredColumns {
-    id,
-    state,
-    attempt,
-    segment,
-    quantity,
-    expires_ms
-});
-from_row!(ReturnColumns {
-    id,
-    item,
-    segment,
-    buyer,
-    quantity
-});
-from_row!(RememberedColumns {
-    id,
-    segment,
-    buyer,
-    quantity,
-    state,
-    expires_ms,
-    attempt
-});
-from_row!(DropColumns {
-    archived_ms,
-    drop_by,
-    dropped_orders,
-    dropped_transfers,
-    dropped_ms
-});
-from_row!(LastAuditsColumns {
-    good_ms,
-    revision,
-    compared_ms,
-    compared_revision,
-    failed_ms,
-    miscounted,
-    oversold
-});
-from_row!(TransferColumns {
-    id,
-    item,
-    from_segment,
-    to_segment,
-    quantity,
-    moved,
-    state,
-    since_ms
-});
-from_row!(JournalColumns {
-    id,
-    at_ms,
-    item,
-    actor,
-    action,
-    token,
-    before,
-    after
-});
-from_row!(ActColumns {
-    id,
-    at_ms,
-    actor,
-    action,
-    subject,
-    before,
-    after
-});
-from_row!(BoundPayment {
-    id,
-    order_id,
-    is_returned
-});
-from_row!(PaymentColumns {
-    order_id,
-    returned_ms,
-    due_refund,
-    due_amount,
-    is_settled,
-    dropped_order,
-    dropped_item
-});
-from_row!(PayerColumns {
-    order_id,
-    cart,
-    is_cart,
-    item,
-    state,
-    is_paid
-});
-from_row!(KnownRefundColumns {
-    id,
-    state,
-    amount,
-    created_ms,
-    failed_ms,
-    is_done
-});

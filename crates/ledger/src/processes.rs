@@ -3,12 +3,11 @@
 use domain::ItemId;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
-use sqlx::{FromRow, Row};
 use uuid::Uuid;
 
 use crate::{
     LedgerError,
-    columns::from_row,
+    columns::columns,
     convert::{parsed, signed, timestamp, unreadable, unsigned},
 };
 
@@ -152,30 +151,20 @@ pub struct SeenProcess {
     pub locks: Vec<ReportedLock>,
 }
 
-/// A row of `processes`.
-pub(crate) struct ProcessColumns {
-    id: Uuid,
-    roles: String,
-    version: String,
-    host: String,
-    pid: i64,
-    started_ms: i64,
-    silent_ms: i64,
-    difference_ms: Option<i64>,
-    locks: String,
+columns! {
+    /// A row of `processes`.
+    pub(crate) struct ProcessColumns {
+        id: Uuid,
+        roles: String,
+        version: String,
+        host: String,
+        pid: i64,
+        started_ms: i64,
+        silent_ms: i64,
+        difference_ms: Option<i64>,
+        locks: String,
+    }
 }
-
-from_row!(ProcessColumns {
-    id,
-    roles,
-    version,
-    host,
-    pid,
-    started_ms,
-    silent_ms,
-    difference_ms,
-    locks
-});
 
 impl ProcessColumns {
     pub(crate) fn into_process(self) -> Result<SeenProcess, LedgerError> {
@@ -194,28 +183,19 @@ impl ProcessColumns {
     }
 }
 
-/// A sum of rows of `request_counts`.
-pub(crate) struct CountColumns {
-    item: String,
-    arrived: i64,
-    shed: i64,
-    sold_out: i64,
-    limited: i64,
-    not_open: i64,
-    repeated: i64,
-    held: i64,
+columns! {
+    /// A sum of rows of `request_counts`.
+    pub(crate) struct CountColumns {
+        item: String,
+        arrived: i64,
+        shed: i64,
+        sold_out: i64,
+        limited: i64,
+        not_open: i64,
+        repeated: i64,
+        held: i64,
+    }
 }
-
-from_row!(CountColumns {
-    item,
-    arrived,
-    shed,
-    sold_out,
-    limited,
-    not_open,
-    repeated,
-    held
-});
 
 impl CountColumns {
     pub(crate) fn into_counts(self) -> Result<(ItemId, RequestCounts), LedgerError> {

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::{
     Actors, LedgerError, NewJournalEntry, PendingReturn, Transition,
     changes::item,
+    columns::columns,
     events::{self, NewEvent},
     refunds::{Act, Money, Ruling},
     statements,
@@ -62,12 +63,14 @@ pub(crate) trait Statements: statements::Statements + item::Statements {
     ) -> Result<(), LedgerError>;
 }
 
-/// The row of a payment that a step wants to take.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct BoundPayment {
-    pub id: String,
-    pub order_id: Uuid,
-    pub is_returned: bool,
+columns! {
+    /// The row of a payment that a step wants to take.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(crate) struct BoundPayment {
+        pub id: String,
+        pub order_id: Uuid,
+        pub is_returned: bool,
+    }
 }
 
 /// Binds each payment to its order by the one rule. Returns the orders that do not get their

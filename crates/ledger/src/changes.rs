@@ -7,6 +7,8 @@ pub(crate) mod wave;
 use domain::{Item, ItemId, ItemState, Quantity, TransferId, Wave, Window};
 use jiff::Timestamp;
 
+use crate::words::words;
+
 /// Fields of an item to change. `None` leaves the field as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ItemChange {
@@ -137,31 +139,15 @@ pub struct Transfer {
     pub since: Timestamp,
 }
 
-/// Progress of a transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TransferState {
-    /// `planned`: its units have not left, or the ledger has not recorded yet that they did.
-    Planned,
-    /// `out`: its units have left, or are new, and the ledger has not recorded their arrival.
-    Out,
-    /// `done`: its units have arrived, or have left the stock.
-    Done,
-}
-
-impl TransferState {
-    const ALL: [Self; 3] = [Self::Planned, Self::Out, Self::Done];
-
-    /// The word for this state in SQL and JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Planned => "planned",
-            Self::Out => "out",
-            Self::Done => "done",
-        }
-    }
-
-    pub(crate) fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == word)
+words! {
+    /// Progress of a transfer.
+    pub enum TransferState {
+        /// Its units have not left, or the ledger has not recorded yet that they did.
+        Planned => "planned",
+        /// Its units have left, or are new, and the ledger has not recorded their arrival.
+        Out => "out",
+        /// Its units have arrived, or have left the stock.
+        Done => "done",
     }
 }
 

@@ -17,82 +17,63 @@ pub(crate) use self::made::{
     OrderEvents, PAYMENT_REFUNDED, REFUND_FAILED, UNMATCHED_PAYMENT, of_cart, of_cart_extension,
     of_extension, of_item_change, of_journal_entry, of_new_item, of_transitions, of_wave,
 };
-use crate::{LedgerError, transaction::Transact};
+use crate::{LedgerError, transaction::Transact, words::words};
 
-macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident => $word:literal,)*) => {
-        /// What has happened.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        #[non_exhaustive]
-        pub enum EventKind {
-            $($(#[$doc])* $kind,)*
-        }
-
-        impl EventKind {
-            /// Every kind.
-            pub const ALL: &[Self] = &[$(Self::$kind,)*];
-
-            /// The word for this kind in SQL and JSON.
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$kind => $word,)*
-                }
-            }
-        }
-    };
-}
-
-kinds! {
-    /// The ledger has recorded orders that hold units, for the first time or again.
-    OrderHeld => "order.held",
-    /// A payment has confirmed the order.
-    OrderConfirmed => "order.confirmed",
-    /// The orders were cancelled.
-    OrderCancelled => "order.cancelled",
-    /// The holds have expired.
-    OrderExpired => "order.expired",
-    /// The order was paid, and no units could be had: the money must be returned.
-    OrderRefundDue => "order.refund_due",
-    /// The money of the order was returned.
-    OrderRefunded => "order.refunded",
-    /// The hold of the order ends later.
-    OrderExtended => "order.extended",
-    /// The ledger could not cover the orders.
-    OrderRejected => "order.rejected",
-    /// All lines of the cart hold their units.
-    CartHeld => "cart.held",
-    /// A payment has confirmed the cart.
-    CartConfirmed => "cart.confirmed",
-    /// The cart was cancelled.
-    CartCancelled => "cart.cancelled",
-    /// The cart was not paid in time.
-    CartExpired => "cart.expired",
-    /// The cart was paid too late: the money must be returned.
-    CartRefundDue => "cart.refund_due",
-    /// The money of the cart was returned.
-    CartRefunded => "cart.refunded",
-    /// The holds of the cart end later.
-    CartExtended => "cart.extended",
-    /// A line was refused, so no line has units.
-    CartFailed => "cart.failed",
-    /// The item was created.
-    ItemCreated => "item.created",
-    /// The item sells again.
-    ItemOpened => "item.opened",
-    /// The item does not sell for now.
-    ItemPaused => "item.paused",
-    /// The item does not sell any more.
-    ItemClosed => "item.closed",
-    /// The item has ended for good.
-    ItemArchived => "item.archived",
-    /// The units of a wave were added to the stock.
-    ItemWaveAdded => "item.wave_added",
-    /// A payment that no order could take: the money must be returned.
-    PaymentUnmatched => "payment.unmatched",
-    /// The money of such a payment was returned.
-    PaymentRefunded => "payment.refunded",
-    /// A refund of the payment has failed: the money must be returned again.
-    PaymentRefundFailed => "payment.refund_failed",
+words! {
+    /// What has happened.
+    #[non_exhaustive]
+    pub enum EventKind {
+        /// The ledger has recorded orders that hold units, for the first time or again.
+        OrderHeld => "order.held",
+        /// A payment has confirmed the order.
+        OrderConfirmed => "order.confirmed",
+        /// The orders were cancelled.
+        OrderCancelled => "order.cancelled",
+        /// The holds have expired.
+        OrderExpired => "order.expired",
+        /// The order was paid, and no units could be had: the money must be returned.
+        OrderRefundDue => "order.refund_due",
+        /// The money of the order was returned.
+        OrderRefunded => "order.refunded",
+        /// The hold of the order ends later.
+        OrderExtended => "order.extended",
+        /// The ledger could not cover the orders.
+        OrderRejected => "order.rejected",
+        /// All lines of the cart hold their units.
+        CartHeld => "cart.held",
+        /// A payment has confirmed the cart.
+        CartConfirmed => "cart.confirmed",
+        /// The cart was cancelled.
+        CartCancelled => "cart.cancelled",
+        /// The cart was not paid in time.
+        CartExpired => "cart.expired",
+        /// The cart was paid too late: the money must be returned.
+        CartRefundDue => "cart.refund_due",
+        /// The money of the cart was returned.
+        CartRefunded => "cart.refunded",
+        /// The holds of the cart end later.
+        CartExtended => "cart.extended",
+        /// A line was refused, so no line has units.
+        CartFailed => "cart.failed",
+        /// The item was created.
+        ItemCreated => "item.created",
+        /// The item sells again.
+        ItemOpened => "item.opened",
+        /// The item does not sell for now.
+        ItemPaused => "item.paused",
+        /// The item does not sell any more.
+        ItemClosed => "item.closed",
+        /// The item has ended for good.
+        ItemArchived => "item.archived",
+        /// The units of a wave were added to the stock.
+        ItemWaveAdded => "item.wave_added",
+        /// A payment that no order could take: the money must be returned.
+        PaymentUnmatched => "payment.unmatched",
+        /// The money of such a payment was returned.
+        PaymentRefunded => "payment.refunded",
+        /// A refund of the payment has failed: the money must be returned again.
+        PaymentRefundFailed => "payment.refund_failed",
+    }
 }
 
 impl fmt::Display for EventKind {

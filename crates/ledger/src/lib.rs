@@ -40,6 +40,7 @@ mod totals;
 mod touched;
 mod transaction;
 mod webhooks;
+mod words;
 
 pub use acts::{Act, NewAct};
 pub use archive::{Archival, FinalAudit};

@@ -3,47 +3,25 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::RefundReport;
+use crate::words::words;
 
-/// The state of a refund at the provider.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum RefundState {
-    /// `pending`: the money is on its way.
-    Pending,
-    /// `requires_action`: the buyer has to do something first.
-    RequiresAction,
-    /// `succeeded`: the money has left. It may still come back.
-    Succeeded,
-    /// `failed`: the buyer does not get it.
-    Failed,
-    /// `canceled`: the refund was taken back before the money left.
-    Canceled,
+words! {
+    /// The state of a refund at the provider. Its words are those of Stripe.
+    pub enum RefundState {
+        /// The money is on its way.
+        Pending => "pending",
+        /// The buyer has to do something first.
+        RequiresAction => "requires_action",
+        /// The money has left. It may still come back.
+        Succeeded => "succeeded",
+        /// The buyer does not get it.
+        Failed => "failed",
+        /// The refund was taken back before the money left.
+        Canceled => "canceled",
+    }
 }
 
 impl RefundState {
-    const ALL: [Self; 5] = [
-        Self::Pending,
-        Self::RequiresAction,
-        Self::Succeeded,
-        Self::Failed,
-        Self::Canceled,
-    ];
-
-    /// The word for this state in SQL and JSON, which is that of Stripe.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::RequiresAction => "requires_action",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Canceled => "canceled",
-        }
-    }
-
-    /// The state for this word.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == word)
-    }
-
     /// A refund never goes back to a state of a lower rank, so a report of one is an old one.
     const fn rank(self) -> u8 {
         match self {

@@ -105,6 +105,16 @@ impl StockError {
         matches!(self, Self::Redis(error) if refusal::is_by_server(error))
     }
 
+    /// Whether there was no connection to send the request on, and no server that refused one: the
+    /// server is gone, or the pool has no free connection to it.
+    pub(crate) fn found_no_connection(&self) -> bool {
+        match self {
+            Self::Redis(error) => refusal::proves_unchanged(error) && !refusal::is_by_server(error),
+            Self::Pool(_) => true,
+            _ => false,
+        }
+    }
+
     /// Whether a retry in a few milliseconds may help.
     pub(crate) fn is_transient(&self) -> bool {
         matches!(

@@ -176,11 +176,13 @@ impl ItemStock {
                 Ok(reply) => return Ok(reply),
                 Err(error) => {
                     self.note_failed_attempt(&error);
-                    refused.note(&error, home_replied);
+                    let now = Instant::now();
+                    refused.note(&error, home_replied, now);
                     if !error.is_transient() {
                         return Err(refused.end(error, begun.elapsed()));
                     }
-                    if refused.is_final(&error, Instant::now(), until - pause) {
+                    let another = refused.time_for_another(&error, pause, reservation.within);
+                    if refused.is_final(&error, now, until - another) {
                         return Err(error);
                     }
                 }

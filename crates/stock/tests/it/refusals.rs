@@ -285,6 +285,17 @@ async fn follow_a_missing_master(at: &Refusing) {
 /// How long a connection must have been idle to be examined before use, and more.
 const IDLE: Duration = Duration::from_millis(500);
 
+/// Waits until an order is not sent. The end of a connection is noticed a moment after it, and an
+/// order that is faster may have been sent.
+async fn notices_the_end(sale: &Sale) {
+    eventually("an order that was not sent", async || {
+        // Longer than an order that is refused is tried.
+        let order = order_within(sale, Duration::from_secs(2)).await;
+        order.is_err_and(|error| error.proves_unchanged())
+    })
+    .await;
+}
+
 /// Uses up `maxclients`, and cuts every connection but this one, which must exist before.
 async fn reach_maxclients(operator: &mut MultiplexedConnection) {
     let mut set = cmd("CONFIG");
@@ -300,8 +311,8 @@ async fn reach_maxclients(operator: &mut MultiplexedConnection) {
 /// Redis accepts each connection and closes it. What the client reads depends on which is faster.
 async fn meets_maxclients(at: &mut Refusing) {
     let mut operator = site::raw(&at.server.url()).await;
-    sleep(IDLE).await;
     reach_maxclients(&mut operator).await;
+    notices_the_end(&at.sale).await;
     for _ in 0..3 {
         let error = refusal(&at.sale).await;
         assert!(error.is_refusal(), "{error}");
@@ -327,11 +338,11 @@ async fn a_server_that_asks_for_a_password_now() {
         let mut operator = site::raw(&at.server.url()).await;
         let mut set = cmd("CONFIG");
         set.arg("SET").arg("requirepass").arg("secret");
-        sleep(IDLE).await;
         set.exec_async(&mut operator).await.unwrap();
         let mut kill = cmd("CLIENT");
         kill.arg("KILL").arg("TYPE").arg("normal");
         kill.exec_async(&mut operator).await.unwrap();
+        notices_the_end(&at.sale).await;
         at.refuses("NOAUTH").await;
         let mut set = cmd("CONFIG");
         set.arg("SET").arg("requirepass").arg("");
@@ -343,8 +354,8 @@ async fn a_server_that_asks_for_a_password_now() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_password_that_is_wrong_now() {
     refused(async |at| {
-        sleep(IDLE).await;
         at.server.change_password(&SHOP, "other").await.unwrap();
+        notices_the_end(&at.sale).await;
         at.refuses("AuthenticationFailed").await;
         at.server.create_user(&SHOP).await.unwrap();
     })
@@ -356,10 +367,9 @@ async fn a_password_that_is_wrong_now() {
 async fn an_order_to_a_server_that_is_gone_was_never_sent() {
     refused_without_login(async |at| {
         at.server.kill().await.unwrap();
-        // On a busy machine the end of the connection is noticed a moment later, and an order that is
-        // faster may have been sent.
-        sleep(IDLE).await;
-        let error = order_within(&at.sale, Duration::from_secs(3)).await;
+        notices_the_end(&at.sale).await;
+        // The default limit.
+        let error = order_within(&at.sale, Duration::from_secs(5)).await;
         let error = error.unwrap_err();
         assert!(error.proves_unchanged() && !error.is_refusal(), "{error}");
         at.server.restart().await.unwrap();
@@ -381,8 +391,9 @@ async fn an_address_that_closes_each_connection() {
     let (_server, proxy, site) = behind_a_proxy().await;
     let sale = sale::open(&site, Terms::new(4, 2)).await;
     let before = sale.dumps().await;
-    sleep(IDLE).await;
     proxy.set(Traffic::Reset);
+    // The first order examines its connection.
+    sleep(IDLE).await;
     assert!(refusal(&sale).await.is_refusal());
     assert_eq!(sale.dumps().await, before, "nothing ran");
     proxy.set(Traffic::Pass);

@@ -33,6 +33,14 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 class Packaging(unittest.TestCase):
+    shared: Path
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.shared = Path(folder.name)
+
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -41,11 +49,13 @@ class Packaging(unittest.TestCase):
         shutil.copytree(FOLDER, self.tree, ignore=UNWANTED)
 
     def backend(self) -> Path:
-        """The build tool that the project names."""
+        """The build tool that the project names. The first test that needs it gets it for all."""
+        backend = self.shared / "backend"
+        if backend.exists():
+            return backend
         if importlib.util.find_spec("pip") is None:
             self.skip("pip is not installed")
         project = tomllib.loads((FOLDER / "pyproject.toml").read_text())
-        backend = self.folder / "backend"
         requires = project["build-system"]["requires"]
         got = run("-m", "pip", "install", "--quiet", "--target", backend, *requires)
         if got.returncode:

@@ -3,7 +3,7 @@
 
 mod rust;
 
-use std::{env, path::Path, process::Stdio, sync::Arc, time::Duration};
+use std::{env, iter, path::Path, process::Stdio, sync::Arc, time::Duration};
 
 use testbed::{Proxy, Traffic};
 use testkit::timeout;
@@ -15,7 +15,10 @@ use crate::process::{Serving, settled_audit, token};
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What the proxy does, and for how many milliseconds.
-const FAULTS: [(Traffic, u64); 9] = [
+type Fault = (Traffic, u64);
+
+/// Faults that are over before a client gives an attempt up.
+const SHORT_FAULTS: [Fault; 7] = [
     (Traffic::Pass, 100),
     // Orders are placed, and their answers are lost.
     (Traffic::HoldAnswers, 40),
@@ -24,13 +27,20 @@ const FAULTS: [(Traffic, u64); 9] = [
     (Traffic::HoldRequests, 40),
     (Traffic::Reset, 10),
     (Traffic::Delay(Duration::from_millis(30)), 150),
-    // Orders are placed, and their answers come after the client has given the attempt up.
+];
+
+/// Orders are placed, and their answers come after the client has given the attempt up.
+const LATE_ANSWERS: [Fault; 2] = [
     (
         Traffic::HoldAnswers,
         ATTEMPT_TIMEOUT.as_millis() as u64 + 100,
     ),
     (Traffic::Pass, 100),
 ];
+
+/// How often the short faults come between late answers. No client gets on while answers are late,
+/// and with each round of short faults that took six sevenths of the time of the whole test.
+const SHORT_ROUNDS: usize = 3;
 
 /// The folder, the program and its arguments.
 const CLIENTS: [(&str, &str, &[&str]); 2] = [
@@ -39,9 +49,12 @@ const CLIENTS: [(&str, &str, &[&str]); 2] = [
 ];
 
 async fn inject(proxy: Arc<Proxy>) {
-    for (traffic, milliseconds) in FAULTS.iter().cycle() {
-        proxy.set(*traffic);
-        sleep(Duration::from_millis(*milliseconds)).await;
+    // Late answers come every few seconds, so that a client that begins late meets some.
+    let late = SHORT_FAULTS.into_iter().chain(LATE_ANSWERS);
+    let short = iter::repeat_n(SHORT_FAULTS, SHORT_ROUNDS - 1).flatten();
+    for (traffic, milliseconds) in late.chain(short).cycle() {
+        proxy.set(traffic);
+        sleep(Duration::from_millis(milliseconds)).await;
     }
 }
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from stockade import Client, NewOrder, OrderBatcher, RetryPolicy, mint_buyer
 
-#: Rounds, and the processes that place an order at the same moment in each: 160 placements.
-ROUNDS, CHILDREN = 40, 4
+#: Rounds, and the processes that place an order at the same moment in each.
+ROUNDS, CHILDREN = 10, 4
 #: Seconds, longer than anything takes on a busy machine.
 TIMEOUT = float(os.environ.get("STOCKADE_TEST_TIMEOUT", 120))
 

@@ -7,7 +7,7 @@ use audit::{Outboxes, Snapshot};
 use testkit::{Sale, TestEnv, buyer, on_both_databases, tested};
 
 const KEYS: [&str; 5] = ["stock", "decisions", "buyers", "outbox", "spillovers"];
-const BACKLOG: usize = 3000;
+const BACKLOG: usize = 1000;
 const POLLS: u64 = 10;
 
 async fn hold(sale: &Arc<Sale>, buyers: std::ops::Range<usize>) {

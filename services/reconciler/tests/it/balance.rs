@@ -135,15 +135,16 @@ async fn units_are_moved_during_a_rush_and_none_is_lost(env: &Arc<TestEnv>) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn as_many_buyers_as_units_all_get_one_while_a_reconciler_runs(env: &Arc<TestEnv>) {
+    const UNITS: usize = 1000;
     env.record().await;
     env.reconcile(balancing()).await;
-    let sale = env.sell(3000, 8).await;
+    let sale = env.sell(UNITS as u64, 8).await;
     // Most buyers have the same home segment, so that units are evened out.
     let (mut near, mut far) = (
         (0..).map(buyer).filter(|buyer| sale.home(buyer) == 0),
         (0..).map(buyer).filter(|buyer| sale.home(buyer) != 0),
     );
-    let buyers: Vec<_> = (0..3000)
+    let buyers: Vec<_> = (0..UNITS)
         .map(|n| if n % 4 == 0 { far.next() } else { near.next() }.unwrap())
         .collect();
     let orders = buyers.into_iter().map(|buyer| {
@@ -157,7 +158,7 @@ async fn as_many_buyers_as_units_all_get_one_while_a_reconciler_runs(env: &Arc<T
     let refused = outcomes.iter().filter(|outcome| !is_held(outcome)).count();
     assert_eq!(refused, 0, "there was a unit for each");
     sale.comes_to_rest().await;
-    assert_eq!(sale.report().await.held, 3000);
+    assert_eq!(sale.report().await.held, UNITS as u64);
 }
 
 fn one_each(item: Item) -> Item {

@@ -123,8 +123,8 @@ async fn a_repair_that_dies_at_any_step_is_repeated_to_its_end(env: &Arc<TestEnv
 
 #[tested(on_both_databases(crate::env::run))]
 async fn orders_are_paid_while_their_segments_are_restored(env: &Arc<TestEnv>) {
-    const ORDERS: usize = 4_000;
-    let sale = env.create(5_000, 2).await;
+    const ORDERS: usize = 1_000;
+    let sale = env.create(2_000, 2).await;
     only_in_the_ledger(&sale, ORDERS).await;
     env.record().await;
     let ledger = UnresponsiveLedger::with_pages(env.ledger().await, 20);

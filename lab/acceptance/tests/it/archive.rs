@@ -2,11 +2,11 @@
 
 use std::process::Output;
 
-use reqwest::{Client, Method};
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    process::{audit, order, run, settled_audit, stderr, stdout, stockade},
+    process::{audit, order, polling_client, run, settled_audit, stderr, stdout, stockade},
     test_env::TestEnv,
 };
 
@@ -24,7 +24,7 @@ fn ends(output: &Output, code: i32, expected: &str) {
 }
 
 async fn call(env: &TestEnv, url: &str, method: Method, path: &str, body: &Value) -> Value {
-    let request = Client::new().request(method, format!("{url}{path}"));
+    let request = polling_client().request(method, format!("{url}{path}"));
     let response = request.bearer_auth(&env.admin).json(body).send().await;
     response.unwrap().json().await.unwrap()
 }
@@ -65,11 +65,11 @@ async fn the_command_archives_a_closed_item_and_the_service_answers_from_the_led
     assert!(report["archived_at"].is_string(), "{report:#}");
     assert_eq!(report["ok"], true);
     assert_eq!(report["available"], 10);
-    let again = order(&Client::new(), &service.url, "vase", &env.ann, "k");
+    let again = order(&polling_client(), &service.url, "vase", &env.ann, "k");
     let again: Value = again.send().await.unwrap().json().await.unwrap();
     assert_eq!(again["id"], json!(held));
     assert_eq!(again["state"], "cancelled");
-    let refused = order(&Client::new(), &service.url, "vase", &env.ann, "k-2");
+    let refused = order(&polling_client(), &service.url, "vase", &env.ann, "k-2");
     let refused: Value = refused.send().await.unwrap().json().await.unwrap();
     assert_eq!(refused["code"], "not_open");
     assert_eq!(refused["state"], "archived");
@@ -151,7 +151,7 @@ async fn the_commands_of_the_page_drop_an_old_sale_and_its_audit_still_answers()
     assert_eq!(answered, report);
     let gone = ask(Method::GET, &order_path, json!(null)).await;
     assert_eq!(gone["code"], "order_not_found");
-    let again = order(&Client::new(), &service.url, "vase", &env.ann, "k");
+    let again = order(&polling_client(), &service.url, "vase", &env.ann, "k");
     let again: Value = again.send().await.unwrap().json().await.unwrap();
     assert_eq!(again["code"], "not_open");
     assert_eq!(again["state"], "archived");

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use order::PaymentKey;
-use reqwest::{Client, Response};
+use reqwest::Response;
 use serde_json::{Value, json};
 
-use crate::process::{Serving, order, run, settled_audit, stdout, stockade, token};
+use crate::process::{Serving, order, polling_client, run, settled_audit, stdout, stockade, token};
 
 /// Price of the demo item's unit.
 const PRICE_CENTS: u64 = 149_900;
@@ -15,7 +15,7 @@ pub async fn pay(url: &str, order: &str, secret: &str, payment: &str, cents: u64
     let body = json!({ "payment": payment, "order": order, "amount": cents }).to_string();
     let signature =
         PaymentKey::new(secret.as_bytes(), Duration::from_secs(300)).sign(body.as_bytes());
-    let request = Client::new()
+    let request = polling_client()
         .post(format!("{url}/v1/orders/{order}/payment"))
         .header("Stockade-Signature", signature);
     request.body(body).send().await.unwrap()
@@ -38,13 +38,19 @@ async fn up_writes_the_payment_secret_to_the_run_file() {
             "{config}"
         );
         let ann = token(folder.path(), &["buyer", "ann"]);
-        let held: Value = order(&Client::new(), &up.url, "demo", &ann, &format!("k-{start}"))
-            .send()
-            .await
-            .unwrap()
-            .json()
-            .await
-            .unwrap();
+        let held: Value = order(
+            &polling_client(),
+            &up.url,
+            "demo",
+            &ann,
+            &format!("k-{start}"),
+        )
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
         let id = held["id"].as_str().unwrap().to_owned();
         let forged = pay(&up.url, &id, "another secret", "pay", PRICE_CENTS).await;
         assert_eq!(forged.status().as_u16(), 400);

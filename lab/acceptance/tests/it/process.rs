@@ -5,7 +5,7 @@ use std::{
     io::{BufRead, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
-    sync::mpsc,
+    sync::{LazyLock, mpsc},
     time::{Duration, Instant},
 };
 
@@ -200,11 +200,15 @@ fn setting(dir: &Path, key: &str) -> String {
     value.unwrap_or_else(|| panic!("{} has no {key}", dir.display()))
 }
 
-/// A client for polls, each with a connection of its own. To make a client reads every authority of
-/// the system, which takes longer than a poll.
+/// A client that tests share, each of whose requests has a connection of its own: those that are kept
+/// would belong to the runtime of one test. To make a client reads every authority of the system,
+/// which takes longer than a request.
 pub fn polling_client() -> Client {
-    let builder = Client::builder().pool_max_idle_per_host(0);
-    builder.build().expect("a client")
+    static CLIENT: LazyLock<Client> = LazyLock::new(|| {
+        let builder = Client::builder().pool_max_idle_per_host(0);
+        builder.build().expect("a client")
+    });
+    CLIENT.clone()
 }
 
 /// Waits until the service reports an audit that `is_awaited`. A start of the program for each poll
@@ -282,7 +286,7 @@ pub fn order(client: &Client, url: &str, item: &str, token: &str, key: &str) -> 
 }
 
 pub async fn create(url: &str, admin: &str, item: &Value) {
-    let response = Client::new()
+    let response = polling_client()
         .post(format!("{url}/v1/items"))
         .bearer_auth(admin)
         .json(item)

@@ -2,7 +2,6 @@
 
 use std::{fs::OpenOptions, io::Write as _, path::Path};
 
-use reqwest::Client;
 use serde_json::{Value, json};
 use testbed::{Redis, free_port};
 use testkit::{eventually, eventually_some};
@@ -75,7 +74,7 @@ impl TestEnv {
 
     /// What an admin is answered.
     pub async fn gets(&self, address: &str) -> Value {
-        let request = Client::new().get(address).bearer_auth(&self.admin);
+        let request = polling_client().get(address).bearer_auth(&self.admin);
         let response = request.send().await;
         response.unwrap().json().await.unwrap()
     }
@@ -98,7 +97,7 @@ impl TestEnv {
 
     /// Places an order of ann's, which must be held, and returns its name.
     pub async fn hold(&self, url: &str, item: &str, key: &str) -> String {
-        let response = order(&Client::new(), url, item, &self.ann, key)
+        let response = order(&polling_client(), url, item, &self.ann, key)
             .send()
             .await
             .unwrap();

@@ -10,7 +10,7 @@ use std::{
 };
 
 use order::PaymentKey;
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 use testbed::{Postgres, Redis};
@@ -19,7 +19,8 @@ use testkit::{eventually, eventually_some};
 use super::stock::StockServers;
 use crate::{
     process::{
-        Serving, audit, audit_becomes, create, order, program, run, stderr, stdout, stockade, token,
+        Serving, audit, audit_becomes, create, order, polling_client, program, run, stderr, stdout,
+        stockade, token,
     },
     test_env::run_redis,
 };
@@ -275,7 +276,7 @@ impl Drill {
 
     pub async fn place(&self, item: &str, buyer: &str) -> Response {
         let token = token(self.dir(), &["buyer", buyer]);
-        order(&Client::new(), &self.url, item, &token, "key")
+        order(&polling_client(), &self.url, item, &token, "key")
             .send()
             .await
             .unwrap()
@@ -293,7 +294,7 @@ impl Drill {
     /// Places an order that may be answered before the ledger has it.
     pub async fn place_async(&self, item: &str, buyer: &str) -> Response {
         let token = token(self.dir(), &["buyer", buyer]);
-        order(&Client::new(), &self.url, item, &token, "key")
+        order(&polling_client(), &self.url, item, &token, "key")
             .header("Prefer", "respond-async")
             .send()
             .await
@@ -327,7 +328,7 @@ impl Drill {
             json!({ "payment": format!("pay-{order}"), "order": order, "amount": PRICE_CENTS })
                 .to_string();
         let key = PaymentKey::new(b"a secret of payments", Duration::from_secs(300));
-        let request = Client::new()
+        let request = polling_client()
             .post(format!("{}/v1/orders/{order}/payment", self.url))
             .header("Stockade-Signature", key.sign(body.as_bytes()));
         request.body(body).send().await.unwrap().status()

@@ -37,6 +37,16 @@ class Language:
     array: str
     #: Hand-written parts of models.
     parts: list[str]
+    #: What checks a value of a request, by its type; a key, and a value that may be absent.
+    checks: dict[str, str]
+
+    def check(self, field, value):
+        """The call that checks a value. Without one the service alone does."""
+        if field.name == "key":
+            return f"{self.checks['key']}({value})"
+        check = "" if field.is_array else self.checks.get(field.type, "")
+        call = f"{self.checks['absent']}({check}, " if field.is_optional else f"{check}("
+        return f"{call}{self.quote}{field.name}{self.quote}, {value})" if check else ""
 
     def type_of(self, field):
         name = self.types.get(field.type, field.name_of_type)
@@ -63,7 +73,16 @@ class Python(Language):
         "object": "dict[str, Any]",
     }
     array = "list[{}]"
-    parts = ["EventParts", "HasUnits", "OrderChecks", "PaymentChecks"]
+    parts = ["EventParts", "HasUnits", "PaymentChecks"]
+    #: What makes another value for each object.
+    factories = {"an empty object": "dict", "a new key": "random_key"}
+    checks = {
+        "string": "checks.text",
+        "enum": "checks.text",
+        "integer": "checks.whole",
+        "key": "checks.key",
+        "absent": "checks.if_stated",
+    }
 
     def head(self, title, about):
         return f'"""{title}\n\n{fill(about)}\n"""\n'
@@ -73,7 +92,8 @@ class Python(Language):
             "\nfrom __future__ import annotations\n"
             "\nfrom dataclasses import dataclass, field\nfrom datetime import datetime\n"
             "from typing import Any, NotRequired, TypedDict\n"
-            f"\nfrom .parts import {', '.join(self.parts)}\n"
+            "\nfrom . import checks\n"
+            f"from .parts import {', '.join([*self.parts, 'random_key'])}\n"
         )
 
     def comment(self, text, indent=0):
@@ -96,27 +116,48 @@ class Python(Language):
             base = f"({model.parts})" if model.parts in self.parts else ""
             fields = sorted(fields, key=lambda field: self._default(field) != "")
         write = self._plain_field if model.is_plain else self._field
-        body = "".join(self.comment(field.doc, 4) + write(field) for field in fields)
+        body = "".join(self.comment(field.doc, 4) + write(model, field) for field in fields)
+        body += self._made(fields) if model.is_made else ""
         return f"{head}class {model.name}{base}:\n{self._docstring(model.doc)}\n{body}"
 
     def _docstring(self, text):
         line = f'    """{text}"""\n'
         return line if len(line) <= WIDTH + 1 else fill(f'"""{text}', "    ") + '\n    """\n'
 
-    def _field(self, field):
+    def _field(self, _, field):
         default = self._default(field)
         null = " | None" if default == " = None" else ""
+        if default and field.is_keyword:
+            default = f" = field(default={default[3:]}, kw_only=True)"
         return f"    {field.name}: {self.type_of(field)}{null}{default}\n"
 
     def _default(self, field):
+        if field.filled in self.factories:
+            return f" = field(default_factory={self.factories[field.filled]})"
         if field.filled is not None:
-            return " = field(default_factory=dict)" if field.filled == {} else f" = {field.filled}"
-        return "" if field.is_required and not field.is_null else " = None"
+            return f" = {field.filled}"
+        return " = None" if field.is_optional else ""
 
-    def _plain_field(self, field):
-        if not field.is_required:
-            return f"    {field.name}: NotRequired[{self.type_of(field)}]\n"
-        return f"    {field.name}: {self.type_of(field)}{' | None' if field.is_null else ''}\n"
+    def _plain_field(self, model, field):
+        # What the service leaves out it never sends as null.
+        is_null = field.is_null and (field.is_required or model.is_sent)
+        kind = f"{self.type_of(field)}{' | None' if is_null else ''}"
+        return f"    {field.name}: {kind if field.is_required else f'NotRequired[{kind}]'}\n"
+
+    def _made(self, fields):
+        """The checks of an object, and the body of its request if that has not all fields."""
+        checks = [self.check(field, f"self.{field.name}") for field in fields]
+        rows = "".join(f"        {check}\n" for check in checks if check)
+        text = f"\n    def __post_init__(self) -> None:\n{rows}"
+        if all(field.is_in_body for field in fields):
+            return text
+        names = [field.name for field in fields if field.is_in_body]
+        rows = "".join(f'            "{name}": self.{name},\n' for name in names)
+        return (
+            f"{text}\n    def body(self) -> dict[str, object]:\n"
+            f"        stated = {{\n{rows}        }}\n"
+            "        return {name: value for name, value in stated.items() if value is not None}\n"
+        )
 
 
 class JavaScript(Language):
@@ -132,6 +173,13 @@ class JavaScript(Language):
     }
     array = "{}[]"
     parts = ["EventParts"]
+    checks = {
+        "string": "checkText",
+        "enum": "checkText",
+        "integer": "checkWhole",
+        "key": "checkKey",
+        "absent": "ifStated",
+    }
 
     def head(self, title, about):
         return f"// {title}\n//\n{fill(about, '// ')}\n"
@@ -170,4 +218,17 @@ class JavaScript(Language):
         # What the service leaves out it never sends as null.
         is_null = field.is_null and (is_there or model.takes_null)
         null = " | null" if is_null else ""
-        return f"  {field.name}{'' if is_there else '?'}: {self.type_of(field)}{null};\n"
+        name = f"readonly {field.name}" if model.is_frozen else field.name
+        return f"  {name}{'' if is_there else '?'}: {self.type_of(field)}{null};\n"
+
+    def request(self, model, fields):
+        """The function that checks an object, and that of its body if that has not all fields."""
+        values = {field.name: f"made.{field.name}" for field in fields}
+        checked = {f.name: self.check(f, values[f.name]) or values[f.name] for f in fields}
+        body = {field.name: values[field.name] for field in fields if field.is_in_body}
+        text = self._function(f"checked{model.name}", checked)
+        return text if body == values else text + self._function(f"bodyOf{model.name}", body)
+
+    def _function(self, name, values):
+        rows = "".join(f"    {field}: {value},\n" for field, value in values.items())
+        return f"\nexport function {name}(made) {{\n  return {{\n{rows}  }};\n}}\n"

@@ -17,18 +17,28 @@ class Model:
     schema: str
     #: The hand-written part of the model, in the languages that have one.
     parts: str = ""
+    #: Its fields in front of all others. A constructor of Python takes these by place too, and
+    #: those that the description gets later by name alone, so that no argument moves.
+    leading: tuple = ()
     #: It stays the object of the answer, and its times stay texts.
     is_plain: bool = False
     #: It is sent: times are texts.
     is_sent: bool = False
+    #: A caller makes it, and the client checks the types of its fields then. Their bounds are the
+    #: service's, which may move them.
+    is_made: bool = False
+    #: The client for JavaScript freezes it.
+    is_frozen: bool = False
     #: A null means something else than a field that is absent.
     takes_null: bool = False
     #: The client for JavaScript checks that each answer has the fields.
     is_checked: bool = False
-    #: The only language that has it: Python takes arguments instead.
+    #: The only language that has it: arguments replace it in the other one.
     only: str = ""
-    #: What replaces the words of the schema, by field. None: the client leaves the field out.
+    #: What replaces the words of the schema, by field. None: the client leaves the field out. A
+    #: field that the schema lacks is no part of a body.
     changes: dict = field(default_factory=dict)
+    #: What replaces the description of the schema.
     doc: str = ""
 
 
@@ -49,6 +59,14 @@ class Field:
     filled: object
     #: The schema of its values that are not null; of an array, that of its items.
     schema: dict
+    is_in_body: bool
+    #: A constructor takes it by name alone.
+    is_keyword: bool
+
+    @property
+    def is_optional(self):
+        """Whether a model can be without it."""
+        return self.is_null or not self.is_required
 
 
 OF_ITEM = {
@@ -64,10 +82,27 @@ OF_ITEM = {
         "filled": False,
     },
 }
+#: The item is in the path of an order, and the key is a header.
+OF_NEW_ORDER = {
+    "item": {"type": "string", "description": "The item."},
+    "quantity": {"filled": 1},
+    "key": {
+        "type": "string",
+        "description": "Store it before you send the request, if the order must survive a crash of"
+        " your process.",
+        "filled": "a new key",
+    },
+}
+#: Arguments have the others.
+OF_NEW_ORDER_OPTIONS = {
+    "quantity": None,
+    "key": {"type": "string", "description": "Default: a new one.", "absent": True},
+}
+OF_BUYER_ORDER_OPTIONS = {"buyer": None, "quantity": None, "key": None}
 #: A webhook may come from an older service, or be a test.
 OF_EVENT = {
     "subject": {"absent": True},
-    "data": {"filled": {}},
+    "data": {"filled": "an empty object"},
     "specversion": None,
     "source": None,
     "datacontenttype": None,
@@ -75,7 +110,39 @@ OF_EVENT = {
 MODELS = [
     Model("Order", "OrderBody", parts="HasUnits", is_checked=True),
     Model("ListedOrder", "OrderRow"),
-    Model("BuyerOrder", "NewLine", parts="OrderChecks", is_sent=True),
+    Model(
+        "NewOrder",
+        "NewOrder",
+        leading=("item", "quantity", "key", "amount"),
+        is_sent=True,
+        is_made=True,
+        is_frozen=True,
+        changes=OF_NEW_ORDER,
+        doc="An order to be placed. The same value is always the same order: create it once.",
+    ),
+    Model(
+        "NewOrderOptions",
+        "NewOrder",
+        is_sent=True,
+        only="JavaScript",
+        changes=OF_NEW_ORDER_OPTIONS,
+        doc="What `newOrder` takes instead of a key.",
+    ),
+    Model(
+        "BuyerOrder",
+        "NewLine",
+        leading=("buyer", "quantity", "key", "amount"),
+        is_sent=True,
+        is_made=True,
+    ),
+    Model(
+        "BuyerOrderOptions",
+        "NewLine",
+        is_plain=True,
+        is_sent=True,
+        changes=OF_BUYER_ORDER_OPTIONS,
+        doc="What an `OrderBatcher` takes besides the buyer, the quantity and the key.",
+    ),
     Model("Payment", "NewPayment", parts="PaymentChecks", is_sent=True),
     Model("Cart", "CartBody", parts="HasUnits", is_checked=True),
     Model("CartLine", "LineBody", is_checked=True),
@@ -111,7 +178,6 @@ NO_MODELS = {
         "NewCartHold",
         "NewCartLine",
         "NewHold",
-        "NewOrder",
         "NewOrders",
         "NewState",
         "NewStock",
@@ -136,8 +202,19 @@ def models(language, schemas):
             text += language.enum(name, schema["enum"])
     for model in MODELS:
         if model.only in ("", type(language).__name__):
-            described = replace(model, doc=schemas[model.schema]["description"])
-            text += language.model(described, fields_of(model, schemas))
+            doc = model.doc or schemas[model.schema]["description"]
+            text += language.model(replace(model, doc=doc), list(fields_of(model, schemas)))
+    return text
+
+
+def requests(language, schemas):
+    """A module with what the client for JavaScript sends, and checks before."""
+    text = language.head("What callers make, checked, and what of it a body has.", ABOUT)
+    names = ", ".join(sorted(set(language.checks.values())))
+    text += f"\nimport {{ {names} }} from './checks.js';\n"
+    for model in MODELS:
+        if model.is_made:
+            text += language.request(model, list(fields_of(model, schemas)))
     return text
 
 
@@ -183,20 +260,23 @@ def is_enum(schema):
 
 
 def fields_of(model, schemas):
-    """The fields: first what is required, as it is declared, and the rest by name."""
+    """The fields: what leads, what is required, as it is declared, and the rest by name."""
     schema = schemas[model.schema]
     required = schema.get("required", [])
-    known = {name: {} for name in [*required, *sorted(schema["properties"]), *model.changes]}
-    for name in known:
+    described = [*required, *sorted(schema["properties"])]
+    for name in dict.fromkeys([*model.leading, *described, *model.changes]):
         change = model.changes.get(name, {})
         if change is None and name not in schema["properties"]:
             raise SystemExit(f"scripts/client_models.py: {model.schema} has no {name} to leave out")
         if change is not None:
             found = {**schema["properties"].get(name, {}), **change}
-            yield _field(model, schemas, name, found, name in required)
+            yield _field(model, schemas, name, found)
 
 
-def _field(model, schemas, name, schema, is_required):
+def _field(model, schemas, name, schema):
+    of_model = schemas[model.schema]
+    is_in_body = name in of_model["properties"]
+    is_required = not is_in_body or name in of_model.get("required", [])
     plain, is_null = _without_null(schema)
     is_array = plain.get("type") == "array"
     values = plain["items"] if is_array else plain
@@ -213,6 +293,8 @@ def _field(model, schemas, name, schema, is_required):
         is_null=is_null,
         filled=schema.get("filled"),
         schema=values,
+        is_in_body=is_in_body,
+        is_keyword=bool(model.leading) and name not in model.leading,
     )
 
 

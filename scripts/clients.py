@@ -29,6 +29,7 @@ def files(codes, schemas):
         "clients/js/src/codes.js": partial(client_codes.sets, JAVASCRIPT, codes),
         "clients/js/src/types.d.ts": partial(client_models.models, JAVASCRIPT, schemas),
         "clients/js/src/fields.js": partial(client_models.fields, JAVASCRIPT, schemas),
+        "clients/js/src/requests.js": partial(client_models.requests, JAVASCRIPT, schemas),
         "crates/client/src/models.rs": partial(client_rust.models, schemas),
         "crates/client/src/problem/codes.rs": partial(client_codes.rust, codes),
     }

@@ -6,9 +6,9 @@
 // batches grow by themselves.
 
 import { Attempts } from './attempts.js';
-import { checkAmount, checkKey, checkText, checkWhole } from './checks.js';
 import { Contract, StockadeError } from './errors.js';
-import { newOrder, readPlaced } from './models.js';
+import { readPlaced } from './models.js';
+import { checkedBuyerOrder } from './requests.js';
 import { pauseAfter, sleep } from './retry.js';
 import { PROBLEM, Response } from './transport.js';
 
@@ -36,11 +36,11 @@ export class OrderBatcher {
   }
 
   /**
-   * Places an order. Do not forget the key, whatever becomes of the promise. `amount` is the shop's total,
-   * which may be less than the price of the units.
+   * Places an order. Do not forget the key, whatever becomes of the promise. `options` are the other
+   * fields of a `BuyerOrder`, such as `amount`, the shop's total, which may be less than the price.
    */
-  async order(buyer, quantity, key, { amount } = {}) {
-    const order = buyerOrder({ buyer, quantity, key, amount });
+  async order(buyer, quantity, key, options = {}) {
+    const order = checkedBuyerOrder({ ...options, buyer, quantity, key });
     return new Promise((resolve, reject) => {
       const deadline = performance.now() + this.#admin.retry.deadline;
       this.#enqueue([{ order, attempts: new Attempts(), deadline, resolve, reject }]);
@@ -93,14 +93,6 @@ export class OrderBatcher {
   }
 }
 
-/** A line of a batch, with what a line can have. */
-export function buyerOrder({ buyer, quantity, key, amount }) {
-  checkKey(key);
-  checkText('buyer', buyer);
-  checkWhole('quantity', quantity);
-  return { buyer, quantity, key, amount: checkAmount(amount) };
-}
-
 /** Reads the response to a batch: `{placed}` or `{error}` for each order, in the same order. */
 export function readResults(item, orders, response) {
   const results = response.json()?.results;
@@ -113,14 +105,14 @@ export function readResults(item, orders, response) {
 }
 
 /** Reads a result as the response to a single order. */
-function readLine(item, { quantity, key, amount }, result, type) {
+function readLine(item, { quantity, amount }, result, type) {
   try {
     if (typeof result?.status !== 'number') throw new Contract(200, 'a result has no status');
     const { status, replayed } = result;
     const retryAfter = Number.isInteger(result.retry_after) ? result.retry_after : undefined;
     const body = JSON.stringify(result);
     const response = new Response({ status, replayed, retryAfter, type, body });
-    return { placed: readPlaced(newOrder(item, quantity, { key, amount }), response.intoSuccess()) };
+    return { placed: readPlaced({ item, quantity, amount }, response.intoSuccess()) };
   } catch (error) {
     if (error instanceof StockadeError) return { error };
     throw error;

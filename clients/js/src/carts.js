@@ -1,6 +1,6 @@
 // Carts: orders of several items that a buyer gets all or none of.
 
-import { checkAmount, checkKey, checkText, checkWhole, optionsOf } from './checks.js';
+import { checkKey, checkText, checkWhole, ifStated, optionsOf } from './checks.js';
 import { Contract, InvalidInput, NoLongerHeld } from './errors.js';
 import { CART, CART_LINE } from './fields.js';
 import { checkCosts, checkFields, hasUnits, randomKey, withTimes } from './models.js';
@@ -18,7 +18,7 @@ export function newCart(lines, keyOrOptions = undefined) {
   const { key = randomKey(), amount } = optionsOf(keyOrOptions);
   if (!Array.isArray(lines)) throw new InvalidInput('lines', 'an array of {item, quantity}');
   const copies = lines.map(copyOfLine);
-  if (amount !== UNCHECKED) checkAmount(amount);
+  if (amount !== UNCHECKED) ifStated(checkWhole, 'amount', amount);
   return Object.freeze({ lines: Object.freeze(copies), key: checkKey(key), amount });
 }
 

@@ -14,12 +14,12 @@ export function checkWhole(field, value) {
   return value;
 }
 
-/** An amount in the currency's smallest unit, if there is one. */
-export function checkAmount(amount) {
-  return amount === undefined ? amount : checkWhole('amount', amount);
+/** What may be absent. */
+export function ifStated(check, field, value) {
+  return value === undefined ? value : check(field, value);
 }
 
-/** A key, or the options `{key, amount}`. */
+/** A key, or the options with one. */
 export function optionsOf(given) {
   return typeof given === 'object' && given !== null ? given : { key: given };
 }

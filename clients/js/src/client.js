@@ -1,12 +1,13 @@
 // The calls, and how they are repeated while their outcome is unknown.
 
 import { Attempts } from './attempts.js';
-import { buyerOrder, readResults } from './batch.js';
+import { readResults } from './batch.js';
 import { readCart, readPlacedCart } from './carts.js';
 import { checkKey, checkText, checkToken, checkWhole } from './checks.js';
 import { InvalidInput, StockadeError } from './errors.js';
 import { REFUND_DUE } from './fields.js';
 import { checkFields, readEvent, readItem, readItems, readOrder, readPlaced, withTimes } from './models.js';
+import { bodyOfNewOrder, checkedBuyerOrder } from './requests.js';
 import { DEFAULT_RETRY, pauseAfter, sleep } from './retry.js';
 import { signPayment } from './signatures.js';
 import { exchange } from './transport.js';
@@ -127,7 +128,7 @@ export class Buyer {
    */
   async place(order) {
     const headers = { 'idempotency-key': order.key };
-    const json = { quantity: order.quantity, amount: order.amount };
+    const json = bodyOfNewOrder(order);
     const path = itemPath(order.item, '/orders');
     const read = (response) => readPlaced(order, response);
     return this.#send(read, 'POST', path, { headers, json });
@@ -423,7 +424,7 @@ export class Admin {
   }
 
   /**
-   * Places orders `{buyer, quantity, key, amount}` of several buyers, at most 512; returns `{placed}` or
+   * Places orders `{buyer, quantity, key, ...}` of several buyers, at most 512; returns `{placed}` or
    * `{error}` for each, in this order. The whole request is repeated while its outcome is unknown,
    * but not single orders whose outcome is: `OrderBatcher` does that.
    */
@@ -508,7 +509,7 @@ export class Admin {
   }
 
   #batch(item, orders) {
-    const lines = orders.map(buyerOrder);
+    const lines = orders.map(checkedBuyerOrder);
     const path = itemPath(item, '/orders:batch');
     return { method: 'POST', path, token: this.#token, json: { orders: lines } };
   }

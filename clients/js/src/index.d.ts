@@ -3,6 +3,7 @@
 import type {
   Audit,
   BuyerOrder,
+  BuyerOrderOptions,
   Cart,
   CartPayment,
   CartState,
@@ -16,6 +17,8 @@ import type {
   ListedItem,
   ListedOrder,
   NewItem,
+  NewOrder,
+  NewOrderOptions,
   Order,
   OrderState,
   Payment,
@@ -31,23 +34,11 @@ export * from './types.js';
 /** Whether the units of an order or a cart belong to the buyer: it is `held` or `confirmed`. */
 export function hasUnits(placed: { state: string }): boolean;
 
-/** An order to be placed: the same value is always the same order. */
-export interface NewOrder {
-  readonly item: string;
-  readonly quantity: number;
-  readonly key: string;
-  readonly amount?: number;
-}
 export function newOrder(
   item: string,
   quantity?: number,
   keyOrOptions?: string | NewOrderOptions,
 ): NewOrder;
-export interface NewOrderOptions {
-  key?: string;
-  /** The shop's total with shipping and tax, in the currency's smallest unit. Default: the price. */
-  amount?: number;
-}
 
 export interface Placed {
   /** The order as it is now: `held`, or after a replay perhaps `confirmed`. */
@@ -245,7 +236,7 @@ export class OrderBatcher {
     buyer: string,
     quantity: number,
     key: string,
-    options?: { amount?: number },
+    options?: BuyerOrderOptions,
   ): Promise<Placed>;
 }
 

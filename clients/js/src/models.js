@@ -2,20 +2,20 @@
 
 import { randomUUID } from 'node:crypto';
 
-import { checkAmount, checkKey, checkText, checkWhole, optionsOf } from './checks.js';
+import { optionsOf } from './checks.js';
 import { Contract, NoLongerHeld } from './errors.js';
 import { ITEMS, ORDER, TIMES } from './fields.js';
+import { checkedNewOrder } from './requests.js';
 
 /**
  * An order to be placed. The same value is always the same order: create it once, and store `key`
  * before you send the request if the order must survive a crash of your process. Instead of a key it
- * takes `{key, amount}`: the shop's total with shipping and tax, which payments are checked against.
+ * takes options, such as `{key, amount}`: the shop's total with shipping and tax, which payments are
+ * checked against.
  */
 export function newOrder(item, quantity = 1, keyOrOptions = undefined) {
-  const { key = randomKey(), amount } = optionsOf(keyOrOptions);
-  checkText('item', item);
-  checkWhole('quantity', quantity);
-  return Object.freeze({ item, quantity, key: checkKey(key), amount: checkAmount(amount) });
+  const { key = randomKey(), ...options } = optionsOf(keyOrOptions);
+  return Object.freeze(checkedNewOrder({ ...options, item, quantity, key }));
 }
 
 /** A key that no other order or cart has. */

@@ -103,6 +103,32 @@ export interface ListedOrder {
   buyer?: string;
 }
 
+/** An order to be placed. The same value is always the same order: create it once. */
+export interface NewOrder {
+  /** The item. */
+  readonly item: string;
+  /** Number of units that the order asks for. */
+  readonly quantity: number;
+  /** Store it before you send the request, if the order must survive a crash of your process. */
+  readonly key: string;
+  /**
+   * The total of the shop in the currency's smallest unit, with shipping, tax and other goods: only
+   * a payment of this amount pays the order. Default: quantity times price. A buyer states no less.
+   */
+  readonly amount?: number;
+}
+
+/** What `newOrder` takes instead of a key. */
+export interface NewOrderOptions {
+  /**
+   * The total of the shop in the currency's smallest unit, with shipping, tax and other goods: only
+   * a payment of this amount pays the order. Default: quantity times price. A buyer states no less.
+   */
+  amount?: number;
+  /** Default: a new one. */
+  key?: string;
+}
+
 /** An order of a batch. */
 export interface BuyerOrder {
   /** The buyer: what `sub` is in a buyer's token. */
@@ -117,6 +143,12 @@ export interface BuyerOrder {
   /** The total of the shop, which may be less than quantity times price. Default: that. */
   amount?: number;
 }
+
+/** What an `OrderBatcher` takes besides the buyer, the quantity and the key. */
+export type BuyerOrderOptions = {
+  /** The total of the shop, which may be less than quantity times price. Default: that. */
+  amount?: number;
+};
 
 /** A payment that the provider reports. */
 export interface Payment {

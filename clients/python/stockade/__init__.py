@@ -35,12 +35,13 @@ from .models import (
     JournalEntry,
     ListedItem,
     ListedOrder,
+    NewOrder,
     Order,
     Payment,
     RefundDue,
     ServiceJournalEntry,
 )
-from .orders import NewOrder, Placed
+from .orders import Placed
 from .retry import RetryPolicy
 from .signatures import InvalidSignature, Webhook, mint_buyer, sign_payment
 

@@ -19,11 +19,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequen
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from itertools import islice
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
 
 from . import batcher, checks, client
 from .errors import InvalidInput, OutcomeUnknown
-from .models import Event, Item, Items
+from .models import BuyerOrderOptions, Event, Item, Items
 from .orders import Placed
 from .processes import PerProcess
 from .retry import RetryPolicy
@@ -212,14 +212,14 @@ class OrderBatcher:
         self._timeout = admin._caller.call_timeout
 
     async def order(
-        self, buyer: str, quantity: int, key: str, *, amount: int | None = None
+        self, buyer: str, quantity: int, key: str, **options: Unpack[BuyerOrderOptions]
     ) -> Placed:
         """Places an order, and waits until its outcome is known or the deadline has passed.
 
-        `amount` is the shop's total, as in a `BuyerOrder`. A cancelled await leaves the order in its
-        batch: keep the key.
+        `options` are the other fields of a `BuyerOrder`, such as `amount`, the shop's total. A
+        cancelled await leaves the order in its batch: keep the key.
         """
-        future = asyncio.wrap_future(self._batcher.submit(buyer, quantity, key, amount=amount))
+        future = asyncio.wrap_future(self._batcher.submit(buyer, quantity, key, **options))
         try:
             return await asyncio.wait_for(future, self._timeout)
         except TimeoutError as error:

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 
 from .errors import Contract, Error
-from .models import BuyerOrder
-from .orders import NewOrder, Placed, read_placed
+from .models import BuyerOrder, NewOrder
+from .orders import Placed, read_placed
 from .transport import PROBLEM, Response
 
 

@@ -14,11 +14,12 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Unpack
 
 from .attempts import Attempts
 from .client import Admin
 from .errors import Error, OutcomeUnknown
-from .models import BuyerOrder
+from .models import BuyerOrder, BuyerOrderOptions
 from .orders import Placed
 from .processes import PerProcess
 
@@ -65,13 +66,13 @@ class OrderBatcher:
         self._queue = PerProcess(_Queue)
 
     def order(
-        self, buyer: str, quantity: int, key: str, *, amount: int | None = None
+        self, buyer: str, quantity: int, key: str, **options: Unpack[BuyerOrderOptions]
     ) -> Placed:
         """Places an order, and waits until its outcome is known or the deadline has passed.
 
-        `amount` is the shop's total, as in a `BuyerOrder`.
+        `options` are the other fields of a `BuyerOrder`, such as `amount`, the shop's total.
         """
-        future = self.submit(buyer, quantity, key, amount=amount)
+        future = self.submit(buyer, quantity, key, **options)
         try:
             return future.result(self._admin.call_timeout)
         except TimeoutError as error:
@@ -79,14 +80,14 @@ class OrderBatcher:
             raise OutcomeUnknown(error) from error
 
     def submit(
-        self, buyer: str, quantity: int, key: str, *, amount: int | None = None
+        self, buyer: str, quantity: int, key: str, **options: Unpack[BuyerOrderOptions]
     ) -> Future[Placed]:
         """The same without waiting. Do not forget the key, whatever becomes of the future.
 
         The future belongs to this process; in a child that is forked later it never ends.
         """
         deadline = time.monotonic() + self._admin.retry.deadline
-        waiting = _Waiting(BuyerOrder(buyer, quantity, key, amount), deadline)
+        waiting = _Waiting(BuyerOrder(buyer, quantity, key, **options), deadline)
         waiting.future.set_running_or_notify_cancel()  # It cannot be called back.
         self._enqueue(self._queue.get(), [waiting])
         return waiting.future

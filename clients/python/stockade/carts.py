@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Literal
 from . import checks
 from .errors import Contract, InvalidInput, NoLongerHeld
 from .models import Cart
+from .parts import random_key
 from .reading import read
 from .transport import Response
 
@@ -25,7 +25,7 @@ class NewCart:
     #: Pairs of an item and a quantity, at most 20.
     lines: Iterable[tuple[str, int]]
     #: Store it before you send the request, if the cart must survive a crash of your process.
-    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+    key: str = field(default_factory=random_key)
     #: The shop's total with shipping, tax and vouchers, which payments are checked against. Without
     #: one it is the price of the lines. Only an admin states less, or `unchecked`: any payment
     #: pays it.
@@ -34,7 +34,7 @@ class NewCart:
     def __post_init__(self) -> None:
         checks.key(self.key)
         if self.amount != UNCHECKED:
-            checks.amount(self.amount)
+            checks.if_stated(checks.whole, "amount", self.amount)
         try:
             lines = tuple((item, units) for item, units in self.lines)
         except (TypeError, ValueError):

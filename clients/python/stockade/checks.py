@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 
 from .errors import InvalidInput
 
@@ -22,9 +23,10 @@ def whole(field: str, value: object) -> int:
     return value
 
 
-def amount(value: object) -> int | None:
-    """An amount in the currency's smallest unit, if there is one: no price with a fraction."""
-    return None if value is None else whole("amount", value)
+def if_stated(check: Callable[[str, object], object], field: str, value: object) -> None:
+    """What may be absent."""
+    if value is not None:
+        check(field, value)
 
 
 def seconds(field: str, value: object) -> float:

@@ -29,6 +29,7 @@ from .models import (
     JournalEntry,
     ListedItem,
     ListedOrder,
+    NewOrder,
     Order,
     Payment,
     RefundDue,
@@ -36,7 +37,7 @@ from .models import (
     ServiceJournalEntry,
     WebhookTest,
 )
-from .orders import NewOrder, Placed, read_order, read_placed
+from .orders import Placed, read_order, read_placed
 from .reading import read
 from .retry import LAST_ATTEMPT_SECONDS, RetryPolicy
 from .signatures import sign_payment
@@ -191,8 +192,7 @@ class Buyer:
         """
         path = _item_path(order.item, "/orders")
         key = {"Idempotency-Key": order.key}
-        body = _known({"quantity": order.quantity, "amount": order.amount})
-        request = Request("POST", path, self._token, key, body)
+        request = Request("POST", path, self._token, key, order.body())
         return self._client.send(request, partial(read_placed, order))
 
     def order(self, order: str) -> Order:
@@ -588,10 +588,8 @@ def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _hold(seconds: int | None, session: str | None) -> dict[str, Any]:
-    if seconds is not None:
-        checks.whole("seconds", seconds)
-    if session is not None:
-        checks.text("session", session)
+    checks.if_stated(checks.whole, "seconds", seconds)
+    checks.if_stated(checks.text, "session", session)
     return _known({"seconds": seconds, "session": session})
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NotRequired, TypedDict
 
-from .parts import EventParts, HasUnits, OrderChecks, PaymentChecks
+from . import checks
+from .parts import EventParts, HasUnits, PaymentChecks, random_key
 
 #: How payments of a cart are checked, if not against its amount.
 AMOUNT_CHECKS = ("unchecked",)
@@ -106,7 +107,36 @@ class ListedOrder:
 
 
 @dataclass(frozen=True)
-class BuyerOrder(OrderChecks):
+class NewOrder:
+    """An order to be placed. The same value is always the same order: create it once."""
+
+    #: The item.
+    item: str
+    #: Number of units that the order asks for.
+    quantity: int = 1
+    #: Store it before you send the request, if the order must survive a crash of your process.
+    key: str = field(default_factory=random_key)
+    #: The total of the shop in the currency's smallest unit, with shipping, tax and other goods:
+    #: only a payment of this amount pays the order. Default: quantity times price. A buyer states
+    #: no less.
+    amount: int | None = None
+
+    def __post_init__(self) -> None:
+        checks.text("item", self.item)
+        checks.whole("quantity", self.quantity)
+        checks.key(self.key)
+        checks.if_stated(checks.whole, "amount", self.amount)
+
+    def body(self) -> dict[str, object]:
+        stated = {
+            "quantity": self.quantity,
+            "amount": self.amount,
+        }
+        return {name: value for name, value in stated.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class BuyerOrder:
     """An order of a batch."""
 
     #: The buyer: what `sub` is in a buyer's token.
@@ -118,6 +148,19 @@ class BuyerOrder(OrderChecks):
     key: str
     #: The total of the shop, which may be less than quantity times price. Default: that.
     amount: int | None = None
+
+    def __post_init__(self) -> None:
+        checks.text("buyer", self.buyer)
+        checks.whole("quantity", self.quantity)
+        checks.key(self.key)
+        checks.if_stated(checks.whole, "amount", self.amount)
+
+
+class BuyerOrderOptions(TypedDict):
+    """What an `OrderBatcher` takes besides the buyer, the quantity and the key."""
+
+    #: The total of the shop, which may be less than quantity times price. Default: that.
+    amount: NotRequired[int | None]
 
 
 @dataclass(frozen=True)

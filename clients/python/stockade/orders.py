@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from . import checks
 from .errors import Contract, NoLongerHeld
-from .models import Order
+from .models import NewOrder, Order
 from .reading import read
 from .transport import Response
-
-
-@dataclass(frozen=True)
-class NewOrder:
-    """An order to be placed. The same value is always the same order: create it once."""
-
-    item: str
-    quantity: int = 1
-    #: Store it before you send the request, if the order must survive a crash of your process.
-    key: str = field(default_factory=lambda: uuid.uuid4().hex)
-    #: The shop's total with shipping and tax, which payments are checked against. Without one the
-    #: order costs the price of its units, and it never costs less.
-    amount: int | None = None
-
-    def __post_init__(self) -> None:
-        checks.text("item", self.item)
-        checks.whole("quantity", self.quantity)
-        checks.key(self.key)
-        checks.amount(self.amount)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ OF_MODELS = {
     "Audit": "AuditReport",
     "AuditedSegment": "SegmentReport",
     "BuyerOrder": "NewLine",
+    "BuyerOrderOptions": "NewLine",
     "Cart": "CartBody",
     "CartLine": "LineBody",
     "CartPayment": "NewCartPayment",
@@ -28,6 +29,7 @@ OF_MODELS = {
     "JournalEntry": "JournalRow",
     "ListedItem": "ItemRow",
     "ListedOrder": "OrderRow",
+    "NewOrder": "NewOrder",
     "NextWave": "NextWave",
     "Order": "OrderBody",
     "OrdersChecked": "OrdersChecked",
@@ -50,10 +52,13 @@ OF_WORDS = {
     "REFUND_REASONS": "RefundReason",
     "SETTABLE_STATES": "SettableState",
 }
-#: From the header `ETag`, and the status.
-OWN = {"Item": {"version", "pending"}}
-#: The same in every event.
-LEFT_OUT = {"Event": {"specversion", "source", "datacontenttype"}}
+#: From the header `ETag`, and the status; for the path and the header `Idempotency-Key`.
+OWN = {"Item": {"version", "pending"}, "NewOrder": {"item", "key"}}
+#: The same in every event, and what are arguments of their own.
+LEFT_OUT = {
+    "Event": {"specversion", "source", "datacontenttype"},
+    "BuyerOrderOptions": {"buyer", "quantity", "key"},
+}
 ITEM = {
     "id": "vase",
     "title": "Vase",
@@ -99,7 +104,13 @@ class Models(unittest.TestCase):
                 if field.default is MISSING and field.default_factory is MISSING
             }
             with self.subTest(name):
-                self.assertLessEqual(needed, set(SCHEMAS[schema]["required"]))
+                required = set(SCHEMAS[schema]["required"]) | OWN.get(name, set())
+                self.assertLessEqual(needed, required)
+
+    def test_orders_take_no_other_arguments_by_place(self) -> None:
+        for model, first in [(models.NewOrder, "item"), (models.BuyerOrder, "buyer")]:
+            by_place = [field.name for field in fields(model) if not field.kw_only]
+            self.assertEqual(by_place, [first, "quantity", "key", "amount"])
 
     def test_the_words_are_those_of_the_description(self) -> None:
         for name, schema in OF_WORDS.items():

@@ -299,6 +299,9 @@ def _account_for_all(schemas):
 def _enum(name, enum, schema):
     if set(enum.words) != set(schema["enum"]):
         raise SystemExit(f"scripts/client_rust.py: {name} has other words in the description")
+    # Of these, serde makes the word of a variant as `camel` makes the variant of a word.
+    if not all(re.fullmatch("[a-z]+(_[a-z]+)*", word) for word in schema["enum"]):
+        raise SystemExit(f"scripts/client_rust.py: {name} has words that are not in snake case")
     text = _head(enum.doc or schema["description"], enum.derives)
     text += f'#[serde(rename_all = "snake_case")]\npub enum {name} {{\n'
     for word in schema["enum"]:

@@ -761,6 +761,7 @@ mod tests {
             (&json["held"], &json["carts_half_sold"], &json["carts_lost"]),
             (&1.into(), &1.into(), &2.into())
         );
+        assert!(json.get("counts").is_none(), "its fields are the verdict's");
         let without = judge(&[held(1)], &audit(5, 1)).to_string();
         assert!(!without.contains("carts"), "{without}");
     }

@@ -24,17 +24,24 @@ async fn receive(request: &Request) -> Received {
     server.received().remove(0)
 }
 
-fn requests(token: &Token) -> Vec<(Request, &'static str, &'static str)> {
-    let id = Uuid::from_u128(1);
-    let key = || IdempotencyKey::new(KEY).unwrap();
-    let order = NewOrder::new("vase", 3).with_key(key());
-    let cheap = NewCart::new().with("vase", 1).with_key(key());
-    let line = BuyerOrder {
+fn key() -> IdempotencyKey {
+    IdempotencyKey::new(KEY).unwrap()
+}
+
+/// A line of a batch.
+fn line() -> BuyerOrder {
+    BuyerOrder {
         buyer: "ann".into(),
         quantity: 1,
         key: key(),
         amount: Some(1499),
-    };
+    }
+}
+
+fn requests(token: &Token) -> Vec<(Request, &'static str, &'static str)> {
+    let id = Uuid::from_u128(1);
+    let order = NewOrder::new("vase", 3).with_key(key());
+    let cheap = NewCart::new().with("vase", 1).with_key(key());
     let add = StockChange::add(5).with_key(key());
     let patch = ItemPatch::default().limit_per_buyer(None);
     let cart = NewCart::new().with("vase", 1).with("bowl", 2);
@@ -58,7 +65,7 @@ fn requests(token: &Token) -> Vec<(Request, &'static str, &'static str)> {
             r#"{"quantity":3,"amount":2494}"#,
         ),
         (
-            Request::place_batch(token, "vase", &[line]),
+            Request::place_batch(token, "vase", &[line()]),
             "POST /v1/items/vase/orders:batch",
             r#"{"orders":[{"buyer":"ann","quantity":1,"key":"cart-7","amount":1499}]}"#,
         ),
@@ -205,6 +212,11 @@ fn by_hand() -> Vec<(&'static str, &'static str, Vec<Request>)> {
             vec![Request::pay_cart(&key, &paid_cart)],
         ),
         ("NewOrder", "", vec![Request::place(&token, &order)]),
+        (
+            "NewOrders",
+            "",
+            vec![Request::place_batch(&token, "vase", &[line()])],
+        ),
         ("NewPayment", "", vec![Request::pay(&key, id, &paid)]),
         ("NewState", "", vec![state]),
         (

@@ -7,6 +7,7 @@ use super::{
     sql::{
         archive::{ORDERS_OF, REPLACE_BUYER},
         listing::{BUYER_ORDERS, ITEM_ORDERS, ITEMS, JOURNAL, PAYMENTS_DUE, REFUNDS_DUE, SCAN},
+        recording::TAKE_RETURNS,
         totals::COUNTS,
     },
 };
@@ -188,5 +189,25 @@ async fn an_erasure_finds_orders_and_their_items_by_indexes() {
         for part in ["Seq Scan", "Hash", "Semi Join", "orders_pkey"] {
             assert!(!plan.contains(part), "{statement}:\n{plan}");
         }
+    }
+}
+
+/// A batch takes its returns by their keys. That of the item finds all of its returns, each time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_return_is_found_by_its_order_whatever_the_statistics_say() {
+    let ledger = open(2).await;
+    let returns = "INSERT INTO returns (id, item, segment, buyer, quantity, since) \
+        SELECT lpad(to_hex(n * 1000), 32, '0')::uuid, 'vase-1', 0, 'buyer-' || n, 1, now() FROM generate_series(1, 1000) AS n";
+    let emptied = "DELETE FROM returns";
+    for sql in [
+        "SELECT 1", "ANALYZE", returns, "ANALYZE", emptied, "ANALYZE",
+    ] {
+        sqlx::raw_sql(sql).execute(&ledger.pool).await.unwrap();
+        let plan = plan(&ledger.pool, TAKE_RETURNS, "'{}', '{}', '{}'").await;
+        assert!(
+            plan.contains("Index Scan using returns_pkey"),
+            "{sql}:\n{plan}"
+        );
+        assert!(!plan.contains("returns_of_item"), "{sql}:\n{plan}");
     }
 }

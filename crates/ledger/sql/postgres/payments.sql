@@ -12,5 +12,5 @@ WITH forgotten AS (
         ORDER BY since LIMIT 100 FOR UPDATE SKIP LOCKED))
     RETURNING payment)
 DELETE FROM payments
-WHERE id IN (SELECT payment FROM forgotten)
+WHERE id = ANY(ARRAY(SELECT payment FROM forgotten))
   AND order_id = '00000000-0000-0000-0000-000000000000'

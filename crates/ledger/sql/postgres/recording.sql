@@ -7,9 +7,9 @@ SELECT {item_columns!}, (extract(epoch FROM closed_at) * 1000)::bigint AS closed
 FROM items
 
 -- name: CHANGED
--- The items whose last change has this version or a higher one.
-{LIVE_ITEMS} WHERE id IN (
-    SELECT item_changes.item FROM item_changes WHERE item_changes.version >= $1)
+-- The items whose last change has this version or a higher one. With `IN` it would read all items.
+{LIVE_ITEMS} WHERE id = ANY(ARRAY(
+    SELECT item_changes.item FROM item_changes WHERE item_changes.version >= $1))
 
 -- name: LIVE
 -- Items that have keys in Redis.

@@ -7,7 +7,8 @@ use super::{
     sql::{
         archive::{ORDERS_OF, REPLACE_BUYER},
         listing::{BUYER_ORDERS, ITEM_ORDERS, ITEMS, JOURNAL, PAYMENTS_DUE, REFUNDS_DUE, SCAN},
-        recording::TAKE_RETURNS,
+        payments::FORGET_UNCLAIMED,
+        recording::{CHANGED, TAKE_RETURNS},
         totals::COUNTS,
     },
 };
@@ -209,5 +210,24 @@ async fn a_return_is_found_by_its_order_whatever_the_statistics_say() {
             "{sql}:\n{plan}"
         );
         assert!(!plan.contains("returns_of_item"), "{sql}:\n{plan}");
+    }
+}
+
+/// Workers ask several times a second for the items that have changed, and each look at what nobody
+/// claims is after a hundred payments at most.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_subquery_names_is_found_by_its_key() {
+    let ledger = open(2).await;
+    for sql in ["SELECT 1"].into_iter().chain(SALE).chain(["ANALYZE"]) {
+        sqlx::raw_sql(sql).execute(&ledger.pool).await.unwrap();
+        for (statement, key) in [(CHANGED, "items_pkey"), (FORGET_UNCLAIMED, "payments_pkey")] {
+            let plan = plan(&ledger.pool, statement, "1").await;
+            let by_key = plan.find(key).unwrap_or_else(|| panic!("{sql}:\n{plan}"));
+            assert!(
+                plan[by_key..].contains("Index Cond: (id = ANY"),
+                "{sql}:\n{plan}"
+            );
+            assert!(!plan.contains("Seq Scan"), "{sql}:\n{plan}");
+        }
     }
 }

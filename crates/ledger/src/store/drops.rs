@@ -105,7 +105,7 @@ async fn orders_page(
     let rows = sqlx::query_as::<_, (Uuid, String)>(page)
         .bind(id.as_str())
         .bind(after.unwrap_or(first.as_uuid()))
-        .bind(after.unwrap_or(Uuid::nil()))
+        .bind(after.unwrap_or_default())
         .bind(last.as_uuid())
         .bind(signed(at_most as u64))
         .fetch_all(connection)

@@ -86,7 +86,7 @@ impl Statements for Transaction {
     ) -> Result<Option<Uuid>, LedgerError> {
         let bound = sqlx::query_scalar::<_, Uuid>(sql::MARK_RETURNED)
             .bind(payment.as_str())
-            .bind(payer.unwrap_or(Uuid::nil()))
+            .bind(payer.unwrap_or_default())
             .bind(at.as_millisecond());
         let bound = bound.fetch_one(&mut **self).await?;
         Ok(Some(bound).filter(|payer| !payer.is_nil()))

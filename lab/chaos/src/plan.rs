@@ -19,6 +19,7 @@ const BATCH_ROUNDS_MAX: usize = 12;
 const WORKERS: usize = 16;
 /// The suite has other tests beside it, which need the processor too.
 const WORKERS_OF_SUITE: usize = 5;
+const PAUSE_FACTOR_OF_SUITE: u32 = 8;
 
 /// All faults of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +56,9 @@ pub struct Round {
     pub lasts: Duration,
     /// Number of orders and carts that are being placed concurrently.
     pub workers: usize,
+    /// How many times as long as usual a worker pauses after an order, and an attacker after the end of
+    /// its connection.
+    pub pause_factor: u32,
     /// When the service counts as healed.
     pub health: Health,
     /// The seed of all other decisions.
@@ -150,6 +154,7 @@ impl Plan {
             round.after = round.after.min(40);
             round.lasts = round.lasts.min(Duration::from_millis(400));
             round.workers = WORKERS_OF_SUITE;
+            round.pause_factor = PAUSE_FACTOR_OF_SUITE;
             round.health = Health {
                 order_within: testbed::timeout(),
                 healed_within: testbed::timeout(),
@@ -206,6 +211,7 @@ fn number(seed: u64, rng: &mut StdRng, batches: Vec<(Topology, Vec<Fault>)>) -> 
             after,
             lasts,
             workers: WORKERS,
+            pause_factor: 1,
             health: Health::after(fault),
             seed: hash(seed, &format!("round {rounds}")),
         }

@@ -84,6 +84,7 @@ struct Shared {
     buyers: Arc<Buyers>,
     /// Whether Redis may lose acknowledged writes in this round.
     redis_may_lose: bool,
+    pause_factor: u32,
     stop: CancellationToken,
     acknowledged: Arc<AtomicUsize>,
     sold_out: Arc<AtomicUsize>,
@@ -99,6 +100,7 @@ impl Workload {
             api,
             items: items.into(),
             redis_may_lose: round.fault.may_lose_redis_writes(),
+            pause_factor: round.pause_factor,
             stop: CancellationToken::new(),
             acknowledged: Arc::default(),
             sold_out: Arc::default(),
@@ -155,7 +157,7 @@ impl Shared {
                 false => self.place_order(&mut rng, &mut lives, &mut histories).await,
             };
             let pause = match is_placed {
-                true => rng.random_range(PAUSE_AFTER_ORDER_MS),
+                true => rng.random_range(PAUSE_AFTER_ORDER_MS) * u64::from(self.pause_factor),
                 false => rng.random_range(PAUSE_AFTER_REFUSAL_MS),
             };
             sleep(Duration::from_millis(pause)).await;

@@ -43,7 +43,8 @@ const REQUESTS_AT_ONCE: usize = 20;
 const PAUSE_BETWEEN_REQUESTS: Duration = Duration::from_millis(100);
 /// The bundle of the API's pages: an answer of a megabyte, which no buffer holds.
 const LARGE_ANSWER: &str = "/docs/swagger-ui-bundle.js";
-/// Pause after which a client whose connection was closed opens another one.
+/// Pause after which a client whose connection was closed opens another one, in a workload with the
+/// usual pauses.
 const PAUSE_BEFORE_RETURN: Duration = Duration::from_secs(1);
 /// Bytes of a body of which half is sent.
 const BODY_BYTES: usize = 1000;
@@ -73,11 +74,12 @@ pub(super) async fn inject(env: &TestEnv, round: &Round, rng: &mut StdRng) -> Re
     let attackers = Attackers::default();
     // Tasks of their own: in one, buyers would wait until all the others have had their turn.
     let mut attacks = JoinSet::new();
+    let pause = PAUSE_BEFORE_RETURN * round.pause_factor;
     for url in urls
         .iter()
         .flat_map(|url| std::iter::repeat_n(url, clients))
     {
-        attacks.spawn(attackers.clone().attack(round.fault, url.clone()));
+        attacks.spawn(attackers.clone().attack(round.fault, url.clone(), pause));
     }
     let enough = match reads_nothing {
         true => clients * urls.len(),
@@ -178,7 +180,7 @@ struct Attackers {
 impl Attackers {
     /// Attacks for ever. When the service closes the connection, the client comes back on another
     /// one, so that the service stays at its bound. One that reads no answer only keeps its end.
-    async fn attack(self, fault: Fault, url: String) {
+    async fn attack(self, fault: Fault, url: String, pause: Duration) {
         let address = url.trim_start_matches("http://");
         loop {
             if let Ok(mut connection) = TcpStream::connect(address).await {
@@ -198,7 +200,7 @@ impl Attackers {
                     return std::future::pending().await;
                 }
             }
-            sleep(PAUSE_BEFORE_RETURN).await;
+            sleep(pause).await;
         }
     }
 

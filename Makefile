@@ -26,9 +26,6 @@ ARGS ?=
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # In CI, Cargo.lock must already name what is built.
 CARGO_FLAGS := $(if $(CI),--locked)
-# `make test` and `make lint` build every backend of the lock and every sink; `stockade` by itself
-# has the light ones.
-LOCK_FEATURES = $(shell scripts/lock_features.sh)
 # Each program has a separate cargo run: a joint build would use the union of their features, and
 # earlier builds would be repeated.
 
@@ -90,8 +87,7 @@ soak: ## random sequences of stock operations, on real Redis and on a model (the
 lint: ## format, clippy, docs, layers, words, scripts, licences: the checks of a change besides the tests (NO_SKIPS=1)
 	@scripts/setup.sh lint
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets $(LOCK_FEATURES) $(CARGO_FLAGS) -- -D warnings
-	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps $(LOCK_FEATURES) $(CARGO_FLAGS)
+	@scripts/lint_rust.sh
 	@scripts/checks.sh
 
 openapi: ## write docs/openapi.json, the description of the API that a test holds against the code

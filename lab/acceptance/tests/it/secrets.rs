@@ -299,15 +299,17 @@ async fn a_webhook_secret_is_replaced_by_a_second_webhook() {
         .delete(format!("{url}/v1/webhooks/{old}"))
         .bearer_auth(&env.admin);
     assert_eq!(removed.send().await.unwrap().status(), 204);
-    env.hold(url, "vase", "third").await;
-    eventually("the third event", async || {
-        ids(&arrived, &new_secret).len() == 2
-    })
-    .await;
-    assert_eq!(
-        ids(&arrived, &old_secret).len(),
-        2,
-        "none by the old secret"
-    );
-    assert_eq!(arrived.lock().unwrap().len(), 4);
+    // A delivery that had begun when the webhook was removed may still come, and only then.
+    for number in 3.. {
+        env.hold(url, "vase", &format!("order-{number}")).await;
+        eventually("the event by the new secret", async || {
+            ids(&arrived, &new_secret).len() == number - 1
+        })
+        .await;
+        let by_the_old = ids(&arrived, &old_secret);
+        if !by_the_old.contains(&ids(&arrived, &new_secret)[number - 2]) {
+            break;
+        }
+        assert!(number < 5, "by the old secret: {by_the_old:?}");
+    }
 }

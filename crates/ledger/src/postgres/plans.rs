@@ -213,8 +213,8 @@ async fn a_return_is_found_by_its_order_whatever_the_statistics_say() {
     }
 }
 
-/// Workers ask several times a second for the items that have changed, and each look at what nobody
-/// claims is after a hundred payments at most.
+/// Workers ask several times a second for the items that have changed, and a sweep forgets a hundred
+/// unclaimed payments at a time. Neither may read all others.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_subquery_names_is_found_by_its_key() {
     let ledger = open(2).await;

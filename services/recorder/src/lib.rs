@@ -35,7 +35,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct RecorderSettings {
     /// Number of concurrent transactions. More than one helps if commits wait for a disk and there
-    /// are several segments.
+    /// are several segments. A ledger with one writer gets one.
     pub workers: usize,
     /// Maximum number of outbox entries (batches of orders) of one segment in a transaction.
     pub entries_max: usize,
@@ -68,7 +68,11 @@ pub async fn run(
 ) {
     // The recorder also stops when the stock's wake-up channel closes.
     let stop = stop.child_token();
-    let workers = settings.workers.max(1);
+    // Workers that wait for one writer would take segments out of each other's transactions.
+    let workers = match ledger.has_one_writer() {
+        true => 1,
+        false => settings.workers.max(1),
+    };
     show_initial();
     let recorder = Arc::new(Recorder {
         stock,

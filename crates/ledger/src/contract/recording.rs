@@ -9,8 +9,7 @@ use crate::LedgerError;
 /// What a recorder needs: the checkpoints to start from, and claims of segments.
 #[async_trait]
 pub trait Recording: Send + Sync + 'static {
-    /// Every segment with its checkpoint, except those of archived items. Recorders sweep this
-    /// list.
+    /// Every segment with its checkpoint, except those of archived items.
     async fn checkpoints(&self) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError>;
 
     /// The checkpoints of the segments of these items.
@@ -44,6 +43,10 @@ pub trait Recording: Send + Sync + 'static {
         wanted: &[SegmentKey],
         at_most: usize,
     ) -> Result<Option<Box<dyn Claim>>, LedgerError>;
+
+    /// Whether there is one claim at a time, so that recording more segments together is all that
+    /// helps.
+    fn has_one_writer(&self) -> bool;
 
     /// Creates the item, which must be new and have one segment, records the entries of its outbox
     /// as a recorder would, and rolls all of it back. Returns what would have been recorded.

@@ -8,8 +8,8 @@ use domain::{Entry, EntryId, Item, ItemId, OrderId, SegmentKey, TransferId};
 use jiff::Timestamp;
 
 use super::{
-    Store, Transaction, batches, begin, bind_rows, claims, id_list, id_value, items, list,
-    sql::recording as sql, step_reads,
+    HAS_ONE_WRITER, Store, Transaction, batches, begin, bind_rows, claims, id_list, id_value,
+    items, list, sql::recording as sql, step_reads,
 };
 use crate::{
     ChangedItem, Claim, LedgerError, PendingReturn, Recorded, Recording, Transfer,
@@ -76,6 +76,10 @@ impl Recording for Store {
         at_most: usize,
     ) -> Result<Option<Box<dyn Claim>>, LedgerError> {
         claims::claim(self, wanted, at_most).await
+    }
+
+    fn has_one_writer(&self) -> bool {
+        HAS_ONE_WRITER
     }
 
     async fn rehearse(&self, item: &Item, entries: Vec<Entry>) -> Result<Recorded, LedgerError> {

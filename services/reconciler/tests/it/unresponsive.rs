@@ -264,6 +264,10 @@ forwards! {
         rehearse(item: &Item, entries: Vec<Entry>) -> Recorded;
     }
 
+    fn has_one_writer(&self) -> bool {
+        self.ledger.has_one_writer()
+    }
+
     async fn changed_items(&self, from: Option<u64>) -> Result<Vec<ChangedItem>, LedgerError> {
         self.lists.fetch_add(1, Ordering::SeqCst);
         self.ledger().changed_items(from).await

@@ -41,7 +41,7 @@ settings! {
         drain_delay_ms: Duration = 0, ms(0..=600_000);
         /// milliseconds for open requests at shutdown
         drain_timeout_ms: Duration = 10000, ms(0..=600_000);
-        /// concurrent recording transactions
+        /// concurrent recording transactions; SQLite has one at a time
         recorder_workers: usize = 2, number(1..=64);
         /// origins whose pages may [call the API from a browser](api.md#from-a-browser),
         /// comma-separated: `https://shop.example`; or `*`. Unset: none

@@ -168,7 +168,7 @@ async fn record_queued(recorder: Arc<Recorder>) {
             Ok(PassResult { again, recorded }) => {
                 recorder.recording.recovered();
                 work.add(again);
-                announce_concurrently(stock, recorded, &mut announcing).await;
+                announce_concurrently(&recorder, recorded, &mut announcing).await;
             }
             Err(error) => {
                 recorder.recording.failed(&error);
@@ -182,25 +182,33 @@ async fn record_queued(recorder: Arc<Recorder>) {
             }
         }
     }
-    announce_concurrently(stock, Vec::new(), &mut announcing).await;
+    if let Some(last) = announcing {
+        ended(last).await;
+    }
 }
 
 /// Announces concurrently with the next pass, whose commit need not wait for it. Only one
 /// announcement runs at a time, so a slow Redis slows the passes down.
 async fn announce_concurrently(
-    stock: &Arc<Stock>,
+    recorder: &Arc<Recorder>,
     recorded: Vec<Announcement>,
     announcing: &mut Option<JoinHandle<()>>,
 ) {
     if let Some(before) = announcing.take() {
-        let _ = before.await;
+        ended(before).await;
     }
     if !recorded.is_empty() {
-        let stock = Arc::clone(stock);
+        let recorder = Arc::clone(recorder);
         *announcing = Some(tokio::spawn(async move {
-            pass::announce(&stock, recorded).await
+            let more = pass::announce(&recorder.stock, recorded).await;
+            recorder.work.add(more);
         }));
     }
+}
+
+/// Waits for an announcement. One that panicked leaves its segments to the sweep.
+async fn ended(announcement: JoinHandle<()>) {
+    let _ = announcement.await;
 }
 
 /// Fails with [`RecorderError::Hung`] after `timeout`, so that one missing reply cannot stop

@@ -21,6 +21,10 @@ const ORDERS_MAX: usize = 16_384;
 /// smaller share: they all share one reply, which must arrive in time.
 const FULL_READ_SEGMENTS: usize = 4;
 
+/// The length of an outbox without an entry after its anchor. The script that appends to it sends a
+/// wake-up.
+const ANCHOR_ALONE: u64 = 1;
+
 /// Why a pass failed. If it is unclear whether the transaction committed, the next read of the
 /// checkpoint shows it.
 #[derive(Debug, thiserror::Error)]
@@ -49,8 +53,9 @@ pub async fn record_once(
         let mut again = segments.to_vec();
         while !again.is_empty() {
             let pass = record_pass(stock, ledger, &again, &settings, &quarantine).await?;
-            announce(stock, pass.recorded).await;
-            again = pass.again;
+            again = [pass.again, announce(stock, pass.recorded).await].concat();
+            again.sort_unstable();
+            again.dedup();
         }
     }
     Ok(())
@@ -59,9 +64,10 @@ pub async fn record_once(
 /// Result of a pass.
 #[derive(Default)]
 pub(crate) struct PassResult {
-    /// Segments that may have more entries.
+    /// Segments that probably have more entries.
     pub again: Vec<SegmentKey>,
-    /// Announcements for other processes. The waiters of this process have been notified.
+    /// Announcements for other processes. The waiters of this process have been notified. Announcing
+    /// shows which of these segments have more entries.
     pub recorded: Vec<Announcement>,
 }
 
@@ -74,20 +80,36 @@ impl PassResult {
     }
 }
 
-/// Notifies other processes and trims the outboxes. If this fails, waiting orders are answered from
-/// the ledger, and the next pass trims again.
-pub(crate) async fn announce(stock: &Stock, recorded: Vec<Announcement>) {
-    if let Err(error) = stock.announce_recorded(recorded).await {
+/// Notifies other processes and trims the outboxes. Returns the segments whose outbox may have
+/// entries after its anchor: the scripts that appended them sent no wake-up.
+///
+/// If this fails for a segment, orders that wait for it are answered from the ledger, and the next
+/// pass trims again.
+pub(crate) async fn announce(stock: &Stock, recorded: Vec<Announcement>) -> Vec<SegmentKey> {
+    let segments: Vec<_> = recorded
+        .iter()
+        .map(|announcement| announcement.recorded.segment.clone())
+        .collect();
+    let left = stock.announce_recorded(recorded).await;
+    if let Some(Err(error)) = left.iter().find(|left| left.is_err()) {
         tracing::warn!(%error, "recorded, but could not announce it");
     }
+    let left = segments.into_iter().zip(left);
+    let more = left.filter(|(_, left)| !matches!(left, Ok(ANCHOR_ALONE)));
+    more.map(|(segment, _)| segment).collect()
 }
 
 /// Records entries of the segments, of `segments_max` of them at most.
 ///
-/// The result omits a segment from those that may have more entries in three cases only. A read
-/// found no entry after the anchor and the outbox was trimmed down to it; from then on the script
-/// that appends sends a wake-up. Or another recorder holds the row, and will find the entries. Or
-/// the segment cannot be recorded, and is in `quarantine`.
+/// A segment is to be recorded again at once if it had several entries: then it probably has more.
+/// One that had a single entry waits for its announcement, which trims its outbox and shows whether
+/// there is more. So an order of an item that sells little costs one claim, and not a second one
+/// that finds nothing.
+///
+/// Besides these, a segment is left out in three cases only. A read found no entry after the anchor
+/// and the outbox was trimmed down to it; from then on the script that appends sends a wake-up. Or
+/// another recorder holds the row, and will find the entries. Or the segment cannot be recorded, and
+/// is in `quarantine`.
 pub(crate) async fn record_pass(
     stock: &Stock,
     ledger: &dyn Ledger,
@@ -131,7 +153,7 @@ async fn refused(
         ))
         .await?;
         all.extend(again);
-        announce(stock, recorded).await;
+        all.extend(announce(stock, recorded).await);
     }
     Ok(PassResult::to_do_again(all))
 }
@@ -172,6 +194,8 @@ async fn record_together(
         return Ok(PassResult::to_do_again(again));
     }
     let replays = capped(found.replays);
+    let busy = replays.iter().filter(|replay| replay.entries.len() > 1);
+    let busy: Vec<_> = busy.map(|replay| replay.row.key.clone()).collect();
     let mut entries: HashMap<SegmentKey, Vec<(EntryId, i64)>> = replays
         .iter()
         .map(|replay| (replay.row.key.clone(), taken(&replay.entries)))
@@ -192,7 +216,7 @@ async fn record_together(
         quarantine.recovered(&segment.key);
         count(segment);
     }
-    again.extend(recorded.iter().map(|segment| segment.key.clone()));
+    again.extend(busy);
     let recorded = announcements(recorded, &mut entries);
     stock.notify_local_waiters(&recorded);
     Ok(PassResult { again, recorded })
@@ -343,7 +367,7 @@ async fn untrimmed(
     let mut again = Vec::new();
     for ((segment, _), trimmed) in anchored.iter().zip(stock.trim_outboxes(&anchored).await) {
         let Trimmed { dropped, left } = trimmed?;
-        if dropped > 0 || left != 1 {
+        if dropped > 0 || left != ANCHOR_ALONE {
             again.push(segment.clone());
         }
     }

@@ -59,9 +59,7 @@ pub(crate) async fn run(recorder: Arc<Recorder>) {
         let polls = match with_timeout(SWEEP_TIMEOUT, sweeping).await {
             Ok(swept) => {
                 recorder.sweeping.recovered();
-                if !swept.working.is_empty() {
-                    recorder.work.add(swept.working);
-                }
+                recorder.work.add(swept.working);
                 swept.polls
             }
             Err(error) => {

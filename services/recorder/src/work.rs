@@ -92,6 +92,10 @@ impl Work {
     }
 
     pub(crate) fn add(&self, segments: impl IntoIterator<Item = SegmentKey>) {
+        let mut segments = segments.into_iter().peekable();
+        if segments.peek().is_none() {
+            return;
+        }
         let mut state = self.state();
         if state
             .closed
@@ -99,7 +103,7 @@ impl Work {
         {
             return;
         }
-        segments.into_iter().for_each(|segment| state.add(segment));
+        segments.for_each(|segment| state.add(segment));
         drop(state);
         self.changed.notify_one();
     }

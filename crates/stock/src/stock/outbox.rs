@@ -49,9 +49,6 @@ impl Stock {
             .iter()
             .flat_map(|(segment, checkpoint)| [trim(segment, *checkpoint), length(segment)]);
         let replies = self.shared.bulk.query_each(cmds.collect()).await;
-        let number = |value| {
-            Ok::<u64, StockError>(redis::from_redis_value(value).map_err(redis::RedisError::from)?)
-        };
         let mut numbers = replies.into_iter().map(|reply| number(reply?));
         let mut next = || numbers.next().unwrap_or(Ok(0));
         checkpoints
@@ -84,25 +81,44 @@ impl Stock {
     }
 
     /// Publishes to every order service what the ledger has recorded, and trims the outboxes. The
-    /// entries before each checkpoint are dropped; the checkpoint itself stays as the anchor.
+    /// entries before each checkpoint are dropped; the checkpoint itself stays as the anchor. Returns
+    /// how many entries are left in each outbox, the anchor included.
     pub async fn announce_recorded(
         &self,
         announcements: Vec<Announcement>,
-    ) -> Result<(), StockError> {
-        let mut cmds = Vec::with_capacity(announcements.len() * 2);
-        let recorded = announcements
-            .iter()
-            .map(|announcement| &announcement.recorded);
-        let named = recorded.filter(|recorded| !recorded.entries.is_empty());
-        cmds.extend(named.map(publish));
-        cmds.extend(
-            announcements
-                .iter()
-                .map(|announcement| trim(&announcement.recorded.segment, announcement.checkpoint)),
-        );
-        let replies = self.shared.bulk.query_each(cmds).await;
-        replies.into_iter().try_for_each(|reply| reply.map(drop))
+    ) -> Vec<Result<u64, StockError>> {
+        let mut cmds = Vec::with_capacity(announcements.len() * 3);
+        for Announcement {
+            recorded,
+            checkpoint,
+        } in &announcements
+        {
+            if is_awaited(recorded) {
+                cmds.push(publish(recorded));
+            }
+            cmds.push(trim(&recorded.segment, *checkpoint));
+            cmds.push(length(&recorded.segment));
+        }
+        let mut replies = self.shared.bulk.query_each(cmds).await.into_iter();
+        let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
+        let left = announcements.iter().map(|Announcement { recorded, .. }| {
+            let published = is_awaited(recorded).then(&mut next);
+            let (trimmed, left) = (next(), next());
+            published.transpose()?;
+            trimmed?;
+            number(left?)
+        });
+        left.collect()
     }
+}
+
+/// Whether buyers may wait for one of the entries.
+fn is_awaited(recorded: &RecordedEntries) -> bool {
+    !recorded.entries.is_empty()
+}
+
+fn number(reply: Value) -> Result<u64, StockError> {
+    Ok(redis::from_redis_value(reply).map_err(redis::RedisError::from)?)
 }
 
 fn read(range: &OutboxRead) -> Cmd {

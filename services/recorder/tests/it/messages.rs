@@ -8,15 +8,10 @@ use stock::{Acknowledge, InspectionEntries};
 use testbed::Redis;
 use testkit::{Database, Running, Sale, TestEnv, eventually, is_held, on_both_databases, tested};
 
-/// Longer than the test.
-const NO_SWEEP: Duration = Duration::from_secs(3600);
+use crate::env::without_sweeps;
 
 async fn recorder_without_sweeps(env: &TestEnv) -> Running {
-    env.recorder(RecorderSettings {
-        sweep_interval: NO_SWEEP,
-        ..RecorderSettings::default()
-    })
-    .await
+    env.recorder(without_sweeps()).await
 }
 
 async fn outbox_length(sale: &Sale, segment: u16) -> u64 {

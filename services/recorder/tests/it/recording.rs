@@ -3,10 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use domain::OrderState;
+use ledger::Events;
 use recorder::{RecorderSettings, record_once};
 use stock::{Acknowledge, InspectionEntries, Outcome};
-use testkit::{Sale, TestEnv, eventually, is_held, on_both_databases, tested};
+use testkit::{Backend, Sale, TestEnv, eventually, is_held, on_both_databases, tested};
 use tokio::task::JoinSet;
+
+use crate::env::without_sweeps;
 
 #[tested(on_both_databases(crate::env::run))]
 async fn an_order_that_waits_for_the_ledger_is_answered_once_recorded(env: &Arc<TestEnv>) {
@@ -130,17 +133,77 @@ async fn more_segments_than_fit_a_transaction_are_recorded(env: &Arc<TestEnv>) {
 #[tested(on_both_databases(crate::env::run))]
 async fn stopping_drains_the_orders_that_were_taken(env: &Arc<TestEnv>) {
     // Neither a sweep nor, for most of the orders, a wake-up arrives before the stop.
-    let settings = RecorderSettings {
-        sweep_interval: Duration::from_secs(3600),
-        ..RecorderSettings::default()
-    };
     for _ in 0..5 {
         let sale = env.sell(200, 4).await;
-        let recorder = env.recorder(settings.clone()).await;
+        let recorder = env.recorder(without_sweeps()).await;
         sale.rush(&sale.stock, 0..200, Acknowledge::Accepted).await;
         recorder.stop().await;
         assert_eq!(held(&sale).await, 200);
     }
+}
+
+/// A segment with a single new entry is not read again, unless its announcement finds more. Nothing
+/// else would tell of an order that came in between.
+#[tested(on_both_databases(crate::env::run))]
+async fn orders_that_come_while_others_are_recorded_are_found_without_a_sweep(env: &Arc<TestEnv>) {
+    let recorder = env.recorder(without_sweeps()).await;
+    let sale = env.sell(1000, 2).await;
+    let first = sale.rush(&sale.stock, 0..1, Acknowledge::Recorded).await;
+    assert!(is_held(&first[0].1), "{first:?}");
+    let mut buyers = JoinSet::new();
+    for buyer in 0..4 {
+        let sale = Arc::clone(&sale);
+        buyers.spawn(async move {
+            for wave in 0..50 {
+                let order = 1 + buyer * 50 + wave;
+                let orders = sale
+                    .rush(&sale.stock, order..order + 1, Acknowledge::Recorded)
+                    .await;
+                assert!(
+                    matches!(orders[0].1, Outcome::Held { recorded: true, .. }),
+                    "{orders:?}"
+                );
+            }
+        });
+    }
+    buyers.join_all().await;
+    sale.all_drained().await;
+    recorder.stop().await;
+}
+
+/// SQLite has one writer. A second worker would only take segments out of the transactions of the
+/// first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_sqlite_segments_that_wait_for_the_writer_are_recorded_together() {
+    crate::env::run(Backend::Sqlite, async |env| {
+        let settings = RecorderSettings {
+            workers: 4,
+            ..without_sweeps()
+        };
+        let recorder = env.recorder(settings).await;
+        let sale = env.sell(100, 8).await;
+        sale.all_drained().await;
+        let before = sale.ledger.end_of_events().await.unwrap();
+        let claim = sale.ledger.claim(&sale.segments(), 1).await.unwrap();
+        for order in 0..20 {
+            sale.rush(&sale.stock, order..order + 1, Acknowledge::Accepted)
+                .await;
+            // Each worker that is free hears of it.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        claim.unwrap().release().await;
+        sale.all_drained().await;
+        // Each transaction tells of its orders in one event. The first one has the segments whose
+        // wake-ups came before it asked for the writer, and the second has the others. A late
+        // wake-up may find a third.
+        let events = sale.ledger.events(before, 100).await.unwrap();
+        assert!(
+            matches!(&events, Events::Page(page) if (1..=3).contains(&page.len())),
+            "{events:?}"
+        );
+        recorder.stop().await;
+    })
+    .await;
 }
 
 async fn held(sale: &Sale) -> u64 {

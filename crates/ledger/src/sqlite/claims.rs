@@ -7,7 +7,7 @@ use super::{SqliteLedger, Transaction, json, sql::claims as sql};
 use crate::{
     Claim, LedgerError, Recorded, SegmentReplay, SegmentRow,
     columns::{ClaimedColumns, claimed},
-    convert::{column, signed},
+    convert::column,
     recording,
     statements::{Expected, Shapes},
     transaction::Transact,
@@ -45,10 +45,10 @@ async fn rows(
     at_most: usize,
 ) -> Result<(Vec<SegmentRow>, Shapes), LedgerError> {
     let wanted = column(wanted, |key| (key.item.as_str(), key.segment));
-    let rows = sqlx::query_as::<_, ClaimedColumns>(sql::ROWS)
-        .bind(json(&wanted)?)
-        .bind(signed(at_most as u64));
-    claimed(rows.fetch_all(&mut **transaction).await?)
+    let rows = sqlx::query_as::<_, ClaimedColumns>(sql::ROWS).bind(json(&wanted)?);
+    let mut rows = rows.fetch_all(&mut **transaction).await?;
+    rows.truncate(at_most);
+    claimed(rows)
 }
 
 /// The rows of these segments.

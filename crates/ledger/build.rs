@@ -131,7 +131,22 @@ impl Database {
             }
             writeln!(code, "}}")?;
         }
+        self.list(&mut code)?;
         Ok(code)
+    }
+
+    /// Every statement with its name: tests look at the plan of each.
+    fn list(&self, code: &mut String) -> Result<(), Failure> {
+        writeln!(code, "#[cfg(test)]")?;
+        writeln!(code, "pub(super) const ALL: &[(&str, &str)] = &[")?;
+        for file in &self.files {
+            for statement in file.statements() {
+                let place = format!("{}::{}", file.module, statement.name);
+                writeln!(code, "    ({place:?}, {place}),")?;
+            }
+        }
+        writeln!(code, "];")?;
+        Ok(())
     }
 }
 

@@ -25,6 +25,8 @@ mod listing;
 mod live;
 mod migrations;
 mod pieces;
+#[cfg(test)]
+mod plans;
 mod postgres;
 mod processes;
 mod recording;

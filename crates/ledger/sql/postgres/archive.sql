@@ -30,10 +30,18 @@ UPDATE segments SET archived = true, version = version + 1 WHERE item = $1
 INSERT INTO final_audits (item, at, actor, token, report)
 VALUES ($1, to_timestamp($2::double precision / 1000), $3, $4, $5::jsonb)
 
+-- fragment: LINE_THAT_LIVES
+-- A line of the cart whose item is not archived. The limits keep PostgreSQL from joining a cart with
+-- the lines of all, and a line with all items.
+(SELECT order_id FROM cart_lines
+ WHERE cart = carts.id AND (SELECT items.id FROM items
+     WHERE items.id = cart_lines.item AND archived_at IS NULL LIMIT 1) IS NOT NULL
+ LIMIT 1)
+
 -- name: ORDERS_OF
 -- The parameters are the buyer, and the range of the ids of the buyer's carts. This statement and
 -- REPLACE_BUYER find the orders by `orders_of_buyer` and look each order's item up, however many
--- items there are. The limit keeps PostgreSQL from joining a cart with the lines of all.
+-- items there are.
 SELECT count(*) FILTER (WHERE state = 'held')
        + (SELECT count(*) FROM carts
           WHERE id >= $2 AND id <= $3 AND buyer = $1 AND state = 'placing'),
@@ -41,8 +49,7 @@ SELECT count(*) FILTER (WHERE state = 'held')
            WHERE (SELECT archived_at FROM items WHERE items.id = orders.item) IS NULL)
        + (SELECT count(*) FROM carts
           WHERE id >= $2 AND id <= $3 AND buyer = $1 AND state = 'failed' AND due_at IS NOT NULL
-            AND (SELECT items.id FROM cart_lines JOIN items ON items.id = cart_lines.item
-                 WHERE cart = carts.id AND archived_at IS NULL LIMIT 1) IS NOT NULL)
+            AND {LINE_THAT_LIVES} IS NOT NULL)
 FROM orders WHERE buyer = $1
 
 -- name: FORGET_ERASURE_KEY
@@ -56,7 +63,4 @@ RETURNING item
 -- name: REPLACE_BUYER_OF_CARTS
 UPDATE carts SET buyer = $2
 WHERE id >= $3 AND id <= $4 AND buyer = $1
-  AND ((state = 'failed' AND due_at IS NULL)
-       OR NOT EXISTS (
-           SELECT FROM cart_lines JOIN items ON items.id = cart_lines.item
-           WHERE cart = carts.id AND archived_at IS NULL))
+  AND ((state = 'failed' AND due_at IS NULL) OR {LINE_THAT_LIVES} IS NULL)

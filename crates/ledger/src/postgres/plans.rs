@@ -1,10 +1,11 @@
 //! Tests of what PostgreSQL reads for a statement.
 
-use sqlx::{AssertSqlSafe, PgPool};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 
 use super::{
     PostgresLedger,
     sql::{
+        self,
         archive::{ORDERS_OF, REPLACE_BUYER},
         listing::{BUYER_ORDERS, ITEM_ORDERS, ITEMS, JOURNAL, PAYMENTS_DUE, REFUNDS_DUE, SCAN},
         payments::FORGET_UNCLAIMED,
@@ -12,7 +13,7 @@ use super::{
         totals::COUNTS,
     },
 };
-use crate::{Ledger, PoolSettings};
+use crate::{Ledger, PoolSettings, plans::may_read_all};
 
 const NIL: &str = "'00000000-0000-0000-0000-000000000000'";
 
@@ -37,20 +38,31 @@ pub(super) async fn open(connections: u32) -> PostgresLedger {
 
 pub(super) async fn plan(pool: &PgPool, statement: &str, values: &str) -> String {
     let mut connection = pool.acquire().await.unwrap();
+    let plan = plan_on(&mut connection, ("", statement), &format!("({values})")).await;
+    connection.close().await.unwrap();
+    plan
+}
+
+/// The plan for all values. `types`: those of the parameters, as far as they do not follow from the
+/// statement.
+async fn plan_on(
+    connection: &mut PgConnection,
+    (types, statement): (&str, &str),
+    values: &str,
+) -> String {
     for sql in [
         "SET plan_cache_mode = force_generic_plan".to_owned(),
         "DEALLOCATE ALL".into(),
-        format!("PREPARE page AS {statement}"),
+        format!("PREPARE page {types} AS {statement}"),
     ] {
-        sqlx::raw_sql(AssertSqlSafe(sql))
-            .execute(&mut *connection)
+        let prepared = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *connection);
+        prepared
             .await
-            .unwrap();
+            .unwrap_or_else(|error| panic!("{statement}: {error}"));
     }
-    let explain = format!("EXPLAIN (COSTS OFF) EXECUTE page ({values})");
+    let explain = format!("EXPLAIN (COSTS OFF) EXECUTE page {values}");
     let lines = sqlx::query_scalar::<_, String>(AssertSqlSafe(explain));
-    let lines = lines.persistent(false).fetch_all(&mut *connection).await;
-    connection.close().await.unwrap();
+    let lines = lines.persistent(false).fetch_all(connection).await;
     lines.unwrap().join("\n")
 }
 
@@ -230,4 +242,126 @@ async fn what_a_subquery_names_is_found_by_its_key() {
             assert!(!plan.contains("Seq Scan"), "{sql}:\n{plan}");
         }
     }
+}
+
+/// Rows of what grows most, beside those of a sale.
+const PAST: [&str; 11] = [
+    "INSERT INTO journal (at, item, actor, action, before, after) \
+     SELECT now(), 'vase-' || n % 100 + 2, 'admin', 'state', '{}', '{}' FROM generate_series(1, 10000) AS n",
+    "INSERT INTO segments (item, segment, allocated, available) SELECT id, 0, 0, 0 FROM items",
+    "INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at) \
+     SELECT lpad(to_hex(n * 1000 + 1), 32, '0')::uuid, 'vase-' || n % 50 + 1, 0, 'other-' || n, 1, (array['held', 'confirmed', 'cancelled', 'expired'])[n % 4 + 1], now() FROM generate_series(1, 20000) AS n",
+    "INSERT INTO returns (id, item, segment, buyer, quantity, since) \
+     SELECT lpad(to_hex(n * 1000), 32, '0')::uuid, 'vase-1', 0, 'buyer-' || n, 1, now() FROM generate_series(1, 1000) AS n",
+    "INSERT INTO events (at, item, kind, orders, data) \
+     SELECT now(), 'vase-' || n % 50 + 1, 'order.held', decode(lpad(to_hex(n), 32, '0'), 'hex'), '{}' FROM generate_series(1, 20000) AS n",
+    "INSERT INTO carts (id, buyer, state, amount, currency, deadline, expires_at, due_at) \
+     SELECT lpad(to_hex(n), 32, '0')::uuid, 'buyer-' || n, CASE n % 20 WHEN 0 THEN 'held' ELSE 'cancelled' END, 1, 'EUR', now(), now(), CASE n % 20 WHEN 0 THEN now() END FROM generate_series(1, 5000) AS n",
+    "INSERT INTO cart_lines (order_id, cart, place, item, quantity) \
+     SELECT lpad(to_hex(n * 1000), 32, '0')::uuid, lpad(to_hex(n), 32, '0')::uuid, 0, 'vase-1', 1 FROM generate_series(1, 5000) AS n",
+    "INSERT INTO payments (id, order_id) \
+     SELECT 'payment-' || n, lpad(to_hex(n * 1000), 32, '0')::uuid FROM generate_series(1, 10000) AS n",
+    "INSERT INTO refunds (id, payment, state, amount, created_at) \
+     SELECT 'refund-' || n, 'payment-' || n, 'succeeded', 1, now() FROM generate_series(1, 2000) AS n",
+    "INSERT INTO unclaimed_returns (payment, since) SELECT 'unclaimed-' || n, now() FROM generate_series(1, 500) AS n",
+    "INSERT INTO transfers (id, item, from_segment, to_segment, quantity, moved, state, since) \
+     SELECT lpad(to_hex(n), 32, '0')::uuid, 'vase-' || n % 50 + 1, 0, 1, 1, 1, 'done', now() FROM generate_series(1, 5000) AS n",
+];
+
+/// What is finished costs nothing: whatever the statistics say, a statement begins where a condition
+/// of an index says.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_statement_reads_a_growing_table_without_a_condition() {
+    let ledger = open(1).await;
+    let mut connection = ledger.pool.acquire().await.unwrap();
+    let full = SALE.into_iter().chain(PAST).collect();
+    let steps: [(&str, Vec<&str>); 3] = [
+        ("empty", vec![]),
+        ("full", full),
+        ("analyzed", vec!["ANALYZE"]),
+    ];
+    for (step, sqls) in steps {
+        for sql in sqls {
+            let done = sqlx::raw_sql(sql).execute(&mut *connection).await;
+            done.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        }
+        for (name, statement) in sql::ALL.iter().filter(|(_, sql)| has_a_plan(sql)) {
+            let types = types_of(name);
+            let plan = plan_on(&mut connection, (types, *statement), &nulls(statement)).await;
+            for what in unbounded(&plan) {
+                assert!(may_read_all(name, what), "{step}: {name}: {what}:\n{plan}");
+            }
+        }
+    }
+}
+
+/// Settings and locks of tables have none.
+fn has_a_plan(statement: &str) -> bool {
+    !["SET ", "LOCK "]
+        .iter()
+        .any(|word| statement.starts_with(word))
+}
+
+/// Types of the first parameters that the driver names, and that do not follow from the statement.
+fn types_of(name: &str) -> &'static str {
+    match name {
+        "items::WRITE_ITEM" => {
+            "(unknown, unknown, unknown, bigint, unknown, unknown, unknown, unknown, unknown, bigint)"
+        }
+        "stock::OPEN_TRANSFERS" => "(text)",
+        _ => "",
+    }
+}
+
+/// As many values as the statement has parameters. A plan for all values is not made for these.
+fn nulls(statement: &str) -> String {
+    let numbers = statement.split('$').skip(1).map(|rest| {
+        let digits = rest.find(|c: char| !c.is_ascii_digit());
+        rest[..digits.unwrap_or(rest.len())].parse().unwrap_or(0)
+    });
+    match numbers.max() {
+        None | Some(0) => String::new(),
+        Some(parameters) => format!("({})", vec!["NULL"; parameters].join(", ")),
+    }
+}
+
+/// The tables that a plan reads as a whole, and the indexes of which no condition names a part.
+fn unbounded(plan: &str) -> Vec<&str> {
+    let mut lines = plan.lines().peekable();
+    let mut found = Vec::new();
+    while let Some(line) = lines.next() {
+        let mut has_condition = false;
+        while let Some(property) = lines.next_if(|line| !is_node(line)) {
+            has_condition |= property.trim_start().starts_with("Index Cond:");
+        }
+        found.extend(scanned(line).filter(|_| !has_condition));
+    }
+    found
+}
+
+/// JSON has an arrow, too: `->>`.
+fn is_node(line: &str) -> bool {
+    line.trim_start().starts_with("->  ")
+}
+
+/// The table or index that a line of a plan scans.
+fn scanned(line: &str) -> Option<&str> {
+    let (_, scan) = line.split_once("Seq Scan on ").or_else(|| {
+        let (_, scan) = line.split_once("Index ").filter(|(_, scan)| {
+            ["Scan", "Only Scan"]
+                .iter()
+                .any(|word| scan.starts_with(word))
+        })?;
+        scan.split_once(" using ")
+            .or_else(|| scan.split_once(" on "))
+    })?;
+    scan.split_whitespace().next()
+}
+
+#[test]
+fn a_scan_without_a_condition_is_found_in_a_plan() {
+    let plan = "Limit\n  ->  Nested Loop\n        ->  Index Scan using a_pkey on a\n              Filter: (x = $1)\n        ->  Index Only Scan Backward using b_pkey on b\n              Index Cond: (y = (a.y ->> 'z'::text))\n  SubPlan 1\n    ->  Seq Scan on c\n    ->  Bitmap Heap Scan on d\n          ->  Bitmap Index Scan on d_once\n                Index Cond: (z = 1)";
+    assert_eq!(unbounded(plan), ["a_pkey", "c"]);
+    assert_eq!(unbounded("Seq Scan on items"), ["items"]);
+    assert_eq!(nulls("SELECT $2, $1 FROM x WHERE y = $2"), "(NULL, NULL)");
 }

@@ -17,6 +17,19 @@ use crate::{Reconciler, ReconcilerError, clock};
 /// Name in the journal of items that are archived without a request.
 const ACTOR: &str = "reconciler";
 
+/// When the item is to be archived: at once if an admin has asked for it, or the configured time
+/// after it was closed. `None`: it is not closed, or neither is so.
+pub(crate) fn due_at(item: &LiveItem, archive_after: Option<Duration>) -> Option<Timestamp> {
+    if item.config.state != ItemState::Closed {
+        return None;
+    }
+    if item.archive_by.is_some() {
+        return Some(Timestamp::MIN);
+    }
+    let after = SignedDuration::try_from(archive_after?).ok()?;
+    item.closed_at?.checked_add(after).ok()
+}
+
 /// Who archives the item now: who has asked for it, or this process after the configured time.
 /// `None`: the time has not come, and no admin has asked for it.
 pub(crate) fn actor(
@@ -24,15 +37,9 @@ pub(crate) fn actor(
     archive_after: Option<Duration>,
     now: Timestamp,
 ) -> Option<String> {
-    if item.config.state != ItemState::Closed {
-        return None;
-    }
-    if let Some(actor) = &item.archive_by {
-        return Some(actor.clone());
-    }
-    let after = SignedDuration::try_from(archive_after?).ok()?;
-    let is_due = now.duration_since(item.closed_at?) >= after;
-    is_due.then(|| ACTOR.to_owned())
+    due_at(item, archive_after).filter(|due_at| *due_at <= now)?;
+    let asked = item.archive_by.clone();
+    Some(asked.unwrap_or_else(|| ACTOR.to_owned()))
 }
 
 /// Whether the item is settled, and to be archived by the earliest of all clocks. An admin's

@@ -11,11 +11,18 @@ use ledger::{Changed, ItemChange};
 
 use crate::{Reconciler, ReconcilerError, clock};
 
-/// Whether the item's window has ended at `now`, and long enough ago for its last orders.
+/// When the item's window has ended, and long enough ago for its last orders. `None`: it is closed,
+/// or its window does not end.
+pub(crate) fn due_at(config: &SegmentConfig, delay: SignedDuration) -> Option<Timestamp> {
+    match config.state {
+        ItemState::Closed | ItemState::Archived => None,
+        _ => config.window.closes_at?.checked_add(delay).ok(),
+    }
+}
+
+/// Whether the item is to be closed at `now`.
 pub(crate) fn is_due(config: &SegmentConfig, delay: SignedDuration, now: Timestamp) -> bool {
-    let is_over = |closes_at: Timestamp| now.duration_since(closes_at) >= delay;
-    !matches!(config.state, ItemState::Closed | ItemState::Archived)
-        && config.window.closes_at.is_some_and(is_over)
+    due_at(config, delay).is_some_and(|due_at| due_at <= now)
 }
 
 /// Closes the item if its window has ended by the earlier of this process's time and Redis's.

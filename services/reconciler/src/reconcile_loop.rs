@@ -8,8 +8,8 @@
 //! has every item polled. Between the masters of a cluster a wake-up can be lost unnoticed, so
 //! rests are short there.
 //!
-//! What is due by the clock (waves, the end of a window, archives) is looked for in the list that
-//! the loop keeps of the items, and costs no call.
+//! What is due by the clock (waves, the end of a window, archives) stands in a calendar that the
+//! loop keeps of the items, and costs no call.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -21,6 +21,7 @@ use supervision::ErrorLatch;
 
 use crate::{ERRORS, Reconciler};
 
+mod calendar;
 mod due;
 mod item;
 mod rounds;

@@ -11,10 +11,16 @@ use ledger::{Changed, LiveItem};
 
 use crate::{Reconciler, ReconcilerError, clock};
 
-/// Whether the item's next wave is due at `now`. One that is closed gets no more units, unless it
-/// is opened again.
+/// When the item's next wave is due. One that is closed gets no more units, unless it is opened
+/// again.
+pub(crate) fn due_at(item: &LiveItem) -> Option<Timestamp> {
+    let wave = item.next_wave.filter(|_| sells_again(item.config.state));
+    wave.map(|wave| wave.at)
+}
+
+/// Whether the item's next wave is due at `now`.
 pub(crate) fn is_due(item: &LiveItem, now: Timestamp) -> bool {
-    sells_again(item.config.state) && item.next_wave.is_some_and(|wave| wave.at <= now)
+    due_at(item).is_some_and(|due_at| due_at <= now)
 }
 
 fn sells_again(state: ItemState) -> bool {

@@ -3,10 +3,11 @@
 use std::time::Instant;
 
 use domain::ItemState;
+use jiff::Timestamp;
 use ledger::{LiveItem, Transfer};
 
 use super::item::ArchiveAttempts;
-use crate::{Reconciler, archive, close};
+use crate::{Reconciler, archive, close, waves};
 
 /// An item that is due, as the ledger has it.
 pub(super) struct DueItem {
@@ -48,4 +49,17 @@ impl End {
         }
         archive::actor(item, settings.archive_after, time).map_or(Self::None, Self::Archive)
     }
+}
+
+/// The first moment at which the clock makes something due for the item: its end, or a wave. `None`:
+/// it never does, as long as the item stays as it is.
+pub(super) fn first_moment(reconciler: &Reconciler, item: &LiveItem) -> Option<Timestamp> {
+    let keys = (item.config.state == ItemState::Archived).then_some(Timestamp::MIN);
+    let moments = [
+        close::due_at(&item.config, reconciler.close_delay()),
+        archive::due_at(item, reconciler.settings.archive_after),
+        waves::due_at(item),
+        keys,
+    ];
+    moments.into_iter().flatten().min()
 }

@@ -14,7 +14,8 @@ use supervision::Rota;
 
 use super::{
     ConsolidationRequests,
-    due::{DueItem, End},
+    calendar::Calendar,
+    due::{DueItem, End, first_moment},
     item::{Next, Watched, reconcile_and_latch},
     wanted,
 };
@@ -42,6 +43,7 @@ pub(super) struct Rounds {
     items: LiveItems,
     watched: HashMap<ItemId, Watched>,
     rota: Rota<ItemId>,
+    calendar: Calendar,
     /// When it was last looked for what is due by the clock.
     clock_looked: Option<Instant>,
 }
@@ -66,6 +68,9 @@ impl Rounds {
         let changes = self.items.refresh(&*reconciler.ledger).await?;
         for id in &changes.changed {
             self.rota.rest(id, Some(now), now);
+            let item = self.items.get(id);
+            let moment = item.and_then(|item| first_moment(reconciler, item));
+            self.calendar.set(id, moment);
         }
         for id in &changes.gone {
             self.forget(reconciler, id);
@@ -117,6 +122,7 @@ impl Rounds {
 
     fn forget(&mut self, reconciler: &Reconciler, id: &ItemId) {
         self.rota.remove(id);
+        self.calendar.set(id, None);
         self.watched.remove(id);
         reconciler.audits.forget(id);
     }
@@ -136,7 +142,8 @@ impl Rounds {
         }
         self.clock_looked = Some(now);
         let time = (reconciler.settings.clock)();
-        let due = self.items.iter().filter_map(|item| {
+        let due = self.calendar.due(time).filter_map(|id| {
+            let item = self.items.get(id)?;
             let attempts = self.watched.get(&item.id).map(|watched| &watched.archive);
             let end = End::of(reconciler, item, attempts, now);
             let wave = waves::is_due(item, time);

@@ -318,11 +318,6 @@ async fn lend(store: &Store) -> Result<PoolConnection<Postgres>, LedgerError> {
     connections::lend(&store.pool).await
 }
 
-/// The pool for statements that change rows outside of a transaction.
-fn writes(store: &Store) -> &Pool {
-    &store.pool
-}
-
 /// The pool for reads of a step. Look-ups and readers of events have `reads`.
 fn step_reads(store: &Store) -> &Pool {
     &store.pool

@@ -1,7 +1,7 @@
 //! The ledger on SQLite, embedded.
 //!
-//! SQLite allows one writer at a time. Within the process, a pool of one connection is the writers'
-//! queue. Between processes it is `BEGIN IMMEDIATE`, which waits for the write lock before it
+//! SQLite allows one writer at a time. Within the process, one connection behind a mutex is the
+//! writers' queue. Between processes it is `BEGIN IMMEDIATE`, which waits for the write lock before it
 //! reads. A claim is therefore the write lock itself.
 
 #![allow(
@@ -22,6 +22,7 @@ mod probe;
 mod sale_rows;
 mod segments;
 mod step_rows;
+mod writer;
 
 #[path = "store/acts.rs"]
 mod acts;
@@ -72,7 +73,6 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use sqlx::{
     Connection as _, Sqlite, SqliteConnection, SqlitePool,
-    pool::PoolConnection,
     sqlite::{
         SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions,
         SqliteQueryResult, SqliteRow, SqliteSynchronous,
@@ -80,10 +80,13 @@ use sqlx::{
 };
 use uuid::Uuid;
 
-use self::probe::Probe;
+use self::{
+    probe::Probe,
+    writer::{Lent, Transaction, Writer},
+};
 use crate::{
     DatabaseReport, Ledger, LedgerError, PoolSettings, convert::timestamp,
-    error::answers::nothing_sent, migrations, postgres::reading_connections, transaction::Transact,
+    error::answers::nothing_sent, migrations, postgres::reading_connections,
 };
 
 /// How long a writer waits for the write of another process.
@@ -183,7 +186,7 @@ pub(crate) struct SqliteLedger {
     lists: SqlitePool,
     /// For the walks of audits.
     audits: SqlitePool,
-    writer: SqlitePool,
+    writer: Writer,
     probe: Probe,
 }
 
@@ -205,7 +208,7 @@ impl SqliteLedger {
         }
         let acquire_timeout = settings.acquire_timeout.unwrap_or(settings.limits.lock);
         let pool = |connections| pool(connections).acquire_timeout(acquire_timeout);
-        let writer = open(pool(1), &options).await?;
+        let writer = open(&options, acquire_timeout).await?;
         let probe = Probe::new(&options);
         let reads =
             pool(reading_connections(settings.connections)).connect_lazy_with(options.clone());
@@ -228,8 +231,7 @@ impl SqliteLedger {
     }
 
     async fn write(&self) -> Result<Transaction, LedgerError> {
-        let begun = self.writer.begin_with("BEGIN IMMEDIATE").await;
-        begun.map_err(nothing_sent)
+        self.writer.begin().await
     }
 }
 
@@ -238,19 +240,23 @@ impl SqliteLedger {
 /// When the disk is full, SQLite may end a transaction by itself. The rollback that follows then
 /// fails, because there is nothing to roll back, and sqlx keeps counting one transaction too many.
 /// Such a connection could never begin another transaction.
+///
+/// A connection that is handed out is not asked whether it is alive: it was when it came back.
 fn pool(connections: u32) -> SqlitePoolOptions {
-    let options = SqlitePoolOptions::new().max_connections(connections);
+    let options = SqlitePoolOptions::new()
+        .max_connections(connections)
+        .test_before_acquire(false);
     options.before_acquire(|connection, _| Box::pin(async { Ok(!connection.is_in_transaction()) }))
 }
 
 /// The switch to WAL needs exclusive access to the file for a moment, and does not wait for it.
 async fn open(
-    pool: SqlitePoolOptions,
     options: &SqliteConnectOptions,
-) -> Result<SqlitePool, sqlx::Error> {
+    acquire_timeout: Duration,
+) -> Result<Writer, sqlx::Error> {
     let until = tokio::time::Instant::now() + BUSY_TIMEOUT;
     loop {
-        match pool.clone().connect_with(options.clone()).await {
+        match Writer::connect(options, acquire_timeout).await {
             Err(error) if is_busy(&error) && tokio::time::Instant::now() < until => {
                 tokio::time::sleep(OPEN_RETRY_INTERVAL).await
             }
@@ -275,7 +281,7 @@ type Store = SqliteLedger;
 type Pool = SqlitePool;
 type Connection = SqliteConnection;
 type QueryResult = SqliteQueryResult;
-type Transaction = sqlx::Transaction<'static, Sqlite>;
+type Snapshot = sqlx::Transaction<'static, Sqlite>;
 type Query<'q> = sqlx::query::Query<'q, Sqlite, SqliteArguments>;
 type QueryAs<'q, T> = sqlx::query::QueryAs<'q, Sqlite, T, SqliteArguments>;
 type Row = SqliteRow;
@@ -302,13 +308,8 @@ async fn begin_long(store: &Store) -> Result<Transaction, LedgerError> {
 }
 
 /// A connection for one statement that changes rows.
-async fn lend(store: &Store) -> Result<PoolConnection<Sqlite>, LedgerError> {
-    store.writer.acquire().await.map_err(nothing_sent)
-}
-
-/// The pool for statements that change rows outside of a transaction.
-fn writes(store: &Store) -> &Pool {
-    &store.writer
+async fn lend(store: &Store) -> Result<Lent, LedgerError> {
+    store.writer.lend().await
 }
 
 /// The pool for reads of a step. Look-ups and readers of events have `reads`.
@@ -317,7 +318,7 @@ fn step_reads(store: &Store) -> &Pool {
 }
 
 /// A transaction whose statements all read one snapshot, which its first read takes.
-async fn snapshot(pool: &Pool) -> Result<Transaction, LedgerError> {
+async fn snapshot(pool: &Pool) -> Result<Snapshot, LedgerError> {
     Ok(pool.begin().await?)
 }
 
@@ -342,27 +343,17 @@ fn id_list(ids: impl IntoIterator<Item = Uuid>) -> Result<String, LedgerError> {
 }
 
 #[async_trait]
-impl Transact for Transaction {
-    async fn commit(self) -> Result<(), LedgerError> {
-        Transaction::commit(self).await.map_err(LedgerError::commit)
-    }
-
-    async fn roll_back(self) {
-        // If the connection is lost, so is the transaction.
-        let _ = self.rollback().await;
-    }
-}
-
-#[async_trait]
 impl Ledger for SqliteLedger {
     async fn migrate(&self) -> Result<(), LedgerError> {
-        // On SQLite, sqlx takes no lock for a migration. Inside our transaction its transactions
-        // are savepoints, and processes take turns.
-        let mut transaction = self.write().await?;
+        // On SQLite, sqlx takes no lock for a migration. Inside a transaction that it knows, its
+        // own are savepoints, and processes take turns.
+        let mut apart = self.writer.connect_apart().await?;
+        let transaction = apart.begin_with("BEGIN IMMEDIATE").await;
+        let mut transaction = transaction.map_err(nothing_sent)?;
         migrations::sqlite()
             .run_direct(None, &mut *transaction, false)
             .await?;
-        Transact::commit(transaction).await
+        transaction.commit().await.map_err(LedgerError::commit)
     }
 
     async fn missing_migrations(&self) -> Result<Vec<i64>, LedgerError> {
@@ -403,8 +394,10 @@ fn hex(id: Uuid) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::{future::poll_fn, task::Poll};
+
     use domain::{ItemId, OrderId};
-    use sqlx::AssertSqlSafe;
+    use sqlx::{AssertSqlSafe, Connection as _, SqliteConnection};
 
     use super::{AUDIT_CONNECTIONS, LIST_CONNECTIONS, SqliteLedger, sql};
     use crate::{
@@ -421,11 +414,19 @@ mod tests {
         (folder, ledger)
     }
 
+    async fn run(ledger: &SqliteLedger, sql: &str) -> Result<(), sqlx::Error> {
+        let sql = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
+        sql.execute(&mut *ledger.writer.lend().await.unwrap())
+            .await
+            .map(drop)
+    }
+
     /// How SQLite executes the statement.
     async fn plan(ledger: &SqliteLedger, statement: &str) -> String {
         let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}"));
         let steps = sqlx::query_as::<_, (i64, i64, i64, String)>(explain);
-        let steps = steps.fetch_all(&ledger.writer).await.unwrap();
+        let mut lent = ledger.writer.lend().await.unwrap();
+        let steps = steps.fetch_all(&mut *lent).await.unwrap();
         let steps: Vec<_> = steps.into_iter().map(|(_, _, _, step)| step).collect();
         steps.join("\n")
     }
@@ -438,7 +439,7 @@ mod tests {
              SELECT unhex(printf('%032x', n)), 'vase', 0, 'tester', 1, 'held', 0 FROM n";
         let (_folder, ledger) = open(1).await;
         for sql in ["SELECT 1", ORDERS, "ANALYZE"] {
-            sqlx::raw_sql(sql).execute(&ledger.writer).await.unwrap();
+            run(&ledger, sql).await.unwrap();
             for (statement, condition) in [
                 (sql::listing::BUYER_ORDERS, "buyer=? AND id>?"),
                 (sql::archive::ORDERS_OF, "buyer=?"),
@@ -542,13 +543,12 @@ mod tests {
         let (_folder, ledger) = open(1).await;
         let limit = async |pages: u32| {
             let sql = format!("PRAGMA max_page_count = {pages}");
-            let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
-            sql.execute(&ledger.writer).await.unwrap();
+            run(&ledger, &sql).await.unwrap();
         };
         // SQLite raises the limit to the size that the file has.
         limit(1).await;
         let grow = "CREATE TABLE more AS WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < 9999) SELECT i FROM n";
-        let error = sqlx::query(grow).execute(&ledger.writer).await.unwrap_err();
+        let error = run(&ledger, grow).await.unwrap_err();
         let code = error.as_database_error().and_then(|error| error.code());
         assert_eq!(code.as_deref(), Some("13"));
         let error = crate::LedgerError::from(error);
@@ -557,7 +557,7 @@ mod tests {
             "{error:?}"
         );
         limit(1_000_000).await;
-        assert!(sqlx::query(grow).execute(&ledger.writer).await.is_ok());
+        assert!(run(&ledger, grow).await.is_ok());
         crate::Ledger::check_writable(&ledger).await.unwrap();
     }
 
@@ -574,5 +574,74 @@ mod tests {
             transaction.roll_back().await;
         }
         ledger.write().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_dropped_transaction_is_rolled_back_before_anything_else_is_written() {
+        let (_folder, ledger) = open(1).await;
+        run(&ledger, "CREATE TABLE counts (n INTEGER)")
+            .await
+            .unwrap();
+        let count = async || {
+            let count = sqlx::query_scalar::<_, i64>("SELECT count(*) FROM counts");
+            count.fetch_one(&ledger.readers).await.unwrap()
+        };
+        for _ in 0..100 {
+            let mut dropped = ledger.write().await.unwrap();
+            let add = sqlx::query("INSERT INTO counts VALUES (1)");
+            add.execute(&mut *dropped).await.unwrap();
+            drop(dropped);
+            let kept = ledger.write().await.unwrap();
+            Transact::commit(kept).await.unwrap();
+            assert_eq!(count().await, 0);
+        }
+        run(&ledger, "INSERT INTO counts VALUES (1)").await.unwrap();
+        assert_eq!(count().await, 1, "what is lent outside of a transaction");
+    }
+
+    /// Wherever it is: at the begin, at the statement or at the commit.
+    #[tokio::test]
+    async fn a_caller_who_leaves_keeps_no_lock() {
+        let (folder, ledger) = open(1).await;
+        run(&ledger, "CREATE TABLE counts (n INTEGER)")
+            .await
+            .unwrap();
+        let mut ended = 0;
+        for number in 0..200 {
+            let write = async {
+                let mut transaction = ledger.write().await.unwrap();
+                let add = sqlx::query("INSERT INTO counts VALUES (1)");
+                add.execute(&mut *transaction).await.unwrap();
+                Transact::commit(transaction).await.unwrap();
+            };
+            let mut write = Box::pin(write);
+            let mut polls = number % 20;
+            let polled = poll_fn(|context| {
+                if polls == 0 {
+                    return Poll::Ready(false);
+                }
+                polls -= 1;
+                let polled = write.as_mut().poll(context).map(|()| true);
+                // There may be no wake-up after the last one.
+                if polls == 0 {
+                    Poll::Ready(polled.is_ready())
+                } else {
+                    polled
+                }
+            });
+            ended += u32::from(polled.await);
+        }
+        assert!(0 < ended && ended < 200, "{ended} of 200");
+        // Another process takes the write lock as soon as the last one has given it back.
+        let url = format!("sqlite://{}/ledger.db", folder.path().display());
+        let mut other = SqliteConnection::connect(&url).await.unwrap();
+        sqlx::query("PRAGMA busy_timeout = 60000")
+            .execute(&mut other)
+            .await
+            .unwrap();
+        sqlx::query("BEGIN IMMEDIATE")
+            .execute(&mut other)
+            .await
+            .unwrap();
     }
 }

@@ -36,8 +36,8 @@ fn seen() -> MutexGuard<'static, HashMap<u64, Vec<String>>> {
     SEEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The first word of every statement that `work` sends through sqlx, in order. sqlx logs neither
-/// the begin of a transaction nor, on SQLite, its end.
+/// The first word of every statement that `work` sends through sqlx, in order. sqlx does not
+/// log the begin of a transaction on PostgreSQL.
 ///
 /// # Panics
 ///

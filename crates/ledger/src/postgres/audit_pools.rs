@@ -11,11 +11,6 @@ pub(super) fn counts(store: &PostgresLedger) -> &PgPool {
     &store.audits
 }
 
-/// The pool for notes.
-pub(super) fn notes(store: &PostgresLedger) -> &PgPool {
-    &store.audits
-}
-
 /// A connection for a note whose failure may prove that nothing was sent.
 pub(super) async fn lend(store: &PostgresLedger) -> Result<PoolConnection<Postgres>, LedgerError> {
     connections::lend(&store.audits).await

@@ -1,9 +1,9 @@
 //! The connections for what audits count and note, on SQLite: notes take the place of the only
 //! writer.
 
-use sqlx::{Sqlite, SqlitePool, pool::PoolConnection};
+use sqlx::SqlitePool;
 
-use super::SqliteLedger;
+use super::{SqliteLedger, writer::Lent};
 use crate::LedgerError;
 
 /// The pool that counts orders.
@@ -11,12 +11,7 @@ pub(super) fn counts(store: &SqliteLedger) -> &SqlitePool {
     &store.lists
 }
 
-/// The pool for notes.
-pub(super) fn notes(store: &SqliteLedger) -> &SqlitePool {
-    &store.writer
-}
-
 /// A connection for a note.
-pub(super) async fn lend(store: &SqliteLedger) -> Result<PoolConnection<Sqlite>, LedgerError> {
-    Ok(store.writer.acquire().await?)
+pub(super) async fn lend(store: &SqliteLedger) -> Result<Lent, LedgerError> {
+    store.writer.lend().await
 }

@@ -11,16 +11,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sqlx::{
-    SqlitePool,
-    sqlite::{SqliteConnectOptions, SqlitePoolOptions},
-};
+use sqlx::{ConnectOptions, sqlite::SqliteConnectOptions};
+use tokio::sync::OnceCell;
 
-use super::is_busy;
-use crate::{LedgerError, transaction};
+use super::{is_busy, writer::Writer};
+use crate::{
+    LedgerError,
+    transaction::{self, Transact},
+};
 
 /// How long the probe waits for the write lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a question waits for the one before it.
+const TURN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time between two commits, unless the last answer was bad.
 const COMMIT_EACH: Duration = Duration::from_secs(10);
@@ -30,7 +34,9 @@ const COMMIT_EACH: Duration = Duration::from_secs(10);
 const BUSY_FOR: Duration = Duration::from_secs(10);
 
 pub(super) struct Probe {
-    pool: SqlitePool,
+    options: SqliteConnectOptions,
+    /// Connected by the first question.
+    writer: OnceCell<Writer>,
     seen: Mutex<Seen>,
 }
 
@@ -77,14 +83,13 @@ impl Seen {
 
 impl Probe {
     pub(super) fn new(options: &SqliteConnectOptions) -> Self {
-        let options = options.clone().busy_timeout(BUSY_TIMEOUT);
         Self {
-            pool: SqlitePoolOptions::new()
-                .max_connections(1)
-                .before_acquire(|connection, _| {
-                    Box::pin(async { Ok(!sqlx::Connection::is_in_transaction(connection)) })
-                })
-                .connect_lazy_with(options),
+            options: options
+                .clone()
+                .busy_timeout(BUSY_TIMEOUT)
+                // A lock that others have is no news.
+                .disable_statement_logging(),
+            writer: OnceCell::new(),
             seen: Mutex::default(),
         }
     }
@@ -100,10 +105,12 @@ impl Probe {
     }
 
     async fn ask(&self, commits: bool) -> Result<(), LedgerError> {
-        let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await?;
+        let connect = || Writer::connect(&self.options, TURN_TIMEOUT);
+        let writer = self.writer.get_or_try_init(connect).await?;
+        let mut transaction = writer.begin().await?;
         if !commits {
-            transaction.rollback().await?;
-            return Ok(());
+            // Nothing was changed, so nothing is written.
+            return transaction.commit().await;
         }
         // The page with the header: it gets the version number that it has.
         let version: i64 = sqlx::query_scalar("PRAGMA user_version")

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::{
     Store, Transaction, begin, begin_long, lend,
     sql::{archive as sql, items},
-    step_reads, writes,
+    step_reads,
 };
 use crate::{
     Archival, Archives, Changed, Erased, FinalAudit, LedgerError, SegmentRow,
@@ -45,7 +45,8 @@ impl Archives for Store {
             return Ok(());
         }
         let fence = sqlx::query_scalar::<_, i64>(items::FENCE);
-        let fence = fence.bind(id.as_str()).fetch_one(writes(self)).await?;
+        let fence = fence.bind(id.as_str());
+        let fence = fence.fetch_one(&mut *lend(self).await?).await?;
         check_fence(token, unsigned("fence", fence)?)
     }
 

@@ -57,7 +57,7 @@ impl Audits for Store {
             .bind(audit.at.as_millisecond())
             .bind(signed(audit.miscounted))
             .bind(signed(audit.oversold))
-            .execute(pools::notes(self))
+            .execute(&mut *pools::lend(self).await?)
             .await?;
         Ok(())
     }
@@ -74,7 +74,7 @@ impl Audits for Store {
             .bind(compared.audit.at.as_millisecond())
             .bind(compared.audit.revision.cast_signed())
             .bind(compared.sums.to_json())
-            .execute(pools::notes(self))
+            .execute(&mut *pools::lend(self).await?)
             .await?;
         Ok(())
     }

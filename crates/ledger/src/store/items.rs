@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use domain::{Item, ItemId};
 
 use super::{
-    Pool, Transaction, acts, notes, segments,
+    Connection, Pool, Transaction, acts, notes, segments,
     sql::{items as sql, journal as journal_sql, totals},
 };
 use crate::{
@@ -85,20 +85,22 @@ pub(super) async fn insert(
     Ok(true)
 }
 
-pub(super) async fn claim(pool: &Pool, id: &ItemId, token: u64) -> Result<(), LedgerError> {
+pub(super) async fn claim(
+    connection: &mut Connection,
+    id: &ItemId,
+    token: u64,
+) -> Result<(), LedgerError> {
     let claimed = sqlx::query(sql::CLAIM)
         .bind(id.as_str())
         .bind(signed(token))
-        .execute(pool)
+        .execute(&mut *connection)
         .await?;
     if claimed.rows_affected() == 1 {
         return Ok(());
     }
-    let fence = sqlx::query_scalar::<_, i64>(sql::FENCE);
-    check_fence(
-        token,
-        unsigned("fence", fence.bind(id.as_str()).fetch_one(pool).await?)?,
-    )
+    let fence = sqlx::query_scalar::<_, i64>(sql::FENCE).bind(id.as_str());
+    let fence = fence.fetch_one(connection).await?;
+    check_fence(token, unsigned("fence", fence)?)
 }
 
 pub(super) async fn journal(

@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use domain::{Item, ItemId, Memory, OrderId, SegmentKey, TransferId, Wave};
 
 use super::{
-    Store, Transaction, begin, bind_rows, id_list, id_value, items, notes, repair,
+    Store, Transaction, begin, bind_rows, id_list, id_value, items, lend, notes, repair,
     sql::{journal, stock as sql},
-    step_reads, writes,
+    step_reads,
 };
 use crate::{
     Changed, Created, ItemChange, LedgerError, NewJournalEntry, Page, Reading, Repair, StockChange,
@@ -64,7 +64,7 @@ impl StockOperations for Store {
     }
 
     async fn claim_item(&self, id: &ItemId, token: u64) -> Result<(), LedgerError> {
-        items::claim(writes(self), id, token).await
+        items::claim(&mut *lend(self).await?, id, token).await
     }
 
     async fn plan_transfers(
@@ -132,7 +132,8 @@ impl StockOperations for Store {
     }
 
     async fn note(&self, entry: &NewJournalEntry) -> Result<(), LedgerError> {
-        notes::add(writes(self), entry, None).await.map(drop)
+        let added = notes::add(&mut *lend(self).await?, entry, None).await;
+        added.map(drop)
     }
 
     async fn note_once(&self, entry: &NewJournalEntry, once: &str) -> Result<bool, LedgerError> {

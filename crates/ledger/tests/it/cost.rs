@@ -115,17 +115,26 @@ async fn begun(env: &TestEnv, ledger: &impl AnyLedger, limited: bool, segments: 
 
 /// Claim, limits (unless the only segment is home), insert, and the update of the rows with their
 /// events: one statement for all rows and events. On SQLite, where a statement is no round trip,
-/// one for the events and one for each row.
+/// one for the events and one for each row. sqlx does not log how a transaction of PostgreSQL begins.
 fn recording(backend: Backend, segments: usize) -> Vec<&'static str> {
-    let (claim, rows) = match backend {
+    let (claim, rows): (&[_], _) = match backend {
         Backend::Sqlite => (
-            "SELECT",
+            &["BEGIN", "SELECT"],
             [vec!["INSERT"], vec!["UPDATE"; segments]].concat(),
         ),
-        Backend::Postgres => ("WITH", vec!["WITH", "COMMIT"]),
+        Backend::Postgres => (&["WITH"], vec!["WITH"]),
     };
     let limits: &[_] = if segments == 1 { &[] } else { &["SELECT"] };
-    [&[claim], limits, &["INSERT"], &rows].concat()
+    [claim, limits, &["INSERT"], &rows, &["COMMIT"]].concat()
+}
+
+/// The same, with these statements before the insert.
+fn recording_with(backend: Backend, segments: usize, more: &[&'static str]) -> Vec<&'static str> {
+    let mut expected = recording(backend, segments);
+    let insert = expected.iter().position(|statement| *statement == "INSERT");
+    let insert = insert.unwrap();
+    expected.splice(insert..insert, more.iter().copied());
+    expected
 }
 
 /// Number of orders in each entry: a single one, a batch, and a backlog that builds up during a
@@ -164,15 +173,12 @@ async fn after_an_off_home_order_one_more_statement_is_needed(env: &TestEnv) {
     let mut off_home = log.next(&[1]);
     off_home.rotate_left(1);
     let (_, first) = statements(log.record(&ledger, off_home)).await;
-    let mut expected = recording(env.backend, 8);
-    expected.splice(2..2, ["DELETE", "SELECT"]);
+    let expected = recording_with(env.backend, 8, &["DELETE", "SELECT"]);
     assert_eq!(first, expected, "the first off-home order");
     for entries in ENTRIES {
-        let mut expected = recording(env.backend, 8);
-        expected.insert(2, "SELECT");
         assert_eq!(
             log.statements(&ledger, entries).await,
-            expected,
+            recording_with(env.backend, 8, &["SELECT"]),
             "{entries:?} orders of each segment"
         );
     }
@@ -190,7 +196,7 @@ async fn repeated_orders_need_no_statement_each(env: &TestEnv) {
     let (held, statements) = statements(log.record(&ledger, again)).await;
     assert_eq!(held, 0);
     let expected: &[&str] = match env.backend {
-        Backend::Sqlite => &["SELECT", "INSERT", "UPDATE"],
+        Backend::Sqlite => &["BEGIN", "SELECT", "INSERT", "UPDATE", "COMMIT"],
         Backend::Postgres => &[
             "WITH", "INSERT", "ROLLBACK", "WITH", "WITH", "WITH", "COMMIT",
         ],

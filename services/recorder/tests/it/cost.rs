@@ -90,16 +90,17 @@ fn expected_statements(backend: Backend, segments: usize, is_busy: bool) -> Vec<
     let limits: &[_] = if segments == 1 { &[] } else { &["SELECT"] };
     let second: &[_] = match (is_busy, backend) {
         (false, _) => &[],
-        (true, Backend::Sqlite) => &["SELECT"],
+        (true, Backend::Sqlite) => &["BEGIN", "SELECT", "ROLLBACK"],
         (true, Backend::Postgres) => &["WITH", "ROLLBACK"],
     };
     match backend {
         Backend::Sqlite => [
-            &["SELECT"],
+            &["BEGIN", "SELECT"],
             limits,
             // Orders, and the event that tells of them.
             &["INSERT", "INSERT"],
             &vec!["UPDATE"; segments],
+            &["COMMIT"],
             second,
         ]
         .concat(),

@@ -2,6 +2,7 @@
 //! snapshots.
 
 mod batches;
+mod beat;
 mod buyer_limit;
 mod buyers;
 mod consolidate;
@@ -40,6 +41,7 @@ use crate::{
     snapshot,
 };
 use batches::{Finishes, Reservations, SegmentContext, Way};
+use beat::Beat;
 use buyer_limit::BuyerLimit;
 use early::Early;
 use foreseen::Closed;
@@ -71,6 +73,8 @@ pub struct ItemStock {
     closed: Closed,
     surveys: Surveys,
     background_read: Turn,
+    /// When units return while there are none.
+    returns: Beat,
     shed_orders: metrics::Counter,
 }
 
@@ -109,6 +113,7 @@ impl ItemStock {
             closed: Closed::default(),
             surveys: Surveys::default(),
             background_read: Turn::default(),
+            returns: Beat::default(),
             shed_orders: metrics::counter!("stockade_shed_orders_total"),
         }
     }

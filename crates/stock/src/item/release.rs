@@ -4,10 +4,15 @@
 //! them. A crash in between leaves units that are still to be returned, which the ledger knows, and
 //! never a count without an owner. Both steps may be repeated by any process.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use domain::{Order, TakenOrder};
 use futures::future::join_all;
+use tokio::sync::oneshot;
 
 use super::{ItemStock, home};
 use crate::{StockError, script};
@@ -42,6 +47,25 @@ impl From<&Order> for Release {
 type BySegment<T> = BTreeMap<usize, Vec<T>>;
 
 impl ItemStock {
+    /// Releases the units of an order that has just ended: at once, or with others if the item has
+    /// none and some have come back a moment ago. A caller who leaves meanwhile changes nothing.
+    pub async fn release_on_the_beat(
+        self: &Arc<Self>,
+        release: Release,
+    ) -> Result<u64, StockError> {
+        if !self.admission.has_seen_fewer(1) {
+            return self.release(&[release]).await;
+        }
+        let (done, released) = oneshot::channel();
+        let (item, beat) = (Arc::clone(self), self.returns.of(Instant::now()));
+        self.shared.runtime.spawn(async move {
+            tokio::time::sleep_until(beat.into()).await;
+            let _ = done.send(item.release(&[release]).await);
+        });
+        let lost = |_| Err(StockError::OutcomeUnknown(Duration::ZERO));
+        released.await.unwrap_or_else(lost)
+    }
+
     /// Releases the units of the orders. Returns how many released them now and not before. If a
     /// segment does not respond or is halted for repair, its orders must be repeated; the other
     /// segments are not affected.

@@ -6,6 +6,7 @@ use std::{
 };
 
 use domain::{BuyerId, Item, ItemState, OrderId, Quantity, TransferId, Window};
+use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use stock::{ItemStock, Outcome, Release, StateSet, StockSettings};
 use testbed::{Redis, RedisCluster};
@@ -65,6 +66,35 @@ async fn units_released_by_several_processes_concurrently_return_once(site: Arc<
         .map(|back| u64::from(back.order.quantity.get()))
         .sum();
     assert_eq!(sale.available().await, 120 - kept);
+}
+
+#[tested(on_both)]
+async fn units_return_to_an_empty_item_together_and_also_without_their_callers(site: Arc<Site>) {
+    let sale = sale::open(&site, Terms::new(3, 3)).await;
+    for n in 0..3 {
+        assert!(sale.sells(&buyer(n), "k", 1).await);
+    }
+    let (item, begin) = (sale.at_first(), Instant::now());
+    let back = sale.holdings().await.into_iter();
+    let mut returns: Vec<_> = back
+        .map(|back| Box::pin(item.release_on_the_beat(back)))
+        .collect();
+    // Before the first one has returned.
+    for back in &mut returns {
+        assert!(futures::poll!(back).is_pending());
+    }
+    drop(returns.pop());
+    for released in join_all(returns).await {
+        assert_eq!(released.unwrap(), 1);
+    }
+    assert!(
+        begin.elapsed() >= Duration::from_millis(50),
+        "the second one came with the first"
+    );
+    eventually("the unit of the caller who left", async || {
+        sale.available().await == 3
+    })
+    .await;
 }
 
 async fn refused_by_sold_out_cache(sale: &Sale, item: &ItemStock, buyer: &BuyerId) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use domain::{Order, OrderId, OrderState, PaymentId};
 use ledger::Transition;
-use stock::{Acknowledge, Release};
+use stock::{Acknowledge, ItemStock, Release, StockError};
 use tokio::time::Instant;
 
 use super::{Caller, Ended, Engine, EngineError, Paid, Payable, Price, reacquire::Reacquired};
@@ -249,21 +249,38 @@ impl Engine {
     /// Returns the units of the order. After a failure the ledger has a pending return, which a
     /// reconciler repeats.
     pub(super) async fn return_units_or_defer(&self, order: &Order) {
-        if let Err(error) = self.return_units(order).await {
+        let release = async |stock: &Arc<ItemStock>| {
+            let released = stock.release_on_the_beat(Release::from(order)).await;
+            released.map(drop)
+        };
+        if let Err(error) = self.returned(order, release).await {
             tracing::warn!(order = %order.id, error = &error as &dyn std::error::Error, "could not return the order's units; a reconciler will repeat it");
         }
     }
 
-    /// Releases the units of the order's latest attempt. A repeat changes nothing. The units of an
-    /// archived item have returned in the ledger.
+    /// Releases the units of the order's latest attempt at once. A repeat changes nothing.
     pub(super) async fn return_units(&self, order: &Order) -> Result<(), EngineError> {
+        let release = async |stock: &Arc<ItemStock>| {
+            let released = stock.release(&[Release::from(order)]).await;
+            released.map(drop)
+        };
+        self.returned(order, release).await
+    }
+
+    /// Releases the units of the order in this way. Those of an archived item have returned in the
+    /// ledger.
+    async fn returned(
+        &self,
+        order: &Order,
+        release: impl AsyncFnOnce(&Arc<ItemStock>) -> Result<(), StockError>,
+    ) -> Result<(), EngineError> {
         let Some(known) = self.known(&order.item).await? else {
             return Ok(());
         };
         if known.is_archived() {
             return Ok(());
         }
-        match known.stock.release(&[Release::from(order)]).await {
+        match release(&known.stock).await {
             Err(error) if !self.is_of_archived(&order.item, &error).await? => Err(error.into()),
             _ => Ok(()),
         }

@@ -149,7 +149,7 @@ impl DerefMut for Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // Whoever comes next would roll it back first. Until then the file would be locked.
+        // The next caller would roll it back first. Until then the file would be locked.
         if self.0.is_open
             && let Ok(runtime) = Handle::try_current()
         {

@@ -1,8 +1,8 @@
 //! When units come back to an item that has none: many at the same moment, instead of one by one.
 //!
 //! A unit that comes back has waiting orders try for it, and drops the sold-out cache, which costs
-//! snapshots of all segments. Whoever orders and cancels all the time could have this done as often
-//! as requests are answered. So a process returns units at once, and those that follow within an
+//! snapshots of all segments. A client that orders and cancels all the time could have this done as
+//! often as requests are answered. So a process returns units at once, and those that follow within an
 //! interval wait for its end together: orders, recorders and snapshots then meet all of them.
 
 use std::{

@@ -11,7 +11,7 @@ use std::{
 };
 
 /// The shortest time between two beats.
-const INTERVAL: Duration = Duration::from_millis(50);
+const INTERVAL: Duration = Duration::from_millis(100);
 
 /// The latest beat, which may be to come.
 #[derive(Default)]
@@ -43,17 +43,17 @@ mod tests {
         let (beat, begin) = (Beat::default(), Instant::now());
         let after = |ms| begin + Duration::from_millis(ms);
         assert_eq!(beat.of(begin), begin);
-        for ms in [0, 1, 49] {
+        for ms in [0, 1, 99] {
             assert_eq!(beat.of(after(ms)), begin + INTERVAL, "{ms}");
         }
-        for ms in [50, 60] {
+        for ms in [100, 110] {
             assert_eq!(beat.of(after(ms)), begin + INTERVAL * 2, "{ms}");
         }
         assert_eq!(
-            beat.of(after(200)),
-            after(200),
+            beat.of(after(400)),
+            after(400),
             "there was none for a while"
         );
-        assert_eq!(beat.of(after(201)), after(200) + INTERVAL);
+        assert_eq!(beat.of(after(401)), after(400) + INTERVAL);
     }
 }

@@ -88,7 +88,7 @@ async fn units_return_to_an_empty_item_together_and_also_without_their_callers(s
         assert_eq!(released.unwrap(), 1);
     }
     assert!(
-        begin.elapsed() >= Duration::from_millis(50),
+        begin.elapsed() >= Duration::from_millis(100),
         "the second one came with the first"
     );
     eventually("the unit of the caller who left", async || {

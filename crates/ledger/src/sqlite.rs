@@ -397,7 +397,7 @@ mod tests {
     use std::{future::poll_fn, task::Poll};
 
     use domain::{ItemId, OrderId};
-    use sqlx::{AssertSqlSafe, Connection as _, SqliteConnection};
+    use sqlx::{AssertSqlSafe, Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
 
     use super::{AUDIT_CONNECTIONS, LIST_CONNECTIONS, SqliteLedger, sql};
     use crate::{
@@ -577,41 +577,60 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_dropped_transaction_is_rolled_back_before_anything_else_is_written() {
+    async fn a_transaction_that_nothing_ends_is_left_behind_with_its_connection() {
         let (_folder, ledger) = open(1).await;
-        run(&ledger, "CREATE TABLE counts (n INTEGER)")
-            .await
-            .unwrap();
-        let count = async || {
-            let count = sqlx::query_scalar::<_, i64>("SELECT count(*) FROM counts");
-            count.fetch_one(&ledger.readers).await.unwrap()
-        };
-        for _ in 0..100 {
+        for _ in 0..3 {
+            run(&ledger, "BEGIN IMMEDIATE").await.unwrap();
+            let next = ledger.write().await.unwrap();
+            Transact::commit(next).await.unwrap();
+        }
+    }
+
+    const ADD: &str = "INSERT INTO counts VALUES (1)";
+
+    /// A ledger with a table to count in.
+    async fn open_with_counts() -> (tempfile::TempDir, SqliteLedger) {
+        let (folder, ledger) = open(1).await;
+        let table = run(&ledger, "CREATE TABLE counts (n INTEGER)");
+        table.await.unwrap();
+        (folder, ledger)
+    }
+
+    async fn count(ledger: &SqliteLedger) -> i64 {
+        let count = sqlx::query_scalar("SELECT count(*) FROM counts");
+        count.fetch_one(&ledger.readers).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_dropped_transaction_is_rolled_back_before_anything_else_is_written() {
+        let (_folder, ledger) = open_with_counts().await;
+        let drop_one = async || {
             let mut dropped = ledger.write().await.unwrap();
-            let add = sqlx::query("INSERT INTO counts VALUES (1)");
-            add.execute(&mut *dropped).await.unwrap();
-            drop(dropped);
+            sqlx::query(ADD).execute(&mut *dropped).await.unwrap();
+        };
+        for added in 1..100 {
+            drop_one().await;
             let kept = ledger.write().await.unwrap();
             Transact::commit(kept).await.unwrap();
-            assert_eq!(count().await, 0);
+            drop_one().await;
+            run(&ledger, ADD).await.unwrap();
+            assert_eq!(count(&ledger).await, added);
         }
-        run(&ledger, "INSERT INTO counts VALUES (1)").await.unwrap();
-        assert_eq!(count().await, 1, "what is lent outside of a transaction");
     }
 
     /// Wherever it is: at the begin, at the statement or at the commit.
     #[tokio::test]
     async fn a_caller_who_leaves_keeps_no_lock() {
-        let (folder, ledger) = open(1).await;
-        run(&ledger, "CREATE TABLE counts (n INTEGER)")
-            .await
-            .unwrap();
+        let (folder, ledger) = open_with_counts().await;
+        let url = format!("sqlite://{}/ledger.db", folder.path().display());
+        let other = url.parse::<SqliteConnectOptions>().unwrap();
+        let other = other.busy_timeout(testbed::timeout());
+        let mut other = SqliteConnection::connect_with(&other).await.unwrap();
         let mut ended = 0;
         for number in 0..200 {
             let write = async {
                 let mut transaction = ledger.write().await.unwrap();
-                let add = sqlx::query("INSERT INTO counts VALUES (1)");
-                add.execute(&mut *transaction).await.unwrap();
+                sqlx::query(ADD).execute(&mut *transaction).await.unwrap();
                 Transact::commit(transaction).await.unwrap();
             };
             let mut write = Box::pin(write);
@@ -630,18 +649,13 @@ mod tests {
                 }
             });
             ended += u32::from(polled.await);
+            drop(write);
+            // Nothing else of this process asks for the lock.
+            for statement in ["BEGIN IMMEDIATE", "ROLLBACK"] {
+                let done = sqlx::query(statement).execute(&mut other).await;
+                done.unwrap_or_else(|error| panic!("{number}: {error}"));
+            }
         }
         assert!(0 < ended && ended < 200, "{ended} of 200");
-        // Another process takes the write lock as soon as the last one has given it back.
-        let url = format!("sqlite://{}/ledger.db", folder.path().display());
-        let mut other = SqliteConnection::connect(&url).await.unwrap();
-        sqlx::query("PRAGMA busy_timeout = 60000")
-            .execute(&mut other)
-            .await
-            .unwrap();
-        sqlx::query("BEGIN IMMEDIATE")
-            .execute(&mut other)
-            .await
-            .unwrap();
     }
 }

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sqlx::{ConnectOptions, sqlite::SqliteConnectOptions};
+use sqlx::sqlite::SqliteConnectOptions;
 use tokio::sync::OnceCell;
 
 use super::{is_busy, writer::Writer};
@@ -20,8 +20,9 @@ use crate::{
     transaction::{self, Transact},
 };
 
-/// How long the probe waits for the write lock.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the probe waits for the write lock. From a second on, sqlx would warn of each look at a
+/// lock that others have, which is no news.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(900);
 
 /// How long a question waits for the one before it.
 const TURN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -84,11 +85,7 @@ impl Seen {
 impl Probe {
     pub(super) fn new(options: &SqliteConnectOptions) -> Self {
         Self {
-            options: options
-                .clone()
-                .busy_timeout(BUSY_TIMEOUT)
-                // A lock that others have is no news.
-                .disable_statement_logging(),
+            options: options.clone().busy_timeout(BUSY_TIMEOUT),
             writer: OnceCell::new(),
             seen: Mutex::default(),
         }

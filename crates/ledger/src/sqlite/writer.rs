@@ -44,6 +44,7 @@ impl Writer {
     ) -> Result<Self, sqlx::Error> {
         let place = Place {
             connection: options.connect().await?,
+            runtime: Handle::current(),
             is_open: false,
         };
         Ok(Self {
@@ -90,6 +91,8 @@ impl Writer {
 
 struct Place {
     connection: SqliteConnection,
+    /// What rolls back where its caller has left. Runtimes that serve requests may end earlier.
+    runtime: Handle,
     /// A transaction was begun and has not ended. If no one has the place, it was dropped.
     is_open: bool,
 }
@@ -150,11 +153,10 @@ impl DerefMut for Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         // The next caller would roll it back first. Until then the file would be locked.
-        if self.0.is_open
-            && let Ok(runtime) = Handle::try_current()
-        {
+        if self.0.is_open {
             let place = Arc::clone(OwnedMutexGuard::mutex(&self.0));
-            runtime.spawn(async move { place.lock().await.roll_back().await });
+            let roll_back = async move { place.lock().await.roll_back().await };
+            self.0.runtime.spawn(roll_back);
         }
     }
 }

@@ -7,14 +7,14 @@
 use std::{
     collections::{BTreeMap, HashSet},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use domain::{Order, TakenOrder};
 use futures::future::join_all;
 use tokio::sync::oneshot;
 
-use super::{ItemStock, home};
+use super::{ItemStock, home, reserve::unknown};
 use crate::{StockError, script};
 
 /// Orders in one call of a script.
@@ -62,8 +62,7 @@ impl ItemStock {
             tokio::time::sleep_until(beat.into()).await;
             let _ = done.send(item.release(&[release]).await);
         });
-        let lost = |_| Err(StockError::OutcomeUnknown(Duration::ZERO));
-        released.await.unwrap_or_else(lost)
+        released.await.unwrap_or_else(|_| Err(unknown()))
     }
 
     /// Releases the units of the orders. Returns how many released them now and not before. If a

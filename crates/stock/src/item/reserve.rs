@@ -342,7 +342,7 @@ impl Attempt<'_> {
     }
 }
 
-/// The next attempt resolves it.
-fn unknown() -> StockError {
+/// What a task that has died leaves. The next attempt resolves it.
+pub(super) fn unknown() -> StockError {
     StockError::OutcomeUnknown(Duration::ZERO)
 }

@@ -68,8 +68,11 @@ async fn units_released_by_several_processes_concurrently_return_once(site: Arc<
     assert_eq!(sale.available().await, 120 - kept);
 }
 
-#[tested(on_both)]
-async fn units_return_to_an_empty_item_together_and_also_without_their_callers(site: Arc<Site>) {
+#[tested(on_own_server)]
+async fn units_return_to_an_empty_item_together_and_also_without_their_callers(
+    site: Arc<Site>,
+    server: &mut Redis,
+) {
     let sale = sale::open(&site, Terms::new(3, 3)).await;
     for n in 0..3 {
         assert!(sale.sells(&buyer(n), "k", 1).await);
@@ -80,9 +83,11 @@ async fn units_return_to_an_empty_item_together_and_also_without_their_callers(s
         .map(|back| Box::pin(item.release_on_the_beat(back)))
         .collect();
     // Before the first one has returned.
+    server.pause().await.unwrap();
     for back in &mut returns {
         assert!(futures::poll!(back).is_pending());
     }
+    server.resume().await.unwrap();
     drop(returns.pop());
     for released in join_all(returns).await {
         assert_eq!(released.unwrap(), 1);

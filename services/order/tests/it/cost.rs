@@ -845,8 +845,9 @@ fn readiness_costs_one_script_for_each_look_and_nothing_for_each_request() {
     let look = statements(service.engine.look_at_stores());
     let look = service.runtime.block_on(commands(&url, look)).unwrap();
     let (((), statements_of_a_look), commands_of_a_look) = look;
-    // On SQLite it takes the write lock and gives it back, which is not logged.
-    assert!(statements_of_a_look.len() <= 1, "{statements_of_a_look:?}");
+    // On SQLite it takes the write lock and gives it back. What writes one page now and then, between
+    // the two, is not counted.
+    assert!(statements_of_a_look.len() <= 2, "{statements_of_a_look:?}");
     let expected = [("evalsha", 1), ("time", 1)].map(|(name, calls)| (name.to_owned(), calls));
     assert_eq!(Vec::from_iter(commands_of_a_look), expected);
     let asked = (0..1000).map(|_| {

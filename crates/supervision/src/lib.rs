@@ -1,8 +1,10 @@
 //! What keeps a role's endless tasks alive, cheap, and their logs short: a restart after a panic, a
-//! rota of what to look at, and one line when a failure begins and one when it ends.
+//! calendar of what is due, a rota of what to look at, and one line when a failure begins and one
+//! when it ends.
 //!
 //! This crate must not know what the tasks do: no stock, no ledger, no HTTP.
 
+mod calendar;
 mod error_latch;
 mod rota;
 
@@ -10,6 +12,7 @@ use std::{panic::AssertUnwindSafe, time::Duration};
 
 use futures::FutureExt;
 
+pub use calendar::Calendar;
 pub use error_latch::ErrorLatch;
 pub use rota::{Rota, spread};
 

@@ -5,27 +5,29 @@
 //! costs what there is to do, and not what there is.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{HashMap, HashSet},
     hash::{DefaultHasher, Hash, Hasher as _},
     time::{Duration, Instant},
 };
+
+use crate::Calendar;
 
 /// What a worker looks at, and when.
 #[derive(Debug)]
 pub struct Rota<K> {
     /// Each with the time until which it stays awake, also if there is nothing to do.
     awake: HashMap<K, Instant>,
-    /// Each with the time of its next look, if there is one.
-    resting: HashMap<K, Option<Instant>>,
-    looks: BTreeSet<(Instant, K)>,
+    resting: HashSet<K>,
+    /// The next look at each that rests, if there is one.
+    looks: Calendar<K, Instant>,
 }
 
 impl<K> Default for Rota<K> {
     fn default() -> Self {
         Self {
             awake: HashMap::new(),
-            resting: HashMap::new(),
-            looks: BTreeSet::new(),
+            resting: HashSet::new(),
+            looks: Calendar::default(),
         }
     }
 }
@@ -44,15 +46,15 @@ impl<K: Clone + Ord + Hash> Rota<K> {
             return;
         }
         self.remove(key);
-        self.resting.insert(key.clone(), next);
-        self.looks.extend(next.map(|at| (at, key.clone())));
+        self.resting.insert(key.clone());
+        self.looks.set(key, next);
     }
 
     /// Puts it to rest until the next sign of work, also if it had to stay awake: nothing more is to
     /// come of it.
     pub fn rest_for_good(&mut self, key: &K) {
         self.remove(key);
-        self.resting.insert(key.clone(), None);
+        self.resting.insert(key.clone());
     }
 
     /// Puts it to rest for about so long, or for good. Things that come to rest together are not
@@ -72,25 +74,21 @@ impl<K: Clone + Ord + Hash> Rota<K> {
 
     /// Has everything at rest looked at, as soon as there is time.
     pub fn look_everywhere(&mut self, now: Instant) {
-        for (key, next) in &mut self.resting {
-            if let Some(at) = next.replace(now) {
-                self.looks.remove(&(at, key.clone()));
-            }
-            self.looks.insert((now, key.clone()));
+        for key in &self.resting {
+            self.looks.set(key, Some(now));
         }
     }
 
     /// What is to be looked at now: whatever is awake, and of what rests those whose time has come,
     /// at most so many. Each stays due until it is put to rest.
     pub fn due(&self, now: Instant, resting_max: usize) -> Vec<K> {
-        let looks = self.looks.iter().take_while(|(at, _)| *at <= now);
-        let resting = looks.map(|(_, key)| key).take(resting_max);
+        let resting = self.looks.due(now).take(resting_max);
         self.awake.keys().chain(resting).cloned().collect()
     }
 
     fn stop_resting(&mut self, key: &K) {
-        if let Some(Some(at)) = self.resting.remove(key) {
-            self.looks.remove(&(at, key.clone()));
+        if self.resting.remove(key) {
+            self.looks.set(key, None);
         }
     }
 }

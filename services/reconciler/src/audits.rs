@@ -27,7 +27,7 @@ use domain::ItemId;
 use jiff::{SignedDuration, Timestamp};
 use ledger::{AuditResult, GoodAudit, NewJournalEntry, Pace};
 use serde_json::json;
-use supervision::{ErrorLatch, spread};
+use supervision::{Calendar, ErrorLatch, spread};
 
 use self::walks::{BoundedPace, Progress, Walks};
 use crate::{
@@ -52,10 +52,17 @@ const AUDITS_PER_INTERVAL_MAX: u32 = 300;
 /// What is known of the audits of the items, for the reconcile loop and the task.
 #[derive(Default)]
 pub(crate) struct Audits {
-    items: Mutex<HashMap<ItemId, Audited>>,
+    items: Mutex<Items>,
     /// What operators see of the items.
     pub gauges: ItemGauges,
     walks: Progress,
+}
+
+#[derive(Default)]
+struct Items {
+    audited: HashMap<ItemId, Audited>,
+    /// When it is looked whether an audit of the item is due.
+    looks: Calendar<ItemId, Instant>,
 }
 
 /// What the reconcile loop has seen of an item.
@@ -93,7 +100,7 @@ struct Audited {
 }
 
 impl Audits {
-    fn items(&self) -> MutexGuard<'_, HashMap<ItemId, Audited>> {
+    fn items(&self) -> MutexGuard<'_, Items> {
         // No code panics while it holds the lock.
         self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,10 +108,12 @@ impl Audits {
     /// Notes what the reconcile loop has found, and shows all drift of the item.
     pub(crate) fn note(&self, id: &ItemId, seen: Seen, interval: Duration) {
         let mut items = self.items();
-        let audited = items
+        let Items { audited, looks } = &mut *items;
+        let audited = audited
             .entry(id.clone())
             .or_insert_with(|| Audited::new(id, seen, interval));
         audited.see(seen, interval);
+        looks.set(id, audited.look());
         self.show_drift(id, audited);
     }
 
@@ -125,37 +134,52 @@ impl Audits {
 
     /// Shows the gauges of the items again.
     pub(crate) fn refresh_gauges(&self) {
-        let live: HashSet<_> = self.items().keys().cloned().collect();
-        self.gauges.refresh(&live);
+        let items = self.items();
+        self.gauges.refresh(|id| items.audited.contains_key(id));
     }
 
     /// Units of the item by which the orders and the rows differ, or which are oversold.
     pub(crate) fn miscounted(&self, id: &ItemId) -> u64 {
-        self.items().get(id).map_or(0, |audited| audited.miscounted)
+        let items = self.items();
+        let audited = items.audited.get(id);
+        audited.map_or(0, |audited| audited.miscounted)
     }
 
     /// Forgets an item that is not live any more.
     pub(crate) fn forget(&self, id: &ItemId) {
-        self.items().remove(id);
+        let mut items = self.items();
+        items.audited.remove(id);
+        items.looks.set(id, None);
     }
 
-    /// The items to audit, those that have waited longest first.
-    fn due(&self, now: Instant, time: Timestamp, full_interval: Duration) -> Vec<ItemId> {
-        let items = self.items();
-        let mut due: Vec<_> = items
-            .iter()
-            .filter(|(id, audited)| {
-                audited.next <= now && !audited.is_covered(id, time, full_interval)
-            })
-            .map(|(id, audited)| (audited.next, id.clone()))
-            .collect();
-        due.sort_unstable();
-        due.into_iter().map(|(_, id)| id).collect()
+    /// The items to audit, those that have waited longest first. Those of which only the age of
+    /// the last audit can make another one due are looked at again after about an interval.
+    fn due(
+        &self,
+        now: Instant,
+        time: Timestamp,
+        interval: Duration,
+        full_interval: Duration,
+    ) -> Vec<ItemId> {
+        let mut items = self.items();
+        let Items { audited, looks } = &mut *items;
+        let is_covered = |id: &ItemId| {
+            let audited = audited.get(id);
+            audited.is_none_or(|audited| audited.is_covered(id, time, full_interval))
+        };
+        let (covered, due): (Vec<_>, Vec<_>) = looks.due(now).cloned().partition(is_covered);
+        for id in covered {
+            looks.set(&id, Some(now + spread(&id, interval)));
+        }
+        due
     }
 
     fn update(&self, id: &ItemId, change: impl FnOnce(&mut Audited)) {
-        if let Some(audited) = self.items().get_mut(id) {
+        let mut items = self.items();
+        let Items { audited, looks } = &mut *items;
+        if let Some(audited) = audited.get_mut(id) {
             change(audited);
+            looks.set(id, audited.look());
         }
     }
 }
@@ -183,15 +207,30 @@ impl Audited {
 
     /// Whether the rows as they are were compared with the orders, and no walk is due.
     fn is_covered(&self, id: &ItemId, time: Timestamp, full_interval: Duration) -> bool {
+        self.is_compared() && !self.is_walk_due(id, time, full_interval)
+    }
+
+    /// Whether the rows as they are were compared with the orders.
+    fn is_compared(&self) -> bool {
         let revisions = [self.good.map(|good| good.revision), self.compared];
-        revisions.contains(&Some(self.seen.revision)) && !self.is_walk_due(id, time, full_interval)
+        revisions.contains(&Some(self.seen.revision))
+    }
+
+    /// When it is looked whether an audit is due. `None`: none is, until a row changes.
+    fn look(&self) -> Option<Instant> {
+        let is_over = self.seen.is_settled && self.is_compared() && self.last_good().is_some();
+        (!is_over).then_some(self.next)
+    }
+
+    /// The last audit, if it still stands.
+    fn last_good(&self) -> Option<GoodAudit> {
+        self.good.filter(|_| self.miscounted == 0)
     }
 
     /// Whether nothing but a walk over all orders will do.
     fn is_walk_due(&self, id: &ItemId, time: Timestamp, full_interval: Duration) -> bool {
         let is_old = |good| !self.seen.is_settled && is_old(id, good, time, full_interval);
-        let good = self.good.filter(|_| self.miscounted == 0);
-        good.is_none_or(is_old)
+        self.last_good().is_none_or(is_old)
     }
 }
 
@@ -259,7 +298,10 @@ async fn show_refunds_due(
         .await?
         .into_iter()
         .collect();
-    let live: HashSet<_> = reconciler.audits.items().keys().cloned().collect();
+    let live: HashSet<_> = {
+        let items = reconciler.audits.items();
+        items.audited.keys().cloned().collect()
+    };
     let refunds = due.keys().chain(failed.keys()).cloned();
     let now: HashSet<_> = live.into_iter().chain(refunds).collect();
     for id in now.union(shown) {
@@ -407,7 +449,8 @@ mod tests {
     fn an_item_without_orders_is_due_after_an_hour_and_with_its_first_ones_after_a_minute() {
         const MINUTE: Duration = Duration::from_secs(60);
         let (audits, id, now) = (Audits::default(), vase(), Instant::now());
-        let is_due = |after: Duration| audits.due(now + after, at(0), DAY) == [vase()];
+        let is_due =
+            |after: Duration| audits.due(now + after, at(0), Duration::ZERO, DAY) == [vase()];
         audits.note(&id, seen(7, false), MINUTE);
         assert!(!is_due(MINUTE * QUIET_FACTOR / 2 - MINUTE));
         assert!(is_due(MINUTE * QUIET_FACTOR * 2));
@@ -424,7 +467,7 @@ mod tests {
         let (audits, id, now) = (Audits::default(), vase(), Instant::now());
         audits.note(&id, seen(7, true), Duration::ZERO);
         let is_due = |time: i64| {
-            let due = audits.due(now + Duration::from_secs(1), at(time), DAY);
+            let due = audits.due(now + Duration::from_secs(1), at(time), Duration::ZERO, DAY);
             due == [vase()]
         };
         assert!(is_due(0), "it was never audited");
@@ -445,7 +488,35 @@ mod tests {
         assert!(is_due(130_000), "and all orders are walked all the same");
         audits.note(&id, seen(9, true), Duration::ZERO);
         assert!(is_due(10));
-        assert!(audits.due(now - DAY, at(10), DAY).is_empty(), "not so soon");
+        let before = audits.due(now - DAY, at(10), Duration::ZERO, DAY);
+        assert!(before.is_empty(), "not so soon");
+    }
+
+    /// Items of which it would be looked at this moment whether an audit is due.
+    fn looks(audits: &Audits, now: Instant) -> usize {
+        audits.items().looks.due(now).count()
+    }
+
+    #[test]
+    fn an_item_that_was_audited_is_not_looked_at_each_second() {
+        const MINUTE: Duration = Duration::from_secs(60);
+        let (audits, id, now) = (Audits::default(), vase(), Instant::now());
+        let (soon, later) = (now + Duration::from_secs(1), now + MINUTE * 2);
+        let due = |now, time| audits.due(now, at(time), MINUTE, DAY).len();
+        audits.note(&id, seen(7, true), Duration::ZERO);
+        assert_eq!(due(soon, 0), 1);
+        audits.update(&id, |audited| audited.next = now + DAY);
+        assert_eq!((looks(&audits, later), due(later, 0)), (0, 0), "it pauses");
+        let good = Some(GoodAudit {
+            at: at(0),
+            revision: 7,
+        });
+        audits.update(&id, |audited| (audited.good, audited.next) = (good, now));
+        assert_eq!((looks(&audits, soon), due(soon, 10)), (1, 0));
+        assert_eq!(looks(&audits, soon), 0, "nothing but its age can change");
+        assert_eq!(due(later, 130_000), 1, "its audit is old");
+        audits.forget(&id);
+        assert_eq!(looks(&audits, now + DAY), 0);
     }
 
     #[test]
@@ -453,7 +524,12 @@ mod tests {
         let (audits, id, now) = (Audits::default(), vase(), Instant::now());
         let is_due = |seen: Seen| {
             audits.note(&id, seen, Duration::ZERO);
-            let due = audits.due(now + Duration::from_secs(1), at(1_000_000), DAY);
+            let due = audits.due(
+                now + Duration::from_secs(1),
+                at(1_000_000),
+                Duration::ZERO,
+                DAY,
+            );
             due == [vase()]
         };
         let settled = Seen {
@@ -466,6 +542,7 @@ mod tests {
             revision: 7,
         };
         audits.update(&id, |audited| audited.good = Some(good));
+        assert_eq!(looks(&audits, now + DAY), 0, "it costs nothing");
         assert!(!is_due(settled));
         assert!(is_due(seen(7, true)), "it was opened again");
     }

@@ -136,11 +136,11 @@ impl ItemGauges {
     }
 
     /// Decides which items are shown by name, and shows them and the sums of the others. Forgets
-    /// items that are not `live`, unless something is wrong with them.
-    pub(crate) fn refresh(&self, live: &HashSet<ItemId>) {
+    /// items that are not live, unless something is wrong with them.
+    pub(crate) fn refresh(&self, is_live: impl Fn(&ItemId) -> bool) {
         let now = Instant::now();
         let mut state = self.state();
-        state.forget(live, now);
+        state.forget(is_live, now);
         let named = state.named();
         state.show(&named);
         state.show_sums();
@@ -148,10 +148,10 @@ impl ItemGauges {
 }
 
 impl State {
-    fn forget(&mut self, live: &HashSet<ItemId>, now: Instant) {
+    fn forget(&mut self, is_live: impl Fn(&ItemId) -> bool, now: Instant) {
         self.items.retain(|id, figures| {
             let is_recent = now.saturating_duration_since(figures.changed) < KEPT;
-            let is_kept = live.contains(id) || figures.is_troubled() || is_recent;
+            let is_kept = is_live(id) || figures.is_troubled() || is_recent;
             if !is_kept && figures.is_shown {
                 hide(Some(id));
             }
@@ -289,7 +289,7 @@ mod tests {
         let shown = Shown::after(|| {
             let gauges = ItemGauges::default();
             let live = fill(&gauges);
-            gauges.refresh(&live);
+            gauges.refresh(|id| live.contains(id));
         });
         // Two gauges of each item that is shown were set. A sum is 0 where no item has a value.
         assert_eq!(shown.0.len(), SHOWN_MAX * 2 + SERIES.len());
@@ -306,7 +306,7 @@ mod tests {
         let shown = Shown::after(|| {
             let gauges = ItemGauges::default();
             let live = fill(&gauges);
-            gauges.refresh(&live);
+            gauges.refresh(|id| live.contains(id));
             let (troubled, selling) = (id(3), id(4));
             gauges.set(&troubled, [(ItemGauge::Drift, 5)]);
             gauges.set(&selling, [(ItemGauge::Available, 1)]);
@@ -314,7 +314,7 @@ mod tests {
             for number in ITEMS - SHOWN_MAX + 2..ITEMS {
                 gauges.set(&id(number), [(ItemGauge::Available, 1)]);
             }
-            gauges.refresh(&live);
+            gauges.refresh(|id| live.contains(id));
         });
         assert!(shown.has("stockade_drift_units{item=\"item-3\"} 5"));
         assert!(shown.has("stockade_item_units{item=\"item-4\",state=\"available\"} 1"));
@@ -331,10 +331,10 @@ mod tests {
             for number in 0..ITEMS {
                 gauges.set(&id(number), [(ItemGauge::Held, 0)]);
                 if number % 1000 == 0 {
-                    gauges.refresh(&live);
+                    gauges.refresh(|id| live.contains(id));
                 }
             }
-            gauges.refresh(&live);
+            gauges.refresh(|id| live.contains(id));
         });
         let hidden = recorder.handle().render();
         let hidden = hidden.lines().filter(|line| line.ends_with(" NaN"));
@@ -346,7 +346,7 @@ mod tests {
         let shown = Shown::after(|| {
             let gauges = ItemGauges::default();
             gauges.set(&id(0), [(ItemGauge::Held, 1)]);
-            gauges.refresh(&HashSet::from([id(0)]));
+            gauges.refresh(|live| *live == id(0));
             gauges.set(&id(0), [(ItemGauge::Held, 2)]);
         });
         assert_eq!(

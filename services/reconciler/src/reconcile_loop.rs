@@ -21,7 +21,6 @@ use supervision::ErrorLatch;
 
 use crate::{ERRORS, Reconciler};
 
-mod calendar;
 mod due;
 mod item;
 mod rounds;

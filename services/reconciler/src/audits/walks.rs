@@ -53,10 +53,12 @@ impl<'r> Walks<'r> {
         if self.waiting.is_empty() {
             let settings = &self.reconciler.settings;
             let (now, time) = (Instant::now(), (settings.clock)());
-            let due = self
-                .reconciler
-                .audits
-                .due(now, time, settings.full_audit_interval);
+            let due = self.reconciler.audits.due(
+                now,
+                time,
+                settings.audit_interval,
+                settings.full_audit_interval,
+            );
             self.waiting.extend(due);
         }
         self.begin();

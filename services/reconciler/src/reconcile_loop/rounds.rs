@@ -8,13 +8,13 @@ use std::{
 
 use domain::{ItemId, ItemState};
 use futures::{StreamExt, stream};
+use jiff::Timestamp;
 use ledger::{LiveItems, Transfer};
 use stock::Woken;
-use supervision::Rota;
+use supervision::{Calendar, Rota};
 
 use super::{
     ConsolidationRequests,
-    calendar::Calendar,
     due::{DueItem, End, first_moment},
     item::{Next, Watched, reconcile_and_latch},
     wanted,
@@ -43,7 +43,8 @@ pub(super) struct Rounds {
     items: LiveItems,
     watched: HashMap<ItemId, Watched>,
     rota: Rota<ItemId>,
-    calendar: Calendar,
+    /// The first moment at which the clock makes something due for an item.
+    calendar: Calendar<ItemId, Timestamp>,
     /// When it was last looked for what is due by the clock.
     clock_looked: Option<Instant>,
 }

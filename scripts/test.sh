@@ -23,7 +23,7 @@ FLAKY_MAX=3
 # So many failures are no accident of a busy machine, and what hangs alone hangs for a reason.
 RERUN_MAX=20 RERUN_SECONDS=600
 # Crates whose tests take longest, so that none of them is still running when the others have ended.
-LONGEST_FIRST='acceptance models stock reconciler order stockade-lab lock ledger testbed publisher bench recorder locks'
+LONGEST_FIRST='acceptance models stock reconciler order ledger lock stockade-lab testbed publisher bench recorder locks'
 
 # Homebrew and some Linux packages keep psql beside the server, off the PATH.
 if ! have psql; then

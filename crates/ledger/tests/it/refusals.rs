@@ -265,7 +265,8 @@ async fn a_sqlite_file_that_cannot_be_written_has_changed_nothing() {
         "{error:?}"
     );
 
-    let ledger = database.ledger().await;
+    // A ledger of other tests waits two minutes for the write of another process.
+    let ledger = ledger::connect(&database.url, 1).await.unwrap();
     let mut other = SqliteConnection::connect(&database.url).await.unwrap();
     other.execute("BEGIN IMMEDIATE").await.unwrap();
     let error = ledger.create_item(&item("vase", 10, 1)).await.unwrap_err();

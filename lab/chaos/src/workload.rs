@@ -35,8 +35,6 @@ use crate::{
     },
 };
 
-/// Time for which a request is repeated. No fault lasts as long.
-const RETRY_DEADLINE: Duration = Duration::from_secs(45);
 /// Pause of a worker after a refusal. Refusals are fast, and would crowd out all orders.
 const PAUSE_AFTER_REFUSAL_MS: std::ops::Range<u64> = 20..80;
 /// One of so many sessions has a cart.
@@ -94,7 +92,8 @@ impl Workload {
     /// Starts the sessions. Most of them buy the first of `items`, and every fifth order the last
     /// of three. Others pay for `priced`, beside an admin who notes the money that is due.
     pub fn start(api: &Api, items: &[Arc<SaleItem>], priced: &str, round: &Round) -> Result<Self> {
-        let api = api.retrying_for(RETRY_DEADLINE)?;
+        // No fault lasts as long.
+        let api = api.retrying_for(testbed::timeout())?;
         let shared = Shared {
             buyers: Arc::new(Buyers::new(&api)),
             api,

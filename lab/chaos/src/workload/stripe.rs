@@ -8,7 +8,6 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use super::RETRY_DEADLINE;
 use crate::api::Api;
 
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(4);
@@ -49,7 +48,7 @@ impl Stripe {
             "created": now.unwrap_or_default().as_secs(), "data": { "object": charge },
         });
         let body = event.to_string();
-        let deadline = Instant::now() + RETRY_DEADLINE;
+        let deadline = Instant::now() + testbed::timeout();
         for url in self.urls.iter().cycle() {
             if self.send(url, &body).await {
                 return true;

@@ -59,15 +59,17 @@ pub struct Round {
     /// How many times as long as usual a worker pauses after an order, and an attacker after the end of
     /// its connection.
     pub pause_factor: u32,
-    /// When the service counts as healed.
+    /// When the service counts as healthy.
     pub health: Health,
     /// The seed of all other decisions.
     seed: u64,
 }
 
-/// When the service counts as healed.
+/// When the service counts as healthy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
+    /// Time for which a request is repeated until its outcome is known. No fault lasts as long.
+    pub answered_within: Duration,
     /// A healthy service places an order faster than this.
     pub order_within: Duration,
     /// Time after the fault within which it is healthy. A fault that only refuses leaves nothing to
@@ -80,6 +82,7 @@ pub struct Health {
 
 /// On a machine that does nothing else.
 const HEALTH: Health = Health {
+    answered_within: Duration::from_secs(45),
     order_within: Duration::from_millis(700),
     healed_within: Duration::from_secs(40),
     quiet_within: Duration::from_secs(30),
@@ -156,6 +159,7 @@ impl Plan {
             round.workers = WORKERS_OF_SUITE;
             round.pause_factor = PAUSE_FACTOR_OF_SUITE;
             round.health = Health {
+                answered_within: testbed::timeout(),
                 order_within: testbed::timeout(),
                 healed_within: testbed::timeout(),
                 quiet_within: testbed::timeout(),

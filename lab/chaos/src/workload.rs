@@ -92,8 +92,7 @@ impl Workload {
     /// Starts the sessions. Most of them buy the first of `items`, and every fifth order the last
     /// of three. Others pay for `priced`, beside an admin who notes the money that is due.
     pub fn start(api: &Api, items: &[Arc<SaleItem>], priced: &str, round: &Round) -> Result<Self> {
-        // No fault lasts as long.
-        let api = api.retrying_for(testbed::timeout())?;
+        let api = api.retrying_for(round.health.answered_within)?;
         let shared = Shared {
             buyers: Arc::new(Buyers::new(&api)),
             api,
@@ -109,8 +108,7 @@ impl Workload {
             workers.spawn(shared.clone().work(round.rng(&format!("worker {worker}"))));
         }
         admin.spawn(shared.clone().change_stock(round.rng("merchant")));
-        let rng = |purpose: &str| round.rng(purpose);
-        let payments = Payments::start(&shared.api, priced, &shared.stop, rng)?;
+        let payments = Payments::start(&shared.api, priced, &shared.stop, round)?;
         Ok(Self {
             payments,
             stop: shared.stop,

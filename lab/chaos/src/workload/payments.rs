@@ -18,6 +18,7 @@ use super::stripe::Stripe;
 use crate::{
     api::Api,
     history::{Answer, Note, PaymentHistory, Report},
+    plan::Round,
 };
 
 /// The price of a unit.
@@ -55,22 +56,22 @@ impl Payments {
         api: &Api,
         item: &str,
         stop: &CancellationToken,
-        rng: impl Fn(&str) -> StdRng,
+        round: &Round,
     ) -> Result<Self> {
         let notes = Notes::default();
         let payer = Payer {
             api: api.clone(),
-            stripe: Stripe::new(api)?,
+            stripe: Stripe::new(api, round.health.answered_within)?,
             item: item.to_owned(),
             notes: Arc::clone(&notes),
         };
         let (mut payers, mut admin) = (JoinSet::new(), JoinSet::new());
         for number in 0..PAYERS {
-            let rng = rng(&format!("payer {number}"));
+            let rng = round.rng(&format!("payer {number}"));
             payers.spawn(payer.clone().work(number, stop.clone(), rng));
         }
         let stop_admin = CancellationToken::new();
-        admin.spawn(payer.note_rows(rng("refunds"), stop_admin.clone()));
+        admin.spawn(payer.note_rows(round.rng("refunds"), stop_admin.clone()));
         Ok(Self {
             payers,
             admin,

@@ -298,12 +298,8 @@ async fn show_refunds_due(
         .await?
         .into_iter()
         .collect();
-    let live: HashSet<_> = {
-        let items = reconciler.audits.items();
-        items.audited.keys().cloned().collect()
-    };
-    let refunds = due.keys().chain(failed.keys()).cloned();
-    let now: HashSet<_> = live.into_iter().chain(refunds).collect();
+    let mut now: HashSet<_> = due.keys().chain(failed.keys()).cloned().collect();
+    now.extend(reconciler.audits.items().audited.keys().cloned());
     for id in now.union(shown) {
         let count = |refunds: &HashMap<_, _>| refunds.get(id).copied().unwrap_or(0);
         let refunds = [

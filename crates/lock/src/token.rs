@@ -29,9 +29,13 @@ impl FencingToken {
         self.0
     }
 
+    /// The token so many after it, or the next one if that is none, or the last one of all.
     #[cfg(feature = "redlock")]
-    pub(crate) fn next(self) -> Option<Self> {
-        self.0.checked_add(1).map(Self)
+    pub(crate) fn after(self, distance: i64) -> Option<Self> {
+        let leapt = self.0.checked_add(distance).map(Self);
+        leapt
+            .filter(|token| *token < Self::LAST)
+            .or_else(|| self.0.checked_add(1).map(Self))
     }
 }
 

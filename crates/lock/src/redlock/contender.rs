@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// Proposals of one attempt, before it gives way to other clients.
-const PROPOSALS: usize = 8;
+const PROPOSALS: u32 = 8;
 /// How soon a second attempt follows the first: a release that was published before we subscribed
 /// is lost.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -78,8 +78,8 @@ impl Contender {
             self.redlock.seen(),
         );
         let mut answers = Vec::new();
-        for _ in 0..PROPOSALS {
-            let proposal = self.redlock.seen().proposal(&self.keys);
+        for too_low in 0..PROPOSALS {
+            let proposal = self.redlock.seen().proposal(&self.keys, too_low);
             let Some(token) = proposal else {
                 return Err(LockError::NoTokenLeft {
                     votes: nodes.votes(&answers),

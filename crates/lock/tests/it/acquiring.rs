@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use futures::future::join_all;
 use lock::{Answer, Lock, LockError, Request, Wait};
 use testbed::{in_time, timeout};
 use tokio::task::JoinSet;
 
 use crate::support::{
-    HOUR, acquire_everywhere, becomes, builder, count, five, get, holding, is_free, is_held,
+    HOUR, acquire_everywhere, admit, becomes, builder, count, five, get, holding, is_free, is_held,
     is_nowhere, kept_out, ms, name, occupy, patient, raw, redlock, refused, run, start, token,
 };
 
@@ -106,6 +107,34 @@ async fn a_token_is_above_every_fence_also_beyond_2_to_the_53() {
     // As numbers, the fence and the one below it are equal.
     assert_eq!(guard.token(), token(9_007_199_254_740_994));
     guard.release().await.unwrap();
+}
+
+/// Other clients acquire locks of new names all the time, which raises the mark that a new name
+/// starts above. A free lock must not be refused for that.
+#[tokio::test]
+async fn a_free_lock_is_acquired_while_the_marks_of_all_nodes_rise() {
+    let servers = start(3).await;
+    admit(&servers).await;
+    let redlock = patient(&servers).await;
+    let rising = async {
+        let mut nodes = join_all(servers.iter().map(raw)).await;
+        let mut raise = redis::cmd("INCRBY");
+        raise.arg("lock:node:high-water").arg(2);
+        loop {
+            let raised = nodes.iter_mut().map(|node| raise.exec_async(node));
+            join_all(raised).await.into_iter().for_each(Result::unwrap);
+        }
+    };
+    let acquiring = async {
+        for _ in 0..50 {
+            let guard = redlock.try_acquire(&name("new")).await.unwrap();
+            guard.release().await.unwrap();
+        }
+    };
+    tokio::select! {
+        () = acquiring => {}
+        () = rising => unreachable!(),
+    }
 }
 
 #[tokio::test]

@@ -145,6 +145,7 @@ impl Judge<'_> {
         let quiet = self.wait_until_quiet(item).await;
         match self.rows_of(item).await {
             Ok((rows, lines)) => {
+                let returned = self.returns.of(&item.id);
                 let may_lose = self.in_doubt.is_some();
                 history::judge(item, self.histories, &rows, &lines, may_lose, verdict);
                 let evidence = Evidence {
@@ -153,7 +154,7 @@ impl Judge<'_> {
                     carts: self.carts,
                     rows: &rows,
                     lines: &lines,
-                    returned: &self.returns.all(),
+                    returned: &returned,
                     // Nothing is in flight any more, and nothing was lost.
                     is_complete: quiet.is_ok() && !may_lose,
                     stock_min: self.stock_min(item),
@@ -172,9 +173,12 @@ impl Judge<'_> {
         }
     }
 
-    /// The orders of an item, and which of them are lines of carts.
+    /// The orders of an item, and which of them are lines of carts. Which of them have units is
+    /// noted once more: one may have taken some since the monitor looked.
     async fn rows_of(&self, item: &SaleItem) -> Result<(HashMap<Uuid, OrderRow>, HashSet<Uuid>)> {
         let ledger = &self.env.ledger_view;
+        self.returns
+            .note(&item.id, ledger.returned(&item.id).await?);
         let (rows, carts) = (
             ledger.orders(&item.id).await?,
             ledger.carts(&item.id).await?,

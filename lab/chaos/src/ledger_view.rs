@@ -1,7 +1,7 @@
 //! Reads the ledger's tables directly, so that a defect of the service cannot hide itself.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     path::Path,
 };
 
@@ -13,6 +13,8 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqlitePoolOptions},
 };
 use uuid::Uuid;
+
+use crate::returns::Returned;
 
 /// A row of the table `orders`.
 #[derive(Clone, Debug)]
@@ -86,7 +88,7 @@ pub enum LedgerView {
 const ORDERS: &str = "SELECT id, buyer, quantity, state, payment FROM orders WHERE item = $1";
 /// Orders that have ended, of buyers without a pending return, in one snapshot. A buyer's other
 /// returns count, because an order that was paid late has its units under another id.
-const RETURNED: &str = "SELECT o.id FROM orders o \
+const RETURNED: &str = "SELECT o.id, o.attempt FROM orders o \
     WHERE o.item = $1 AND o.state IN ('expired', 'cancelled', 'refunded') \
         AND NOT EXISTS (SELECT 1 FROM returns r WHERE r.item = o.item AND r.buyer = o.buyer)";
 /// The carts that have a line of the item, with all their lines.
@@ -165,9 +167,9 @@ impl LedgerView {
     }
 
     /// The orders of an item that have ended, and whose units are back at their segments.
-    pub async fn returned(&self, item: &str) -> Result<HashSet<Uuid>> {
-        let ids: Vec<Uuid> = of_item!(self.fetch_all(query_scalar, RETURNED, item));
-        Ok(ids.into_iter().collect())
+    pub async fn returned(&self, item: &str) -> Result<Returned> {
+        let orders: Vec<(Uuid, i16)> = of_item!(self.fetch_all(query_as, RETURNED, item));
+        Ok(orders.into_iter().collect())
     }
 
     /// Every cart that has a line of an item.

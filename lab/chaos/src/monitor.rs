@@ -67,7 +67,7 @@ async fn poll(
                 ));
             }
             if let Ok(orders) = ledger.returned(item).await {
-                returns.note(orders);
+                returns.note(item, orders);
             }
         }
         sleep(POLL_INTERVAL).await;

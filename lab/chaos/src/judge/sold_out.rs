@@ -40,6 +40,9 @@ use crate::{
     verdict::Verdict,
 };
 
+/// Claims that a finding shows.
+const CLAIMS_SHOWN: usize = 20;
+
 /// A time in which Redis may show fewer units than are free.
 #[derive(Clone, Copy, Debug)]
 pub struct InDoubt {
@@ -113,8 +116,11 @@ pub(super) fn judge(evidence: &Evidence<'_>, verdict: &mut Verdict) {
         if free >= i64::from(refusal.units) {
             verdict.wrongly_sold_out += 1;
             verdict.findings.push(format!(
-                "{}: {} was refused {} units as sold out, while at least {free} were free",
-                evidence.item.id, refusal.buyer, refusal.units
+                "{}: {} was refused {} units as sold out, while at least {free} were free: {}",
+                evidence.item.id,
+                refusal.buyer,
+                refusal.units,
+                refusal.amid(&claims)
             ));
         }
     }
@@ -261,6 +267,32 @@ impl<'a> Evidence<'a> {
         rows.filter(|row| row.state == OrderState::Rejected)
             .map(|row| &*row.buyer)
             .collect()
+    }
+}
+
+impl Refusal<'_> {
+    /// The latest claims before its answer, to explain a finding by: the ledger is gone by then.
+    fn amid(&self, claims: &[Claim]) -> String {
+        let (begun, answered) = self.span;
+        let ago = |at: Instant| format!("{:.3?}", begun.saturating_duration_since(at));
+        let mut before: Vec<_> = claims
+            .iter()
+            .filter(|claim| claim.from <= answered)
+            .collect();
+        before.sort_by_key(|claim| claim.until.unwrap_or(claim.from));
+        let latest = before.iter().rev().take(CLAIMS_SHOWN).map(|claim| {
+            let Claim { from, until, units } = claim;
+            let until = until.map_or("is open".to_owned(), |until| {
+                format!("ended {} before", ago(until))
+            });
+            format!("one of {units} began {} before and {until}", ago(*from))
+        });
+        format!(
+            "it took {:.3?}; of {} claims, {}",
+            answered.duration_since(begun),
+            before.len(),
+            latest.collect::<Vec<_>>().join(", ")
+        )
     }
 }
 

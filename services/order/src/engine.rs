@@ -253,9 +253,10 @@ impl Engine {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// What came of the requests for each item in this process, since its start.
-    pub fn request_totals(&self) -> Vec<(ItemId, RequestCounts)> {
-        self.requests.totals()
+    /// What came of the requests for each item in this process since its start: of those items that
+    /// requests have come for since this was asked last.
+    pub fn changed_requests(&self) -> Vec<(ItemId, RequestCounts)> {
+        self.requests.changed()
     }
 
     fn is_draining(&self) -> bool {

@@ -38,6 +38,8 @@ pub struct Heartbeat {
     started_at: Timestamp,
     /// Whether the ledger has a report under this id.
     is_known: bool,
+    /// Totals that the ledger may not have yet.
+    unreported: HashMap<ItemId, RequestCounts>,
     /// What the ledger has of the counts, and what it has of earlier ids of this process.
     reported: HashMap<ItemId, RequestCounts>,
     earlier: HashMap<ItemId, RequestCounts>,
@@ -56,6 +58,7 @@ impl Heartbeat {
             host: host(),
             started_at: Timestamp::now(),
             is_known: false,
+            unreported: HashMap::new(),
             reported: HashMap::new(),
             earlier: HashMap::new(),
             reported_at: None,
@@ -92,17 +95,17 @@ impl Heartbeat {
         Ok(())
     }
 
-    /// The items whose counts the ledger does not have yet.
-    fn changed(&self) -> Vec<(ItemId, RequestCounts)> {
-        let totals = self.engine.request_totals();
-        totals
-            .into_iter()
-            .map(|(id, total)| match self.earlier.get(&id) {
-                Some(earlier) => (id, total.since(earlier)),
-                None => (id, total),
-            })
-            .filter(|(id, counts)| self.reported.get(id) != Some(counts))
-            .collect()
+    /// The items whose counts the ledger may not have yet.
+    fn changed(&mut self) -> Vec<(ItemId, RequestCounts)> {
+        self.unreported.extend(self.engine.changed_requests());
+        let of = |(id, total): (&ItemId, &RequestCounts)| {
+            let counts = match self.earlier.get(id) {
+                Some(earlier) => total.since(earlier),
+                None => *total,
+            };
+            (id.clone(), counts)
+        };
+        self.unreported.iter().map(of).collect()
     }
 
     async fn report(&mut self, requests: Vec<(ItemId, RequestCounts)>) -> Result<(), LedgerError> {
@@ -122,6 +125,7 @@ impl Heartbeat {
             self.is_known = true;
             self.reported_at = Some(Instant::now());
             self.reported.extend(report.requests);
+            self.unreported.clear();
         } else {
             self.begin_anew();
         }

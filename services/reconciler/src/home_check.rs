@@ -223,8 +223,7 @@ async fn report(
 ) -> Result<(), ReconcilerError> {
     let segment = &home.segment;
     tracing::error!(%segment, orders = forgotten.len(), "segment anomaly: {FORGOTTEN}, a failover has lost decisions on orders that other segments have");
-    metrics::counter!("stockade_forgotten_orders_total", "item" => id.to_string())
-        .increment(forgotten.len() as u64);
+    metrics::counter!("stockade_forgotten_orders_total").increment(forgotten.len() as u64);
     let named: Vec<_> = forgotten
         .iter()
         .take(NAMED_ORDERS_MAX)

@@ -79,8 +79,7 @@ async fn repair_with(
     while let Some(all) = repair_once(reconciler, id, token, &segments, memory).await? {
         segments = all;
     }
-    metrics::counter!("stockade_repaired_segments_total", "item" => id.to_string())
-        .increment(segments.len() as u64);
+    metrics::counter!("stockade_repaired_segments_total").increment(segments.len() as u64);
     metrics::histogram!("stockade_repair_seconds").record(started.elapsed().as_secs_f64());
     tracing::warn!(item = %id, token, segments = segments.len(), seconds = started.elapsed().as_secs_f64(), "repaired segments");
     Ok(())

@@ -29,8 +29,11 @@ const BATCH_TIME: Duration = Duration::from_millis(10);
 /// A pause between two batches or pages, in times of the last one: the rest of the time is for the
 /// sales that go on.
 const PAUSE_FACTOR: u32 = 2;
-/// How long to wait until orders whose money is to be returned are looked at again.
-const WAIT_INTERVAL: Duration = Duration::from_secs(60);
+/// How long to wait until orders whose money is to be returned are looked at again: so many times as
+/// long as the look took, within these bounds. It reads all orders of the sale, perhaps for days.
+const WAIT_FACTOR: u32 = 60;
+const WAIT_MIN: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(3600);
 /// Exports after which a sale whose rows keep changing is left for later.
 const EXPORTS_MAX: usize = 5;
 /// Items whose drop the setting asks for in one round.
@@ -143,10 +146,12 @@ async fn drop_all(
             continue;
         }
         // An item whose drop fails does not hinder the others.
+        let began = Instant::now();
         match drop_item(reconciler, &id).await {
             Ok(true) => {}
             Ok(false) => {
-                waiting.insert(id, Instant::now() + WAIT_INTERVAL);
+                let pause = (began.elapsed() * WAIT_FACTOR).clamp(WAIT_MIN, WAIT_MAX);
+                waiting.insert(id, Instant::now() + pause);
             }
             Err(error) => failed = Some(error),
         }

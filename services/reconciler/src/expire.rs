@@ -4,7 +4,10 @@
 //! concurrently, exactly one of the two wins. Then the units return to their segments, where they
 //! can be sold again immediately. Any number of expirers may run.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use domain::{ItemId, Order, OrderState};
 use jiff::Timestamp;
@@ -22,22 +25,35 @@ const EXPIRY_BATCH_MAX: usize = 500;
 /// minute.
 pub(crate) const PAUSE_FACTOR: f64 = 0.5;
 
+/// After the last batch, the pause is so many times as long as the search for it, at least: the search
+/// passes over the lines of carts whose holds have ended, and which end with their cart. Of half a
+/// million it reads all, and finds nothing.
+const SEARCH_PAUSE_FACTOR: u32 = 2;
+const SEARCH_PAUSE_MAX: Duration = Duration::from_secs(5);
+
 pub(crate) async fn run(reconciler: Arc<Reconciler>) {
     let error_latch = ErrorLatch::new("expiry", ERRORS);
+    let interval = reconciler.settings.expiry_interval;
     loop {
-        match expire_due(&reconciler).await {
-            Ok(()) => error_latch.recovered(),
-            Err(error) => error_latch.failed(&error),
-        }
-        if reconciler.pause(reconciler.settings.expiry_interval).await {
+        let pause = match expire_due(&reconciler).await {
+            Ok(searched) => {
+                error_latch.recovered();
+                interval.max((searched * SEARCH_PAUSE_FACTOR).min(SEARCH_PAUSE_MAX))
+            }
+            Err(error) => {
+                error_latch.failed(&error);
+                interval
+            }
+        };
+        if reconciler.pause(pause).await {
             return;
         }
     }
 }
 
 /// Expires batches until no hold is due, with a pause after each. While the units of one batch
-/// return to their segments, the ledger ends the next batch.
-async fn expire_due(reconciler: &Reconciler) -> Result<(), ReconcilerError> {
+/// return to their segments, the ledger ends the next batch. Returns how long the last search took.
+async fn expire_due(reconciler: &Reconciler) -> Result<Duration, ReconcilerError> {
     let mut ended: Vec<Order> = Vec::new();
     loop {
         let began = Instant::now();
@@ -45,7 +61,11 @@ async fn expire_due(reconciler: &Reconciler) -> Result<(), ReconcilerError> {
             returns::return_orders(reconciler, &ended),
             expire_batch(reconciler)
         );
-        let (due, expired) = next?;
+        let Batch {
+            due,
+            searched,
+            expired,
+        } = next?;
         ended = expired;
         let is_last = due < EXPIRY_BATCH_MAX;
         if is_last
@@ -54,22 +74,34 @@ async fn expire_due(reconciler: &Reconciler) -> Result<(), ReconcilerError> {
                 .await
         {
             returns::return_orders(reconciler, &ended).await;
-            return Ok(());
+            return Ok(searched);
         }
     }
 }
 
-/// Returns how many holds were due, and the orders that this call ended. Other expirers may have
-/// ended some.
-async fn expire_batch(reconciler: &Reconciler) -> Result<(usize, Vec<Order>), ReconcilerError> {
+/// Holds that were due together.
+struct Batch {
+    /// How many.
+    due: usize,
+    /// How long it took to find them.
+    searched: Duration,
+    /// The orders that this call ended. Other expirers may have ended some.
+    expired: Vec<Order>,
+}
+
+async fn expire_batch(reconciler: &Reconciler) -> Result<Batch, ReconcilerError> {
     let now = clock::now(reconciler).await?;
+    let began = Instant::now();
     let due = with_timeout(
         reconciler,
         reconciler.ledger.due(None, now, EXPIRY_BATCH_MAX),
     )
     .await?;
-    let found = due.len();
-    Ok((found, end_all(reconciler, due).await?))
+    Ok(Batch {
+        due: due.len(),
+        searched: began.elapsed(),
+        expired: end_all(reconciler, due).await?,
+    })
 }
 
 /// Ends these holds, and returns the orders that this call ended.

@@ -36,6 +36,11 @@ const RESTING_POLL_INTERVAL: Duration = Duration::from_secs(3600);
 const BRIEF_POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// Interval between two looks for what is due by the clock.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
+/// Items that one look closes, and that it archives or takes from Redis, at most. A shop ends thousands
+/// of them at the same moment. A window that has ended sells nothing, closed or not, and nobody waits
+/// for an archive: waves and the items that sell go on beside them.
+const CLOSES_MAX: usize = 64;
+const ARCHIVES_MAX: usize = 16;
 
 /// What the loop keeps between two rounds.
 #[derive(Default)]
@@ -47,6 +52,8 @@ pub(super) struct Rounds {
     calendar: Calendar<ItemId, Timestamp>,
     /// When it was last looked for what is due by the clock.
     clock_looked: Option<Instant>,
+    /// When the end of an item was last begun.
+    turns: HashMap<ItemId, Instant>,
 }
 
 impl Rounds {
@@ -125,6 +132,7 @@ impl Rounds {
         self.rota.remove(id);
         self.calendar.set(id, None);
         self.watched.remove(id);
+        self.turns.remove(id);
         reconciler.audits.forget(id);
     }
 
@@ -146,11 +154,16 @@ impl Rounds {
         let due = self.calendar.due(time).filter_map(|id| {
             let item = self.items.get(id)?;
             let attempts = self.watched.get(&item.id).map(|watched| &watched.archive);
-            let end = End::of(reconciler, item, attempts, now);
-            let wave = waves::is_due(item, time);
-            (end != End::None || wave).then(|| (item.id.clone(), (end, wave)))
+            Some(ByClock {
+                id: item.id.clone(),
+                end: End::of(reconciler, item, attempts, now),
+                wave: waves::is_due(item, time),
+            })
         });
-        due.collect()
+        let due = in_turn(due.collect(), &mut self.turns, now);
+        due.into_iter()
+            .map(|of| (of.id, (of.end, of.wave)))
+            .collect()
     }
 
     fn plan(&mut self, reconciler: &Reconciler, id: &ItemId, next: Next, hears: bool) {
@@ -167,5 +180,89 @@ impl Rounds {
             Next::Rest => Some(RESTING_POLL_INTERVAL),
         };
         self.rota.rest_about(id, pause, now);
+    }
+}
+
+/// What the clock has made due for an item.
+struct ByClock {
+    id: ItemId,
+    end: End,
+    wave: bool,
+}
+
+/// Those that have their turn. An end that was begun longest ago comes first, so that an item that
+/// cannot be ended keeps no other from its end.
+fn in_turn(
+    mut due: Vec<ByClock>,
+    turns: &mut HashMap<ItemId, Instant>,
+    now: Instant,
+) -> Vec<ByClock> {
+    due.sort_by_key(|of| turns.get(&of.id).copied());
+    let (mut closes, mut archives) = (0, 0);
+    for of in &mut due {
+        let (begun, max) = match of.end {
+            End::None => continue,
+            End::Close => (&mut closes, CLOSES_MAX),
+            End::Archive(_) | End::RemoveKeys => (&mut archives, ARCHIVES_MAX),
+        };
+        if *begun == max {
+            of.end = End::None;
+        } else {
+            *begun += 1;
+            turns.insert(of.id.clone(), now);
+        }
+    }
+    due.retain(|of| of.end != End::None || of.wave);
+    due
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::{HashMap, HashSet},
+        time::{Duration, Instant},
+    };
+
+    use domain::ItemId;
+
+    use super::{ARCHIVES_MAX, ByClock, CLOSES_MAX, End, in_turn};
+
+    const ITEMS: usize = 1_000;
+
+    fn due(end: &End, wave: bool) -> Vec<ByClock> {
+        let of = |number| ByClock {
+            id: ItemId::new(format!("item-{number}")).unwrap(),
+            end: end.clone(),
+            wave,
+        };
+        (0..ITEMS).map(of).collect()
+    }
+
+    #[test]
+    fn of_a_thousand_items_that_end_together_one_look_ends_some() {
+        let archive = End::Archive("reconciler".into());
+        for (end, max) in [
+            (End::Close, CLOSES_MAX),
+            (archive, ARCHIVES_MAX),
+            (End::RemoveKeys, ARCHIVES_MAX),
+            (End::None, 0),
+        ] {
+            let begun = in_turn(due(&end, false), &mut HashMap::new(), Instant::now());
+            assert_eq!(begun.len(), max, "{end:?}");
+            let waves = in_turn(due(&end, true), &mut HashMap::new(), Instant::now());
+            assert_eq!(waves.len(), ITEMS, "no wave waits");
+        }
+    }
+
+    #[test]
+    fn items_that_cannot_be_ended_keep_no_other_from_its_end() {
+        let (mut turns, mut begun) = (HashMap::new(), HashSet::new());
+        for look in 0..ITEMS.div_ceil(CLOSES_MAX) {
+            let now = Instant::now() + Duration::from_secs(look as u64);
+            // None of them has ended: all are due again.
+            let of_look = in_turn(due(&End::Close, false), &mut turns, now);
+            begun.extend(of_look.into_iter().map(|of| of.id));
+        }
+        assert_eq!(begun.len(), ITEMS);
     }
 }

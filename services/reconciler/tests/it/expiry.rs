@@ -30,7 +30,7 @@ async fn have_expired(sale: &Sale, orders: u64) {
 }
 
 /// The first pass after the end of a hold ends it and returns its unit. So the interval of the
-/// passes is what a buyer waits for.
+/// passes is what a buyer waits for, as long as the search for due holds is quick.
 #[tested(on_both_databases(crate::env::run))]
 async fn a_hold_expires_in_the_first_pass_after_its_end_and_its_unit_can_be_bought_again(
     env: &Arc<TestEnv>,

@@ -23,7 +23,7 @@ const FULL_READ_SEGMENTS: usize = 4;
 
 /// The length of an outbox without an entry after its anchor. The script that appends to it sends a
 /// wake-up.
-const ANCHOR_ALONE: u64 = 1;
+pub(crate) const ANCHOR_ALONE: u64 = 1;
 
 /// Why a pass failed. If it is unclear whether the transaction committed, the next read of the
 /// checkpoint shows it.

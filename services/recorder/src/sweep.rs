@@ -25,7 +25,12 @@ use ledger::{Ledger, LiveItem, LiveItems};
 use stock::{Inspection, InspectionEntries, Opened, Stock, StockError, Woken};
 use supervision::Rota;
 
-use crate::{Recorder, pass::RecorderError, quarantine::Quarantine, with_timeout};
+use crate::{
+    Recorder,
+    pass::{ANCHOR_ALONE, RecorderError},
+    quarantine::Quarantine,
+    with_timeout,
+};
 
 /// Number of concurrent polls. They share one connection, so most of them travel in one write.
 const POLL_CONCURRENCY: usize = 64;
@@ -223,9 +228,9 @@ impl Polled {
         quarantine: &Quarantine,
         item: Option<&LiveItem>,
     ) -> Self {
-        let work = (Some(segment.last) != checkpoint || segment.outbox != 1)
+        let work = (Some(segment.last) != checkpoint || segment.outbox != ANCHOR_ALONE)
             && !quarantine.is_unchanged(&segment.segment, checkpoint, Some(segment.last));
-        let is_drained = Some(segment.last) == checkpoint && segment.outbox == 1;
+        let is_drained = Some(segment.last) == checkpoint && segment.outbox == ANCHOR_ALONE;
         Self {
             work,
             at_rest: is_drained && item.is_none_or(|item| segment.is_set_as(&item.config)),

@@ -21,7 +21,7 @@ async fn after_a_server_dies_before_the_commit_recording_again_records_once() {
     let item = env.create_by(&ledger, &item("vase", 10, 1)).await;
     let key = segment(&item, 0);
     let entries = vec![opened(&item, 0), taken(id(2, 0), vec![order(&item, 0, 1)])];
-    // The other one would try for two minutes to connect again.
+    // With the product's own time-out: the other one is more patient with a server that is gone.
     let brief = ledger::connect(&server.url("postgres"), 1).await.unwrap();
 
     let claim = ledger

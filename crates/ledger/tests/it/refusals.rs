@@ -265,7 +265,7 @@ async fn a_sqlite_file_that_cannot_be_written_has_changed_nothing() {
         "{error:?}"
     );
 
-    // A ledger of other tests waits two minutes for the write of another process.
+    // With the product's own time-out: a ledger of other tests is more patient with another writer.
     let ledger = ledger::connect(&database.url, 1).await.unwrap();
     let mut other = SqliteConnection::connect(&database.url).await.unwrap();
     other.execute("BEGIN IMMEDIATE").await.unwrap();

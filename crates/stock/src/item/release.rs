@@ -60,7 +60,9 @@ impl ItemStock {
         let (item, beat) = (Arc::clone(self), self.returns.of(Instant::now()));
         self.shared.runtime.spawn(async move {
             tokio::time::sleep_until(beat.into()).await;
-            let _ = done.send(item.release(&[release]).await);
+            if let Err(Err(error)) = done.send(item.release(&[release]).await) {
+                tracing::warn!(item = %item.id, %error, "could not return units, and their caller has left; a reconciler repeats what the ledger still misses");
+            }
         });
         released.await.unwrap_or_else(|_| Err(unknown()))
     }

@@ -274,21 +274,20 @@ impl Refusal<'_> {
     /// The latest claims before its answer, to explain a finding by: the ledger is gone by then.
     fn amid(&self, claims: &[Claim]) -> String {
         let (begun, answered) = self.span;
-        let ago = |at: Instant| format!("{:.3?}", begun.saturating_duration_since(at));
-        let mut before: Vec<_> = claims
-            .iter()
-            .filter(|claim| claim.from <= answered)
-            .collect();
-        before.sort_by_key(|claim| claim.until.unwrap_or(claim.from));
+        let when = |at: Instant| match at.checked_duration_since(begun) {
+            Some(after) => format!("{after:.3?} after"),
+            None => format!("{:.3?} before", begun.duration_since(at)),
+        };
+        let before = claims.iter().filter(|claim| claim.from <= answered);
+        let mut before: Vec<_> = before.collect();
+        let ended = |claim: &Claim| claim.until.filter(|until| *until <= answered);
+        before.sort_by_key(|claim| ended(claim).unwrap_or(claim.from));
         let latest = before.iter().rev().take(CLAIMS_SHOWN).map(|claim| {
-            let Claim { from, until, units } = claim;
-            let until = until.map_or("is open".to_owned(), |until| {
-                format!("ended {} before", ago(until))
-            });
-            format!("one of {units} began {} before and {until}", ago(*from))
+            let until = claim.until.map_or("open".to_owned(), when);
+            format!("{} from {} until {until}", claim.units, when(claim.from))
         });
         format!(
-            "it took {:.3?}; of {} claims, {}",
+            "it took {:.3?}, and of {} claims the latest are, by its first request: {}",
             answered.duration_since(begun),
             before.len(),
             latest.collect::<Vec<_>>().join(", ")

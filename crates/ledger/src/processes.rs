@@ -54,20 +54,6 @@ impl RequestCounts {
         .map(signed)
     }
 
-    /// The sums of both.
-    #[must_use]
-    pub const fn plus(&self, other: &Self) -> Self {
-        Self {
-            arrived: self.arrived + other.arrived,
-            shed: self.shed + other.shed,
-            sold_out: self.sold_out + other.sold_out,
-            limited: self.limited + other.limited,
-            not_open: self.not_open + other.not_open,
-            repeated: self.repeated + other.repeated,
-            held: self.held + other.held,
-        }
-    }
-
     /// The counts that this and `before` differ by.
     #[must_use]
     pub const fn since(&self, before: &Self) -> Self {

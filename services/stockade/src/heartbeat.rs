@@ -40,7 +40,7 @@ pub struct Heartbeat {
     is_known: bool,
     /// Totals that the ledger may not have yet.
     unreported: HashMap<ItemId, RequestCounts>,
-    /// What the ledger has of the counts, and what it has of earlier ids of this process.
+    /// Totals that it has, and those of them that it has under earlier ids of this process.
     reported: HashMap<ItemId, RequestCounts>,
     earlier: HashMap<ItemId, RequestCounts>,
     reported_at: Option<Instant>,
@@ -99,10 +99,8 @@ impl Heartbeat {
     fn changed(&mut self) -> Vec<(ItemId, RequestCounts)> {
         self.unreported.extend(self.engine.changed_requests());
         let of = |(id, total): (&ItemId, &RequestCounts)| {
-            let counts = match self.earlier.get(id) {
-                Some(earlier) => total.since(earlier),
-                None => *total,
-            };
+            let earlier = self.earlier.get(id);
+            let counts = earlier.map_or(*total, |earlier| total.since(earlier));
             (id.clone(), counts)
         };
         self.unreported.iter().map(of).collect()
@@ -124,8 +122,7 @@ impl Heartbeat {
         if ledger.report_process(&report, !self.is_known).await? {
             self.is_known = true;
             self.reported_at = Some(Instant::now());
-            self.reported.extend(report.requests);
-            self.unreported.clear();
+            self.reported.extend(self.unreported.drain());
         } else {
             self.begin_anew();
         }
@@ -135,10 +132,7 @@ impl Heartbeat {
     /// The process was suspended for so long that others took it for dead, and kept its counts. It
     /// goes on under another id, with what has come since.
     fn begin_anew(&mut self) {
-        for (id, counts) in self.reported.drain() {
-            let earlier = self.earlier.entry(id).or_default();
-            *earlier = earlier.plus(&counts);
-        }
+        self.earlier.clone_from(&self.reported);
         self.id = Uuid::new_v4();
         self.is_known = false;
     }

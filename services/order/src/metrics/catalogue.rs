@@ -215,18 +215,6 @@ mod tests {
         )
     }
 
-    /// A series that has counted stays until its process ends, and a shop has tens of thousands of
-    /// items. Gauges of items can go, and few have any (`reconciler/src/item_gauges.rs`).
-    #[test]
-    fn nothing_but_a_gauge_has_a_series_for_each_item() {
-        let of_items = CATALOGUE
-            .iter()
-            .filter(|metric| metric.labels.contains(&"item"));
-        for metric in of_items {
-            assert_eq!(metric.kind, Kind::Gauge, "{}", metric.name);
-        }
-    }
-
     #[test]
     fn the_page_has_the_table_of_the_catalogue() {
         let page = fs::read_to_string(root().join("docs/metrics.md")).unwrap();

@@ -96,7 +96,19 @@ fn without_ended(text: &str) -> String {
 mod tests {
     use std::time::Duration;
 
-    use super::{recorders, without_ended};
+    use super::{CATALOGUE, ITEM, is_of_items, recorders, without_ended};
+
+    /// A series that has counted stays until its process ends, and a shop has tens of thousands of
+    /// items. Gauges of items are forgotten, and few have any (`reconciler/src/item_gauges.rs`).
+    #[test]
+    fn nothing_but_a_gauge_has_a_series_for_each_item() {
+        let labelled = CATALOGUE
+            .iter()
+            .filter(|metric| metric.labels.contains(&ITEM));
+        for metric in labelled {
+            assert!(is_of_items(metric), "{}", metric.name);
+        }
+    }
 
     #[test]
     fn a_series_that_is_no_number_is_not_shown() {

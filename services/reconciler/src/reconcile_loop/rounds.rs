@@ -37,8 +37,8 @@ const BRIEF_POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// Interval between two looks for what is due by the clock.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 /// Items that one look closes, and that it archives or takes from Redis, at most. A shop ends thousands
-/// of them at the same moment. A window that has ended sells nothing, closed or not, and nobody waits
-/// for an archive: waves and the items that sell go on beside them.
+/// of them at the same moment. Segments sell nothing once the window has ended, whether or not the item
+/// is closed, and nobody waits for an archive: waves and the items that sell go on beside them.
 const CLOSES_MAX: usize = 64;
 const ARCHIVES_MAX: usize = 16;
 
@@ -83,7 +83,7 @@ impl Rounds {
         for id in &changes.gone {
             self.forget(reconciler, id);
         }
-        let by_clock = self.due_by_clock(reconciler, now);
+        let mut by_clock = self.due_by_clock(reconciler, now);
         let mut ids: HashSet<_> = self.rota.due(now, RESTING_MAX).into_iter().collect();
         ids.extend(
             open.keys()
@@ -97,7 +97,8 @@ impl Rounds {
                 self.forget(reconciler, &id);
                 continue;
             };
-            let (end, wave) = by_clock.get(&id).cloned().unwrap_or((End::None, false));
+            let clock = by_clock.remove(&id);
+            let (end, wave) = clock.map_or((End::None, false), |due| (due.end, due.wave));
             let due_item = DueItem {
                 item: item.clone(),
                 end,
@@ -137,11 +138,7 @@ impl Rounds {
     }
 
     /// What the clock has made due: ends of items, and waves.
-    fn due_by_clock(
-        &mut self,
-        reconciler: &Reconciler,
-        now: Instant,
-    ) -> HashMap<ItemId, (End, bool)> {
+    fn due_by_clock(&mut self, reconciler: &Reconciler, now: Instant) -> HashMap<ItemId, ByClock> {
         let interval = CLOCK_INTERVAL.min(reconciler.settings.poll_interval * 4);
         if self
             .clock_looked
@@ -161,9 +158,7 @@ impl Rounds {
             })
         });
         let due = in_turn(due.collect(), &mut self.turns, now);
-        due.into_iter()
-            .map(|of| (of.id, (of.end, of.wave)))
-            .collect()
+        due.into_iter().map(|of| (of.id.clone(), of)).collect()
     }
 
     fn plan(&mut self, reconciler: &Reconciler, id: &ItemId, next: Next, hears: bool) {

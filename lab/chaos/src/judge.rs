@@ -58,6 +58,13 @@ pub struct Judge<'a> {
     pub quiet_within: Duration,
 }
 
+/// What [`Judge::rows_of`] reads.
+type RowsOfItem = (
+    HashMap<Uuid, OrderRow>,
+    HashSet<Uuid>,
+    HashMap<Uuid, std::time::Instant>,
+);
+
 /// Why an item did not become quiet.
 struct NotQuiet {
     misplaced_units: u64,
@@ -144,8 +151,7 @@ impl Judge<'_> {
     async fn judge_item(&self, item: &SaleItem, verdict: &mut Verdict) {
         let quiet = self.wait_until_quiet(item).await;
         match self.rows_of(item).await {
-            Ok((rows, lines)) => {
-                let returned = self.returns.of(&item.id);
+            Ok((rows, lines, returned)) => {
                 let may_lose = self.in_doubt.is_some();
                 history::judge(item, self.histories, &rows, &lines, may_lose, verdict);
                 let evidence = Evidence {
@@ -173,18 +179,19 @@ impl Judge<'_> {
         }
     }
 
-    /// The orders of an item, and which of them are lines of carts. Which of them have units is
-    /// noted once more: one may have taken some since the monitor looked.
-    async fn rows_of(&self, item: &SaleItem) -> Result<(HashMap<Uuid, OrderRow>, HashSet<Uuid>)> {
+    /// The orders of an item, which of them are lines of carts, and since when the units of those that
+    /// have ended are back: one may have taken some again since the monitor looked.
+    async fn rows_of(&self, item: &SaleItem) -> Result<RowsOfItem> {
         let ledger = &self.env.ledger_view;
-        self.returns
-            .note(&item.id, ledger.returned(&item.id).await?);
-        let (rows, carts) = (
+        let (rows, carts, returned) = (
             ledger.orders(&item.id).await?,
             ledger.carts(&item.id).await?,
+            ledger.returned(&item.id).await?,
         );
         let lines = carts.values().flat_map(|cart| &cart.lines);
-        Ok((rows, lines.map(|line| line.order).collect()))
+        let lines = lines.map(|line| line.order).collect();
+        self.returns.note(&item.id, returned);
+        Ok((rows, lines, self.returns.of(&item.id)))
     }
 
     /// The fewest units that the item had at any time.

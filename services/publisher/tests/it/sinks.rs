@@ -62,7 +62,8 @@ fn repeating_to(sinks: Vec<SinkSettings>) -> PublisherSettings {
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// An answer that a killed broker owes never comes. One that has just started may take long.
+/// An answer that a killed broker owes never comes. One that has just started may take long. No
+/// pause before the next attempt is longer, either: both are a third of the lease at most.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn ids_of<'a>(received: &'a [Received], item: &ItemId) -> Vec<&'a str> {
@@ -122,8 +123,9 @@ async fn every_event_arrives_once_and_in_order<B: Broker>(env: Arc<TestEnv>) {
 async fn a_broker_that_is_killed_and_restarted_gets_every_event<B: Broker>(env: Arc<TestEnv>) {
     let mut broker = B::start().await;
     let settings = PublisherSettings {
+        lease: RESTART_TIMEOUT * 3,
         request_timeout: RESTART_TIMEOUT,
-        ..publishing_to(vec![broker.sink()])
+        ..repeating_to(vec![broker.sink()])
     };
     let publisher = env.publish(settings).await;
     let item = env.create("vase").await;

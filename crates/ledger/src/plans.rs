@@ -17,13 +17,12 @@ const SMALL_TABLES: [&str; 9] = [
 ];
 
 /// Indexes of what is still to be done. Reading all of it is the work.
-const INDEXES_OF_WORK: [&str; 7] = [
+const INDEXES_OF_WORK: [&str; 6] = [
     "carts_due",
     "items_to_drop",
-    "journal_payments_due",
-    "journal_unmatched_payments",
     "orders_due",
     "orders_refund_due",
+    "payments_due",
     "transfers_open",
 ];
 

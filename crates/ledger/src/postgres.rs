@@ -128,16 +128,25 @@ macro_rules! transfer_columns {
     };
 }
 
-/// Whether the entry of a failed refund tells of money that is due. While its order or cart is
-/// still paid for, or was when a drop deleted it, nothing is; while that is `refund_due`, it is
+/// Whether money of the payment `owed` is due because its refund has failed. While its order or cart
+/// is still paid for, or was when a drop deleted it, nothing is; while that is `refund_due`, it is
 /// listed itself. The limits keep PostgreSQL from hashing whole tables.
+macro_rules! is_owed {
+    () => {
+        "NOT (owed.is_settled AND owed.returned_at IS NULL) \
+         AND (SELECT orders.id FROM orders WHERE orders.id = owed.order_id AND orders.payment = owed.id AND orders.state <> 'refunded' LIMIT 1) IS NULL \
+         AND (SELECT carts.id FROM carts WHERE carts.id = owed.order_id AND carts.payment = owed.id AND carts.state <> 'refunded' LIMIT 1) IS NULL"
+    };
+}
+
+/// Whether the entry of a failed refund tells of money that is due.
 macro_rules! refund_failed_is_due {
     () => {
-        "(SELECT owed.id FROM payments AS owed WHERE owed.id = journal.after ->> 'payment' AND owed.due_refund = journal.after ->> 'refund' \
-            AND NOT (owed.is_settled AND owed.returned_at IS NULL) \
-            AND (SELECT orders.id FROM orders WHERE orders.id = owed.order_id AND orders.payment = owed.id AND orders.state <> 'refunded' LIMIT 1) IS NULL \
-            AND (SELECT carts.id FROM carts WHERE carts.id = owed.order_id AND carts.payment = owed.id AND carts.state <> 'refunded' LIMIT 1) IS NULL \
-          LIMIT 1) IS NOT NULL"
+        concat!(
+            "(SELECT owed.id FROM payments AS owed WHERE owed.id = journal.after ->> 'payment' AND owed.due_refund = journal.after ->> 'refund' AND ",
+            is_owed!(),
+            " LIMIT 1) IS NOT NULL"
+        )
     };
 }
 

@@ -139,15 +139,25 @@ macro_rules! now_ms {
     };
 }
 
-/// Whether the entry of a failed refund tells of money that is due. While its order or cart is
-/// still paid for, or was when a drop deleted it, nothing is; while that is `refund_due`, it is
+/// Whether money of the payment `owed` is due because its refund has failed. While its order or cart
+/// is still paid for, or was when a drop deleted it, nothing is; while that is `refund_due`, it is
 /// listed itself.
+macro_rules! is_owed {
+    () => {
+        "NOT (owed.is_settled AND owed.returned_at IS NULL) \
+         AND NOT EXISTS (SELECT 1 FROM orders WHERE orders.id = owed.order_id AND orders.payment = owed.id AND orders.state <> 'refunded') \
+         AND NOT EXISTS (SELECT 1 FROM carts WHERE carts.id = owed.order_id AND carts.payment = owed.id AND carts.state <> 'refunded')"
+    };
+}
+
+/// Whether the entry of a failed refund tells of money that is due.
 macro_rules! refund_failed_is_due {
     () => {
-        "EXISTS (SELECT 1 FROM payments AS owed WHERE owed.id = journal.after ->> 'payment' AND owed.due_refund = journal.after ->> 'refund' \
-           AND NOT (owed.is_settled AND owed.returned_at IS NULL) \
-           AND NOT EXISTS (SELECT 1 FROM orders WHERE orders.id = owed.order_id AND orders.payment = owed.id AND orders.state <> 'refunded') \
-           AND NOT EXISTS (SELECT 1 FROM carts WHERE carts.id = owed.order_id AND carts.payment = owed.id AND carts.state <> 'refunded'))"
+        concat!(
+            "EXISTS (SELECT 1 FROM payments AS owed WHERE owed.id = journal.after ->> 'payment' AND owed.due_refund = journal.after ->> 'refund' AND ",
+            is_owed!(),
+            ")"
+        )
     };
 }
 

@@ -11,10 +11,15 @@ LEFT JOIN order_sums AS compared ON compared.item = asked.item
 SELECT item, count(*) FROM orders WHERE state = 'refund_due' GROUP BY item
 
 -- name: FAILED_REFUNDS
-SELECT item, count(*) FROM journal INDEXED BY journal_payments_due
-WHERE action IN ('unmatched_payment', 'refund_failed') AND action = 'refund_failed'
-  AND {refund_failed_is_due!}
-GROUP BY item
+-- It begins with the payments of which money is due: few of those whose refund has ever failed. With
+-- `+` the id has no affinity, as the expression of the index has none.
+SELECT item, count(*)
+FROM (SELECT (SELECT journal.item FROM journal INDEXED BY journal_failed_refunds
+              WHERE action = 'refund_failed' AND after ->> 'payment' = +owed.id
+                AND after ->> 'refund' = owed.due_refund LIMIT 1) AS item
+      FROM payments AS owed INDEXED BY payments_due
+      WHERE owed.due_refund IS NOT NULL AND {is_owed!}) AS due
+WHERE item IS NOT NULL GROUP BY item
 
 -- name: NOTE_GOOD
 INSERT INTO good_audits (item, at, revision)

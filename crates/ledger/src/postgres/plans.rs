@@ -245,9 +245,11 @@ async fn what_a_subquery_names_is_found_by_its_key() {
 }
 
 /// Rows of what grows most, beside those of a sale.
-const PAST: [&str; 11] = [
+const PAST: [&str; 12] = [
     "INSERT INTO journal (at, item, actor, action, before, after) \
      SELECT now(), 'vase-' || n % 100 + 2, 'admin', 'state', '{}', '{}' FROM generate_series(1, 10000) AS n",
+    "INSERT INTO journal (at, item, actor, action, before, after) \
+     SELECT now(), 'vase-' || n % 50 + 1, 'payment', (array['refund_failed', 'unmatched_payment'])[n % 2 + 1], '{}', jsonb_build_object('payment', 'payment-' || n, 'refund', 'refund-' || n) FROM generate_series(1, 2000) AS n",
     "INSERT INTO segments (item, segment, allocated, available) SELECT id, 0, 0, 0 FROM items",
     "INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at) \
      SELECT lpad(to_hex(n * 1000 + 1), 32, '0')::uuid, 'vase-' || n % 50 + 1, 0, 'other-' || n, 1, (array['held', 'confirmed', 'cancelled', 'expired'])[n % 4 + 1], now() FROM generate_series(1, 20000) AS n",

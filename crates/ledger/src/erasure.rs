@@ -10,21 +10,35 @@
 //! [`domain::CartId`]). A list of candidate names finds the right one by them, until a drop deletes
 //! the rows. Those beside payments and refunds stay.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Instant};
 
 use async_trait::async_trait;
 use domain::{BuyerId, ItemId};
+use futures::future::BoxFuture;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::json;
+use tokio::time::sleep;
+use uuid::Uuid;
 
-use crate::{
-    LedgerError, NewAct, NewJournalEntry,
-    changes::item,
-    transaction::{Outcome, end_as},
-};
+use crate::{LedgerError, NewAct, NewJournalEntry, changes::item, transaction::end};
+
+/// Orders of one transaction. Those of a buyer may be very many, and orders of others wait behind
+/// each transaction.
+pub(crate) const PAGE: usize = 500;
+
+/// After a transaction the ledger belongs to others for so many times as long as it took.
+const PAUSE_FACTOR: u32 = 2;
 
 /// Random bytes of the name that stands in place of the buyer's.
 const NAME_LENGTH: usize = 16;
+
+/// What a page of an erasure has replaced.
+pub(crate) struct Replaced {
+    /// The item of each order that had the name.
+    pub items: Vec<ItemId>,
+    /// The last order of the page, if there may be another page.
+    pub last: Option<Uuid>,
+}
 
 /// Result of an erasure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,58 +58,118 @@ pub enum Erased {
     },
 }
 
-/// SQL statements of a transaction that erases a buyer, besides the journal's.
+/// What a buyer has before an erasure.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    /// Held orders, and carts that are being placed.
+    pub held: u64,
+    /// Orders at items that are not archived, and failed carts that may still get a line there.
+    pub kept: u64,
+}
+
+/// SQL statements of the transactions that erase a buyer, besides the journal's.
 #[async_trait]
 pub(crate) trait Statements: item::Statements {
-    /// Number of the buyer's held orders and of the buyer's carts that are being placed, and of all
-    /// orders at items that are not archived and failed carts that may still get a line there.
-    async fn orders_of(&mut self, buyer: &BuyerId) -> Result<(u64, u64), LedgerError>;
-
     /// Deletes the key with which earlier releases made the names of erased buyers. Without it
     /// these names follow from nothing, too.
     async fn forget_erasure_key(&mut self) -> Result<(), LedgerError>;
 
-    /// Replaces the name in the orders at archived items, and in the carts that have failed and are
-    /// settled, or all of whose items are archived.
-    /// Returns the item of each order.
-    async fn replace_buyer(
+    /// Of the buyer's next orders after this one, up to [`PAGE`], replaces the name in those at
+    /// archived items.
+    async fn replace_buyer_of_page(
         &mut self,
         buyer: &BuyerId,
         name: &str,
-    ) -> Result<Vec<ItemId>, LedgerError>;
+        after: Uuid,
+    ) -> Result<Replaced, LedgerError>;
+
+    /// Of the buyer's next carts after this one, up to [`PAGE`], replaces the name in those that have
+    /// failed and are settled, or all of whose items are archived. Returns the last cart, if there may
+    /// be another page.
+    async fn replace_buyer_of_carts(
+        &mut self,
+        buyer: &BuyerId,
+        name: &str,
+        after: Uuid,
+    ) -> Result<Option<Uuid>, LedgerError>;
 }
 
-/// Erases the buyer's name in the transaction.
-pub(crate) async fn erase(
-    mut transaction: impl Statements,
+/// Begins a transaction.
+type Begin<'a, T> = &'a (dyn Fn() -> BoxFuture<'a, Result<T, LedgerError>> + Sync);
+
+/// Erases the buyer's name, page by page. What a page has erased stays so if a later one fails: a
+/// repeat does the rest.
+pub(crate) async fn erase<T: Statements>(
+    begin: Begin<'_, T>,
+    Found { held, kept }: Found,
     buyer: &BuyerId,
     actor: &str,
 ) -> Result<Erased, LedgerError> {
-    let erased = apply(&mut transaction, buyer, actor).await;
-    end_as(transaction, erased).await
+    if held > 0 {
+        return Ok(Erased::Held { orders: held });
+    }
+    let erasure = Erasure {
+        buyer,
+        name: random_name()?,
+        kept,
+        actor,
+    };
+    let mut after = Some(Uuid::nil());
+    while let Some(last) = after {
+        let mut transaction = begin().await?;
+        let began = Instant::now();
+        let erased = transaction.replace_buyer_of_carts(buyer, &erasure.name, last);
+        let erased = erased.await;
+        after = end(transaction, erased).await?;
+        sleep(began.elapsed() * PAUSE_FACTOR).await;
+    }
+    let (mut orders, mut after) = (0, Some(Uuid::nil()));
+    while let Some(last) = after {
+        let mut transaction = begin().await?;
+        let began = Instant::now();
+        let erased = erasure.erase_page(&mut transaction, last).await;
+        let page = end(transaction, erased).await?;
+        orders += page.items.len() as u64;
+        after = page.last;
+        if after.is_some() {
+            sleep(began.elapsed() * PAUSE_FACTOR).await;
+        }
+    }
+    Ok(Erased::Done { orders, kept })
 }
 
-async fn apply(
-    transaction: &mut impl Statements,
-    buyer: &BuyerId,
-    actor: &str,
-) -> Result<Outcome<Erased>, LedgerError> {
-    let (held, kept) = transaction.orders_of(buyer).await?;
-    if held > 0 {
-        return Ok(Outcome::Unchanged(Erased::Held { orders: held }));
+struct Erasure<'a> {
+    buyer: &'a BuyerId,
+    /// What replaces the name.
+    name: String,
+    kept: u64,
+    actor: &'a str,
+}
+
+impl Erasure<'_> {
+    /// Erases the name from the next orders after this one. The journals get what was erased with it.
+    async fn erase_page(
+        &self,
+        transaction: &mut impl Statements,
+        after: Uuid,
+    ) -> Result<Replaced, LedgerError> {
+        let page = transaction.replace_buyer_of_page(self.buyer, &self.name, after);
+        let page = page.await?;
+        let mut by_item: BTreeMap<&ItemId, u64> = BTreeMap::new();
+        for item in &page.items {
+            *by_item.entry(item).or_default() += 1;
+        }
+        for (item, orders) in by_item {
+            transaction.note(&entry(item, orders, self.actor)).await?;
+        }
+        transaction.forget_erasure_key().await?;
+        if page.last.is_none() || !page.items.is_empty() {
+            let orders = page.items.len() as u64;
+            let act = act(orders, self.kept, self.actor);
+            transaction.note_act(&act).await?;
+        }
+        Ok(page)
     }
-    transaction.forget_erasure_key().await?;
-    let items = transaction.replace_buyer(buyer, &random_name()?).await?;
-    let mut by_item: BTreeMap<&ItemId, u64> = BTreeMap::new();
-    for item in &items {
-        *by_item.entry(item).or_default() += 1;
-    }
-    for (item, orders) in by_item {
-        transaction.note(&entry(item, orders, actor)).await?;
-    }
-    let orders = items.len() as u64;
-    transaction.note_act(&act(orders, kept, actor)).await?;
-    Ok(Outcome::Done(Erased::Done { orders, kept }))
 }
 
 /// What replaces the name.
@@ -120,7 +194,7 @@ fn entry(item: &ItemId, orders: u64, actor: &str) -> NewJournalEntry {
     }
 }
 
-/// The service journal gets every erasure, also one that has found no order.
+/// The service journal gets each page of an erasure that has erased something, and the last one.
 fn act(orders: u64, kept: u64, actor: &str) -> NewAct {
     NewAct {
         actor: actor.into(),

@@ -317,11 +317,6 @@ async fn begin(store: &Store) -> Result<Transaction, LedgerError> {
     connections::begin(&store.pool).await
 }
 
-/// A transaction that changes very many rows. It has the limits of audits.
-async fn begin_long(store: &Store) -> Result<Transaction, LedgerError> {
-    connections::begin(&store.audits).await
-}
-
 /// A connection for one statement that changes rows.
 async fn lend(store: &Store) -> Result<PoolConnection<Postgres>, LedgerError> {
     connections::lend(&store.pool).await

@@ -312,11 +312,6 @@ async fn begin(store: &Store) -> Result<Transaction, LedgerError> {
     store.write().await
 }
 
-/// A transaction that changes very many rows. There is one writer, and it has one limit.
-async fn begin_long(store: &Store) -> Result<Transaction, LedgerError> {
-    store.write().await
-}
-
 /// A connection for one statement that changes rows.
 async fn lend(store: &Store) -> Result<Lent, LedgerError> {
     store.writer.lend().await
@@ -453,7 +448,7 @@ mod tests {
             for (statement, condition) in [
                 (sql::listing::BUYER_ORDERS, "buyer=? AND id>?"),
                 (sql::archive::ORDERS_OF, "buyer=?"),
-                (sql::archive::REPLACE_BUYER, "buyer=?"),
+                (sql::archive::BUYER_PAGE, "buyer=? AND id>?"),
             ] {
                 let plan = plan(&ledger, statement).await;
                 let search = format!("SEARCH orders USING INDEX orders_of_buyer ({condition})");
@@ -461,6 +456,9 @@ mod tests {
                 assert!(!plan.contains("SCAN"), "{sql}: {statement}:\n{plan}");
                 assert!(!plan.contains("TEMP B-TREE"), "{sql}: {statement}:\n{plan}");
             }
+            let page = plan(&ledger, &sql::archive::REPLACE_BUYER.replace("?3", "'[]'")).await;
+            assert!(!page.contains("orders_of_buyer"), "{sql}:\n{page}");
+            assert!(!page.contains("SCAN orders"), "{sql}:\n{page}");
         }
     }
 

@@ -40,8 +40,8 @@ VALUES ($1, to_timestamp($2::double precision / 1000), $3, $4, $5::jsonb)
 
 -- name: ORDERS_OF
 -- The parameters are the buyer, and the range of the ids of the buyer's carts. This statement and
--- REPLACE_BUYER find the orders by `orders_of_buyer` and look each order's item up, however many
--- items there are.
+-- BUYER_PAGE find the orders by `orders_of_buyer` and look each order's item up, however many items
+-- there are.
 SELECT count(*) FILTER (WHERE state = 'held')
        + (SELECT count(*) FROM carts
           WHERE id >= $2 AND id <= $3 AND buyer = $1 AND state = 'placing'),
@@ -55,12 +55,23 @@ FROM orders WHERE buyer = $1
 -- name: FORGET_ERASURE_KEY
 DELETE FROM erasure_keys
 
+-- name: BUYER_PAGE
+-- A range of one name, as in BUYER_ORDERS.
+SELECT id, (SELECT archived_at FROM items WHERE items.id = orders.item) IS NOT NULL FROM orders
+WHERE buyer ~>=~ $1 AND buyer ~<=~ $1 AND id > $2
+ORDER BY buyer USING ~<~, id LIMIT $3
+
 -- name: REPLACE_BUYER
+-- By the keys of a page. With `=` the index of the buyer could be chosen, and each page would read all
+-- orders of the buyer.
 UPDATE orders SET buyer = $2
-WHERE buyer = $1 AND (SELECT archived_at FROM items WHERE items.id = orders.item) IS NOT NULL
-RETURNING item
+WHERE id = ANY($3) AND buyer IS NOT DISTINCT FROM $1 RETURNING item
+
+-- name: END_OF_CART_PAGE
+SELECT id FROM carts WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT 1 OFFSET $3
 
 -- name: REPLACE_BUYER_OF_CARTS
+-- No cart that is being placed: its process knows the name.
 UPDATE carts SET buyer = $2
-WHERE id >= $3 AND id <= $4 AND buyer = $1
+WHERE id >= $3 AND id <= $4 AND buyer = $1 AND state <> 'placing'
   AND ((state = 'failed' AND due_at IS NULL) OR {LINE_THAT_LIVES} IS NULL)

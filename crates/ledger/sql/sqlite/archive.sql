@@ -33,7 +33,7 @@ VALUES (?1, ?2, ?3, ?4, ?5)
 
 -- name: ORDERS_OF
 -- The parameters are the buyer, and the range of the ids of the buyer's carts. This statement and
--- REPLACE_BUYER find the orders by `orders_of_buyer`, whatever an `ANALYZE` of an operator has
+-- BUYER_PAGE find the orders by `orders_of_buyer`, whatever an `ANALYZE` of an operator has
 -- found, and look each order's item up.
 SELECT count(*) FILTER (WHERE state = 'held')
        + (SELECT count(*) FROM carts
@@ -49,14 +49,24 @@ FROM orders INDEXED BY orders_of_buyer WHERE buyer = ?1
 -- name: FORGET_ERASURE_KEY
 DELETE FROM erasure_keys
 
+-- name: BUYER_PAGE
+SELECT id, (SELECT archived_at FROM items WHERE items.id = orders.item) IS NOT NULL
+FROM orders INDEXED BY orders_of_buyer
+WHERE buyer = ?1 AND id > ?2 ORDER BY id LIMIT ?3
+
 -- name: REPLACE_BUYER
-UPDATE orders INDEXED BY orders_of_buyer SET buyer = ?2
-WHERE buyer = ?1 AND (SELECT archived_at FROM items WHERE items.id = orders.item) IS NOT NULL
-RETURNING item
+-- By the keys of a page. Without `+` the index of the buyer could be chosen, and each page would read
+-- all orders of the buyer.
+UPDATE orders SET buyer = ?2
+WHERE id IN (SELECT unhex(value) FROM json_each(?3)) AND +buyer = ?1 RETURNING item
+
+-- name: END_OF_CART_PAGE
+SELECT id FROM carts WHERE id >= ?1 AND id <= ?2 ORDER BY id LIMIT 1 OFFSET ?3
 
 -- name: REPLACE_BUYER_OF_CARTS
+-- No cart that is being placed: its process knows the name.
 UPDATE carts SET buyer = ?2
-WHERE id >= ?3 AND id <= ?4 AND buyer = ?1
+WHERE id >= ?3 AND id <= ?4 AND buyer = ?1 AND state <> 'placing'
   AND ((state = 'failed' AND due_at IS NULL)
        OR NOT EXISTS (
            SELECT 1 FROM cart_lines JOIN items ON items.id = cart_lines.item

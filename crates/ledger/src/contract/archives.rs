@@ -37,6 +37,7 @@ pub trait Archives: Send + Sync + 'static {
 
     /// Replaces the buyer's name in the orders at archived items by a random one, and journals the
     /// number of orders for `actor`, there and in the service journal. Reads the orders of the
-    /// buyer alone. A repeat changes no order.
+    /// buyer alone, page by page. After an error some orders may have lost the name; a repeat does the
+    /// rest. A repeat after success changes no order.
     async fn erase_buyer(&self, buyer: &BuyerId, actor: &str) -> Result<Erased, LedgerError>;
 }

@@ -6,7 +6,7 @@ use super::{
     PostgresLedger,
     sql::{
         self,
-        archive::{ORDERS_OF, REPLACE_BUYER},
+        archive::{BUYER_PAGE, ORDERS_OF, REPLACE_BUYER},
         listing::{BUYER_ORDERS, ITEM_ORDERS, ITEMS, JOURNAL, PAYMENTS_DUE, REFUNDS_DUE, SCAN},
         payments::FORGET_UNCLAIMED,
         recording::{CHANGED, TAKE_RETURNS},
@@ -193,7 +193,7 @@ async fn an_erasure_finds_orders_and_their_items_by_indexes() {
     let range = "'00000000-0000-0000-0000-000000000000', 'ffffffff-ffff-ffff-ffff-ffffffffffff'";
     for (statement, values) in [
         (ORDERS_OF, format!("'buyer-7', {range}")),
-        (REPLACE_BUYER, "'buyer-7', 'erased'".to_owned()),
+        (BUYER_PAGE, format!("'buyer-7', {NIL}, 500")),
     ] {
         let plan = plan(&ledger.audits, statement, &values).await;
         for part in ["orders_of_buyer", "Index Scan using items_pkey on items"] {
@@ -203,6 +203,9 @@ async fn an_erasure_finds_orders_and_their_items_by_indexes() {
             assert!(!plan.contains(part), "{statement}:\n{plan}");
         }
     }
+    let page = plan(&ledger.pool, REPLACE_BUYER, "'buyer-7', 'erased', '{}'").await;
+    assert!(page.contains("orders_pkey"), "{page}");
+    assert!(!page.contains("orders_of_buyer"), "{page}");
 }
 
 /// A batch takes its returns by their keys. That of the item finds all of its returns, each time.

@@ -3,9 +3,10 @@
 use async_trait::async_trait;
 use domain::{BuyerId, CartId, Item, ItemId};
 use jiff::Timestamp;
+use uuid::Uuid;
 
 use super::{
-    Store, Transaction, begin, begin_long, lend,
+    Store, Transaction, begin, id_list, lend,
     sql::{archive as sql, items},
     step_reads,
 };
@@ -14,7 +15,7 @@ use crate::{
     archive::{self, Statements},
     columns::{FinalAuditColumns, SegmentColumns},
     convert::{parsed, signed, unsigned},
-    erasure,
+    erasure::{self, Found, Replaced},
     error::check_fence,
 };
 
@@ -60,9 +61,26 @@ impl Archives for Store {
     }
 
     async fn erase_buyer(&self, buyer: &BuyerId, actor: &str) -> Result<Erased, LedgerError> {
-        // A buyer can have very many orders.
-        erasure::erase(begin_long(self).await?, buyer, actor).await
+        let found = found(self, buyer).await?;
+        erasure::erase(&|| Box::pin(begin(self)), found, buyer, actor).await
     }
+}
+
+/// What the buyer has. It reads all orders of the buyer, which can be very many, and no other order
+/// waits for it.
+async fn found(store: &Store, buyer: &BuyerId) -> Result<Found, LedgerError> {
+    let counts = sqlx::query_as::<_, (i64, i64)>(sql::ORDERS_OF);
+    let [first, last] = CartId::range_of(buyer);
+    let (held, kept) = counts
+        .bind(buyer.as_str())
+        .bind(first.as_uuid())
+        .bind(last.as_uuid())
+        .fetch_one(&store.audits)
+        .await?;
+    Ok(Found {
+        held: unsigned("orders", held)?,
+        kept: unsigned("orders", kept)?,
+    })
 }
 
 #[async_trait]
@@ -122,18 +140,6 @@ impl Statements for Transaction {
 
 #[async_trait]
 impl erasure::Statements for Transaction {
-    async fn orders_of(&mut self, buyer: &BuyerId) -> Result<(u64, u64), LedgerError> {
-        let counts = sqlx::query_as::<_, (i64, i64)>(sql::ORDERS_OF);
-        let [first, last] = CartId::range_of(buyer);
-        let (held, kept) = counts
-            .bind(buyer.as_str())
-            .bind(first.as_uuid())
-            .bind(last.as_uuid())
-            .fetch_one(&mut **self)
-            .await?;
-        Ok((unsigned("orders", held)?, unsigned("orders", kept)?))
-    }
-
     async fn forget_erasure_key(&mut self) -> Result<(), LedgerError> {
         sqlx::query(sql::FORGET_ERASURE_KEY)
             .execute(&mut **self)
@@ -141,29 +147,59 @@ impl erasure::Statements for Transaction {
         Ok(())
     }
 
-    async fn replace_buyer(
+    async fn replace_buyer_of_page(
         &mut self,
         buyer: &BuyerId,
         name: &str,
-    ) -> Result<Vec<ItemId>, LedgerError> {
+        after: Uuid,
+    ) -> Result<Replaced, LedgerError> {
+        let page = sqlx::query_as::<_, (Uuid, bool)>(sql::BUYER_PAGE);
+        let page = page
+            .bind(buyer.as_str())
+            .bind(after)
+            .bind(signed(erasure::PAGE as u64))
+            .fetch_all(&mut **self)
+            .await?;
+        let is_archived = |(id, is_archived): &(Uuid, bool)| is_archived.then_some(*id);
         let items = sqlx::query_scalar::<_, String>(sql::REPLACE_BUYER);
         let items = items
             .bind(buyer.as_str())
             .bind(name)
+            .bind(id_list(page.iter().filter_map(is_archived))?)
             .fetch_all(&mut **self)
             .await?;
-        let carts = sqlx::query(sql::REPLACE_BUYER_OF_CARTS);
-        let [first, last] = CartId::range_of(buyer);
-        carts
+        let items = items.iter().map(|item| parsed("orders.item", item));
+        Ok(Replaced {
+            items: items.collect::<Result<_, _>>()?,
+            last: (page.len() == erasure::PAGE)
+                .then(|| page.last().map(|(id, _)| *id))
+                .flatten(),
+        })
+    }
+
+    async fn replace_buyer_of_carts(
+        &mut self,
+        buyer: &BuyerId,
+        name: &str,
+        after: Uuid,
+    ) -> Result<Option<Uuid>, LedgerError> {
+        let [first, last] = CartId::range_of(buyer).map(|id| id.as_uuid());
+        // The first one of the range belongs to it.
+        let first = first.max(Uuid::from_u128(after.as_u128().saturating_add(1)));
+        let end = sqlx::query_scalar::<_, Uuid>(sql::END_OF_CART_PAGE);
+        let end = end
+            .bind(first)
+            .bind(last)
+            .bind(signed(erasure::PAGE as u64 - 1))
+            .fetch_optional(&mut **self)
+            .await?;
+        sqlx::query(sql::REPLACE_BUYER_OF_CARTS)
             .bind(buyer.as_str())
             .bind(name)
-            .bind(first.as_uuid())
-            .bind(last.as_uuid())
+            .bind(first)
+            .bind(end.unwrap_or(last))
             .execute(&mut **self)
             .await?;
-        items
-            .iter()
-            .map(|item| parsed("orders.item", item))
-            .collect()
+        Ok(end)
     }
 }

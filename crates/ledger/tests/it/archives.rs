@@ -189,6 +189,54 @@ async fn concurrent_erasures_erase_each_order_once(env: &TestEnv) {
     assert_eq!(refused, Erased::Held { orders: 1 });
 }
 
+/// Orders of the buyer at an item, of which a page of an erasure reads every other one.
+async fn add_orders(env: &TestEnv, item: &Item, first: usize, count: usize) {
+    let number = format!("i * 2 + {first}");
+    let (id, now) = match env.backend {
+        Backend::Sqlite => (format!("unhex(printf('%032x', {number}))"), "0"),
+        Backend::Postgres => (format!("lpad(to_hex({number}), 32, '0')::uuid"), "now()"),
+    };
+    let add = format!(
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count}) \
+         INSERT INTO orders (id, item, segment, buyer, quantity, state, expires_at) \
+         SELECT {id}, '{}', 0, '{}', 1, 'cancelled', {now} FROM n",
+        item.id,
+        buyer(0)
+    );
+    assert_eq!(env.sql(&add).await, count as u64);
+}
+
+#[tested(on_both_databases(crate::env::run))]
+async fn a_buyer_of_many_orders_is_erased_page_by_page(env: &TestEnv) {
+    const ORDERS: usize = 700;
+    let item = sold(env, "vase").await;
+    let archival = archival(env, &item, 1).await;
+    assert!(env.archive(&archival).await.unwrap());
+    let open = env.create_unlimited("jug", 10, 1).await;
+    for (first, item) in [(0, &item), (1, &open)] {
+        add_orders(env, item, first, ORDERS).await;
+    }
+    let erased = env.erase_buyer(&buyer(0), "eve").await.unwrap();
+    let (orders, kept) = (ORDERS as u64 + 1, ORDERS as u64);
+    assert_eq!(erased, Erased::Done { orders, kept });
+    let left = async |item: &Item| {
+        let named = format!("buyer = '{}' AND item = '{}'", buyer(0), item.id);
+        env.sql(&format!(
+            "UPDATE orders SET version = version WHERE {named}"
+        ))
+        .await
+    };
+    assert_eq!([left(&item).await, left(&open).await], [0, kept]);
+    let journal = env.journal(&item.id, 100).await.unwrap();
+    let entries = journal.iter().map(|entry| &entry.entry);
+    let noted = entries.filter(|entry| entry.action == "erase_buyer");
+    let noted: Vec<_> = noted.map(|entry| entry.after["orders"].as_u64()).collect();
+    assert!(noted.len() > 2, "{noted:?}");
+    assert_eq!(noted.into_iter().flatten().sum::<u64>(), orders);
+    let again = env.erase_buyer(&buyer(0), "eve").await.unwrap();
+    assert_eq!(again, Erased::Done { orders: 0, kept });
+}
+
 #[tested(on_both_databases(crate::env::run))]
 async fn a_name_that_was_erased_follows_from_nothing_that_is_stored(env: &TestEnv) {
     // As a process of an earlier release has left it.

@@ -2,7 +2,7 @@
 
 use domain::{ItemId, ItemState};
 use jiff::Timestamp;
-use ledger::{Archival, Ledger, SegmentRow};
+use ledger::{Archival, ItemTotals, Ledger, Pace, SegmentRow};
 use stock::Stock;
 
 use crate::{AuditError, AuditReport, Snapshot};
@@ -18,15 +18,56 @@ pub enum Archivable {
     Already,
 }
 
-/// Audits the item for its archive by `actor`, who holds the item's lock under `token`. Only the
-/// archival itself decides: what is found here may change at any moment. `None`: there is no such
-/// item.
+/// Audits the item for its archive, and reads all of its orders, with `pace`. What is found may change
+/// at any moment. `None`: there is no such item.
 pub async fn archivable(
     stock: &Stock,
     ledger: &dyn Ledger,
     id: &ItemId,
     actor: &str,
     token: u64,
+    pace: &dyn Pace,
+) -> Result<Option<Archivable>, AuditError> {
+    let orders = read_orders(ledger, id, pace).await?;
+    archivable_with(stock, ledger, id, actor, token, orders).await
+}
+
+/// The orders of a closed item, as a final audit has read them.
+#[derive(Debug, Clone)]
+pub struct ReadOrders {
+    began: Timestamp,
+    totals: ItemTotals,
+}
+
+/// What stands against an archive whose orders were read too early: they are to be read again.
+pub const CHANGED: &str = "the item has changed since its orders were read";
+
+/// Reads the orders of the item, if it is closed.
+pub async fn read_orders(
+    ledger: &dyn Ledger,
+    id: &ItemId,
+    pace: &dyn Pace,
+) -> Result<Option<ReadOrders>, AuditError> {
+    let item = ledger.item(id).await?;
+    if item.is_none_or(|item| item.state != ItemState::Closed) {
+        return Ok(None);
+    }
+    let began = Timestamp::now();
+    let totals = ledger.walk(id, pace).await?;
+    Ok(totals.map(|totals| ReadOrders { began, totals }))
+}
+
+/// Audits the item for its archive by `actor`, who holds the item's lock under `token`. The orders were
+/// read before ([`read_orders`]), without the lock, because that takes long: rows that have changed
+/// since stand against the archive. Only the archival itself decides: what is found here may change at
+/// any moment. `None`: there is no such item.
+pub async fn archivable_with(
+    stock: &Stock,
+    ledger: &dyn Ledger,
+    id: &ItemId,
+    actor: &str,
+    token: u64,
+    orders: Option<ReadOrders>,
 ) -> Result<Option<Archivable>, AuditError> {
     // The item and the rows are read first, and the archival compares them with those that it
     // locks.
@@ -43,12 +84,12 @@ pub async fn archivable(
     }
     let transfers = ledger.open_transfers(Some(id)).await?.len();
     let snapshots = crate::snapshots(stock, ledger, id).await?;
-    let began = Timestamp::now();
-    let Some(totals) = ledger.totals(id).await? else {
-        return Ok(None);
+    let rows: Vec<SegmentRow> = snapshots.iter().map(|found| found.row.clone()).collect();
+    let is_same = |read: &ReadOrders| read.totals.segments == rows && read.totals.item == item;
+    let Some(ReadOrders { began, totals }) = orders.filter(is_same) else {
+        return Ok(Some(Archivable::No(vec![CHANGED.into()])));
     };
     let report = AuditReport::of_orders(&totals, &snapshots, None, [began, Timestamp::now()]);
-    let rows: Vec<SegmentRow> = snapshots.iter().map(|found| found.row.clone()).collect();
     let config = (&item).into();
     let mut open = Vec::new();
     let mut count = |number: u64, what: &str| {

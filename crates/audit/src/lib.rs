@@ -39,7 +39,7 @@ use ledger::{
 };
 use stock::{Stock, StockError};
 
-pub use archive::{Archivable, archivable};
+pub use archive::{Archivable, CHANGED, ReadOrders, archivable, archivable_with, read_orders};
 pub use changes::{ChangesAudit, audit_changes};
 pub use follow::{Outboxes, Unrecorded};
 pub use report::{AuditReport, OrdersChecked, OrdersFault, SegmentReport};

@@ -196,8 +196,9 @@ const LIST_CONNECTIONS: u32 = 2;
 const LIST_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Connections for the walks of audits, which read all orders of an item. Opened when they are
-/// needed. The reconciler has two at most, and the last is for those that are asked for.
-const AUDIT_CONNECTIONS: u32 = 3;
+/// needed. The audits of the reconciler have two at most, its archives one, and the last is for walks
+/// that are asked for.
+const AUDIT_CONNECTIONS: u32 = 4;
 /// Audits of many items wait for each other. None is in a hurry.
 const AUDIT_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -416,8 +417,8 @@ mod tests {
 
     #[test]
     fn every_pool_and_the_probe_count_as_connections() {
-        assert_eq!(postgres_connections(10), 10 + 5 + 2 + 3 + 1);
-        assert_eq!(postgres_connections(1), 1 + 1 + 2 + 3 + 1);
+        assert_eq!(postgres_connections(10), 10 + 5 + 2 + 4 + 1);
+        assert_eq!(postgres_connections(1), 1 + 1 + 2 + 4 + 1);
     }
 
     const BRIEF: Duration = Duration::from_millis(300);

@@ -181,8 +181,9 @@ mod sql {
 /// Connections for lists, opened when they are needed.
 const LIST_CONNECTIONS: u32 = 2;
 /// Connections for the walks of audits, which read all orders of an item. Opened when they are
-/// needed. The reconciler has two at most, and the last is for those that are asked for.
-const AUDIT_CONNECTIONS: u32 = 3;
+/// needed. The audits of the reconciler have two at most, its archives one, and the last is for walks
+/// that are asked for.
+const AUDIT_CONNECTIONS: u32 = 4;
 /// Audits of many items wait for each other. None is in a hurry.
 const LIST_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
 

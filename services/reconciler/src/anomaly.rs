@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use audit::Snapshot;
+use audit::{ReadOrders, Snapshot};
 use domain::{SegmentConfig, SegmentKey};
 
 use crate::home_check::UncheckedHome;
@@ -94,8 +94,17 @@ impl Anomaly {
     }
 }
 
+/// What an item is archived with.
+#[derive(Debug)]
+pub(crate) struct ArchiveWork {
+    /// Who has it archived.
+    pub actor: String,
+    /// Its orders. `None`: it is archived, or it cannot be.
+    pub orders: Option<ReadOrders>,
+}
+
 /// Work that needs the item's lock.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(crate) struct PendingWork {
     /// Segments to be repaired, and the anomaly of each.
     pub repair: Vec<(SegmentKey, Anomaly)>,
@@ -109,8 +118,8 @@ pub(crate) struct PendingWork {
     pub wanted: u64,
     /// Homes whose decisions are to be compared with the ledger.
     pub check: Vec<UncheckedHome>,
-    /// Who has the item archived now, or has its keys removed.
-    pub archive: Option<String>,
+    /// The archive of the item, or the removal of its keys.
+    pub archive: Option<ArchiveWork>,
 }
 
 impl PendingWork {

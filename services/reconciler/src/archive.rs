@@ -12,10 +12,10 @@ use domain::{ItemId, ItemState};
 use jiff::{SignedDuration, Timestamp};
 use ledger::LiveItem;
 
-use crate::{Reconciler, ReconcilerError, clock};
+use crate::{Reconciler, ReconcilerError, anomaly::ArchiveWork, clock};
 
 /// Name in the journal of items that are archived without a request.
-const ACTOR: &str = "reconciler";
+pub(crate) const ACTOR: &str = "reconciler";
 
 /// When the item is to be archived: at once if an admin has asked for it, or the configured time
 /// after it was closed. `None`: it is not closed, or neither is so.
@@ -63,10 +63,11 @@ pub(crate) async fn archive(
     reconciler: &Reconciler,
     id: &ItemId,
     token: u64,
-    actor: &str,
+    ArchiveWork { actor, orders }: ArchiveWork,
 ) -> Result<Vec<String>, ReconcilerError> {
     let (stock, ledger) = (&reconciler.stock, &*reconciler.ledger);
-    let archival = match audit::archivable(stock, ledger, id, actor, token).await? {
+    let found = audit::archivable_with(stock, ledger, id, &actor, token, orders).await?;
+    let archival = match found {
         None => return Ok(Vec::new()),
         Some(Archivable::No(reasons)) => return Ok(reasons),
         Some(Archivable::Already) => return remove_keys(reconciler, id, token).await,

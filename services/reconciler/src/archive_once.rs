@@ -9,7 +9,9 @@ use stock::Stock;
 
 use crate::{
     COMMAND_RETRY_PAUSE, COMMAND_TIMEOUT, Reconciler, ReconcilerError, ReconcilerSettings,
-    anomaly::PendingWork, item_lock,
+    anomaly::{ArchiveWork, PendingWork},
+    audits::BoundedPace,
+    item_lock,
 };
 
 /// Result of [`archive_once`].
@@ -36,14 +38,24 @@ pub async fn archive_once(
         return Ok(None);
     }
     let reconciler = Reconciler::of_command(stock, ledger, lock, ReconcilerSettings::default());
+    let pace = BoundedPace::new(&reconciler, id);
+    let ledger = &*reconciler.ledger;
+    let mut orders = audit::read_orders(ledger, id, &pace).await?;
     let until = Instant::now() + COMMAND_TIMEOUT;
     loop {
         let work = PendingWork {
-            archive: Some(actor.to_owned()),
+            archive: Some(ArchiveWork {
+                actor: actor.to_owned(),
+                orders: orders.clone(),
+            }),
             ..PendingWork::default()
         };
         match item_lock::work_under_lock(&reconciler, id, work).await {
             Ok(Some(reasons)) if reasons.is_empty() => return Ok(Some(Archived::Done)),
+            // The process that had the lock may have repaired something.
+            Ok(Some(reasons)) if reasons == [audit::CHANGED] && Instant::now() < until => {
+                orders = audit::read_orders(ledger, id, &pace).await?;
+            }
             Ok(Some(reasons)) => return Ok(Some(Archived::Refused(reasons))),
             Ok(None) if Instant::now() > until => return Ok(Some(Archived::Locked)),
             Ok(None) => {}

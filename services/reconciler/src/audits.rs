@@ -29,11 +29,13 @@ use ledger::{AuditResult, GoodAudit, NewJournalEntry, Pace};
 use serde_json::json;
 use supervision::{Calendar, ErrorLatch, spread};
 
-use self::walks::{BoundedPace, Progress, Walks};
+use self::walks::{Progress, Walks};
 use crate::{
     ERRORS, Reconciler, ReconcilerError,
     item_gauges::{ItemGauge, ItemGauges},
 };
+
+pub(crate) use self::walks::BoundedPace;
 
 /// Longest time between two looks at which audits are due.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

@@ -32,7 +32,7 @@ pub(crate) async fn work_under_lock(
         .run(|_| Box::pin(do_all(Arc::clone(reconciler), id.clone(), token, work)))
         .await;
     release(guard).await;
-    reconciler.settings.locks.given_up(id);
+    reconciler.settings.locks.given_up(id, token);
     let done = done?;
     if let Some(fence) = done.as_ref().err().and_then(ReconcilerError::fence) {
         // New lock servers start with low tokens, and so does a restored database.
@@ -136,9 +136,9 @@ async fn do_all(
         transfers::drive(&reconciler, &id, token).await?;
     }
     match work.archive {
-        Some(actor) => {
+        Some(work) => {
             // Boxed: it is rare, and its type is deep.
-            archive::archive(&reconciler, &id, token, &actor)
+            archive::archive(&reconciler, &id, token, work)
                 .boxed()
                 .await
         }

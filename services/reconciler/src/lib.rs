@@ -14,6 +14,7 @@
 mod anomaly;
 mod archive;
 mod archive_once;
+mod archives;
 mod audits;
 mod balance;
 mod carts;
@@ -51,7 +52,7 @@ use supervision::supervise;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::{audits::Audits, gauges::Backlog};
+use crate::{archives::Archives, audits::Audits, gauges::Backlog};
 
 pub use archive_once::{Archived, archive_once};
 pub use drops::{DropError, Dropped, drop_once};
@@ -211,6 +212,7 @@ pub(crate) struct Reconciler {
     pub settings: ReconcilerSettings,
     pub backlog: Backlog,
     pub audits: Audits,
+    pub archives: Archives,
     /// What the reconcile loop is to look at.
     pub woken: WokenItems,
     pub stop: CancellationToken,
@@ -232,6 +234,7 @@ impl Reconciler {
             settings,
             backlog: Backlog::default(),
             audits: Audits::default(),
+            archives: Archives::default(),
             woken: WokenItems::default(),
             stop,
         }
@@ -303,10 +306,11 @@ pub async fn run(
         looper,
         gauger,
         auditor,
+        archiver,
         dropper,
         listener,
         watcher,
-    ] = [0; 9].map(|_| Arc::clone(&reconciler));
+    ] = [0; 10].map(|_| Arc::clone(&reconciler));
     tasks.spawn(supervise("expiry", move || {
         expire::run(Arc::clone(&expirer))
     }));
@@ -319,6 +323,9 @@ pub async fn run(
     }));
     tasks.spawn(supervise("audits", move || {
         audits::run(Arc::clone(&auditor))
+    }));
+    tasks.spawn(supervise("archives", move || {
+        archives::run(Arc::clone(&archiver))
     }));
     tasks.spawn(supervise("drops", move || drops::run(Arc::clone(&dropper))));
     tasks.spawn(supervise("the wake-ups", move || {

@@ -32,10 +32,12 @@ impl LockLog {
         });
     }
 
-    /// Notes that the process has given the lock up, or lost it.
-    pub(crate) fn given_up(&self, item: &ItemId) {
+    /// Notes that the process has given the lock up, or lost it. Another task of it may have the lock
+    /// by now, with a higher token.
+    pub(crate) fn given_up(&self, item: &ItemId, token: u64) {
         let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lock) = locks.iter_mut().find(|lock| lock.item == item.as_str()) {
+        let mut locks = locks.iter_mut();
+        if let Some(lock) = locks.find(|lock| lock.item == item.as_str() && lock.token == token) {
             lock.until_ms = Some(Timestamp::now().as_millisecond());
         }
     }
@@ -61,7 +63,8 @@ mod tests {
             log.taken(&id(n), 1);
         }
         log.taken(&id(5), 7);
-        log.given_up(&id(5));
+        log.given_up(&id(5), 7);
+        log.given_up(&id(6), 7);
         let latest = log.latest();
         assert_eq!(latest.len(), ITEMS_MAX);
         assert_eq!((&*latest[0].item, latest[0].token), ("item-5", 7));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use audit::Archivable;
 use domain::{ItemId, ItemState, OrderId, Quantity};
+use ledger::WithoutPause;
 use stock::StockError;
 use tokio::time::Instant;
 
@@ -49,8 +50,8 @@ impl Engine {
         if !is_archived && expected.is_some_and(|expected| expected != item.version) {
             return Ok(ArchiveRequested::OtherVersion(item.version));
         }
-        // The reconciler audits the item again, under its lock.
-        match audit::archivable(&self.stock, &*self.ledger, id, actor, 0).await? {
+        // The reconciler audits the item again.
+        match audit::archivable(&self.stock, &*self.ledger, id, actor, 0, &WithoutPause).await? {
             None => return Ok(ArchiveRequested::NoItem),
             Some(Archivable::No(reasons)) => return Ok(ArchiveRequested::Refused(reasons)),
             Some(Archivable::Already | Archivable::Yes(_)) => {}

@@ -25,7 +25,8 @@ const PAUSE_FACTOR: u32 = 4;
 /// and keeps old rows for it as long as it is open.
 const PIECE_PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Walks at a time. The ledger has a connection more for walks, for those that are asked for.
+/// Walks at a time. The ledger has more connections for walks: for an archive, and for those that are
+/// asked for.
 const WALKS_MAX: usize = 2;
 
 type Walk<'r> = BoxFuture<'r, (ItemId, Result<(), ReconcilerError>)>;
@@ -95,7 +96,7 @@ impl<'r> Walks<'r> {
 }
 
 /// Pauses between the pieces of a walk, and shows how far it is.
-pub(super) struct BoundedPace<'r> {
+pub(crate) struct BoundedPace<'r> {
     reconciler: &'r Reconciler,
     id: &'r ItemId,
     started: Instant,
@@ -164,7 +165,7 @@ impl Drop for BoundedPace<'_> {
 pub(super) struct Progress(Mutex<HashMap<ItemId, f64>>);
 
 impl Progress {
-    /// Of the two walks, the one that has more before it is shown.
+    /// Shows the walk that is least far.
     fn show(&self, id: &ItemId, share: f64) {
         let mut walks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if share < 1.0 {

@@ -6,13 +6,13 @@ use domain::ItemState;
 use jiff::Timestamp;
 use ledger::{LiveItem, Transfer};
 
-use super::item::ArchiveAttempts;
 use crate::{Reconciler, archive, close, waves};
 
 /// An item that is due, as the ledger has it.
 pub(super) struct DueItem {
     pub item: LiveItem,
-    pub end: End,
+    /// Whether it is to be closed.
+    pub close: bool,
     pub wave: bool,
     pub transfers: Vec<Transfer>,
     pub wanted: u64,
@@ -24,30 +24,24 @@ pub(super) enum End {
     None,
     /// Its window has ended, and it is not closed.
     Close,
-    /// It is to be archived by this actor.
+    /// It is to be archived by this actor, or it is archived, and Redis still has its keys.
     Archive(String),
-    /// It is archived, and Redis still has its keys.
-    RemoveKeys,
 }
 
 impl End {
-    pub(super) fn of(
-        reconciler: &Reconciler,
-        item: &LiveItem,
-        attempts: Option<&ArchiveAttempts>,
-        now: Instant,
-    ) -> Self {
+    pub(super) fn of(reconciler: &Reconciler, item: &LiveItem, now: Instant) -> Self {
         let (settings, time) = (&reconciler.settings, (reconciler.settings.clock)());
         if close::is_due(&item.config, reconciler.close_delay(), time) {
             return Self::Close;
         }
-        if attempts.is_some_and(|attempts| !attempts.is_due(now)) {
+        if !reconciler.archives.is_due(&item.id, now) {
             return Self::None;
         }
-        if item.config.state == ItemState::Archived {
-            return Self::RemoveKeys;
-        }
-        archive::actor(item, settings.archive_after, time).map_or(Self::None, Self::Archive)
+        let actor = match item.config.state {
+            ItemState::Archived => Some(archive::ACTOR.to_owned()),
+            _ => archive::actor(item, settings.archive_after, time),
+        };
+        actor.map_or(Self::None, Self::Archive)
     }
 }
 

@@ -10,11 +10,10 @@ use domain::{ItemId, ItemState};
 use stock::Inspection;
 use supervision::ErrorLatch;
 
-use super::due::{DueItem, End};
+use super::due::DueItem;
 use crate::{
     ERRORS, Reconciler, ReconcilerError,
     anomaly::{PendingWork, has_holds, has_work},
-    archive,
     balance::{self, Pace},
     close, gauges,
     home_check::HomeCheck,
@@ -22,11 +21,6 @@ use crate::{
     item_lock, spillovers, transfers, waves,
 };
 
-/// Shortest interval between two attempts to archive an item.
-const ARCHIVE_RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// An attempt may read all orders of the item, and what stands against the archive may stand for
-/// days. So the next one begins after so many times the time that the last one took.
-const ARCHIVE_REPEAT_FACTOR: u32 = 20;
 /// Shortest time between two consolidations of an item: each costs a transfer from every segment.
 const CONSOLIDATION_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -38,7 +32,6 @@ pub(super) struct Watched {
     error_latch: ErrorLatch,
     pace: Pace,
     consolidated: Option<Instant>,
-    pub archive: ArchiveAttempts,
 }
 
 impl Watched {
@@ -50,7 +43,6 @@ impl Watched {
             error_latch: ErrorLatch::new("reconciling an item", ERRORS),
             pace: Pace::default(),
             consolidated: None,
-            archive: ArchiveAttempts::default(),
         }
     }
 
@@ -83,30 +75,6 @@ pub(super) enum Next {
     Rest,
 }
 
-/// When the archive of the item was last tried, and what stood against it.
-#[derive(Default)]
-pub(super) struct ArchiveAttempts {
-    last: Option<Instant>,
-    took: Duration,
-    reasons: Vec<String>,
-}
-
-impl ArchiveAttempts {
-    pub(super) fn is_due(&self, now: Instant) -> bool {
-        let interval = ARCHIVE_RETRY_INTERVAL.max(self.took * ARCHIVE_REPEAT_FACTOR);
-        self.last
-            .is_none_or(|last| now.saturating_duration_since(last) >= interval)
-    }
-
-    /// Logs what stands against the archive, once.
-    fn note(&mut self, id: &ItemId, reasons: Vec<String>) {
-        if !reasons.is_empty() && reasons != self.reasons {
-            tracing::warn!(item = %id, reasons = reasons.join("; "), "could not archive the item yet, retrying");
-        }
-        self.reasons = reasons;
-    }
-}
-
 /// Reconciles the item, and says when it is polled next.
 pub(super) async fn reconcile_and_latch(
     reconciler: &Arc<Reconciler>,
@@ -135,14 +103,14 @@ async fn reconcile(
 ) -> Result<Next, ReconcilerError> {
     let DueItem {
         item,
-        end,
+        close,
         transfers,
         wanted,
         ..
     } = due_item;
     let (id, settings) = (&item.id, &item.config);
     if item.config.state == ItemState::Archived {
-        archive_item(reconciler, id, "reconciler", watched).await?;
+        // Nothing is left to be looked at. Its keys are removed when the clock says so.
         return Ok(Next::Rest);
     }
     let (stock, ledger) = (&reconciler.stock, &*reconciler.ledger);
@@ -199,15 +167,8 @@ async fn reconcile(
     if !work.is_empty() {
         item_lock::work_under_lock(reconciler, id, work).await?;
     }
-    match end {
-        End::Close => close::close(reconciler, id).await?,
-        End::Archive(actor) => {
-            watched.archive.last = Some(Instant::now());
-            if archive::is_due(reconciler, item).await? {
-                archive_item(reconciler, id, actor, watched).await?;
-            }
-        }
-        End::None | End::RemoveKeys => {}
+    if *close {
+        close::close(reconciler, id).await?;
     }
     // Units that are to be moved have to wait for the pace of the sale.
     Ok(if is_uneven { Next::Round } else { next })
@@ -216,48 +177,4 @@ async fn reconcile(
 fn inspections(snapshots: &[Snapshot]) -> Vec<Inspection> {
     let inspections = snapshots.iter().map(|snapshot| snapshot.inspection.clone());
     inspections.flatten().collect()
-}
-
-/// Archives the item, or removes the keys of one that is archived.
-async fn archive_item(
-    reconciler: &Arc<Reconciler>,
-    id: &ItemId,
-    actor: &str,
-    watched: &mut Watched,
-) -> Result<(), ReconcilerError> {
-    let began = Instant::now();
-    watched.archive.last = Some(began);
-    let work = PendingWork {
-        archive: Some(actor.to_owned()),
-        ..PendingWork::default()
-    };
-    let reasons = item_lock::work_under_lock(reconciler, id, work).await;
-    watched.archive.took = began.elapsed();
-    if let Some(reasons) = reasons? {
-        watched.archive.note(id, reasons);
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::{Duration, Instant};
-
-    use super::ArchiveAttempts;
-
-    #[test]
-    fn an_archive_that_took_long_is_tried_again_later() {
-        let now = Instant::now();
-        for (took_ms, seconds) in [(0, 2), (50, 2), (1000, 20)] {
-            let attempts = ArchiveAttempts {
-                last: Some(now),
-                took: Duration::from_millis(took_ms),
-                ..ArchiveAttempts::default()
-            };
-            let interval = Duration::from_secs(seconds);
-            assert!(!attempts.is_due(now + interval - Duration::from_millis(1)));
-            assert!(attempts.is_due(now + interval), "{took_ms} ms");
-        }
-        assert!(ArchiveAttempts::default().is_due(now));
-    }
 }

@@ -19,7 +19,7 @@ use super::{
     item::{Next, Watched, reconcile_and_latch},
     wanted,
 };
-use crate::{Reconciler, ReconcilerError, waves};
+use crate::{Reconciler, ReconcilerError, archives::Ending, waves};
 
 /// Number of items that are reconciled concurrently.
 const ITEM_CONCURRENCY: usize = 16;
@@ -36,9 +36,9 @@ const RESTING_POLL_INTERVAL: Duration = Duration::from_secs(3600);
 const BRIEF_POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// Interval between two looks for what is due by the clock.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
-/// Items that one look closes, and that it archives or takes from Redis, at most. A shop ends thousands
-/// of them at the same moment. Segments sell nothing once the window has ended, whether or not the item
-/// is closed, and nobody waits for an archive: waves and the items that sell go on beside them.
+/// Items that one look closes, and that it notes to be archived, at most. A shop ends thousands of them
+/// at the same moment. Segments sell nothing once the window has ended, whether or not the item is
+/// closed, and no order waits for an archive: waves and the items that sell go on beside them.
 const CLOSES_MAX: usize = 64;
 const ARCHIVES_MAX: usize = 16;
 
@@ -98,11 +98,10 @@ impl Rounds {
                 continue;
             };
             let clock = by_clock.remove(&id);
-            let (end, wave) = clock.map_or((End::None, false), |due| (due.end, due.wave));
             let due_item = DueItem {
                 item: item.clone(),
-                end,
-                wave,
+                close: clock.as_ref().is_some_and(|due| due.end == End::Close),
+                wave: clock.is_some_and(|due| due.wave),
                 transfers: open.remove(&id).unwrap_or_default(),
                 wanted: wanted(requests, &id, &item.config).unwrap_or(0),
             };
@@ -134,10 +133,12 @@ impl Rounds {
         self.calendar.set(id, None);
         self.watched.remove(id);
         self.turns.remove(id);
+        reconciler.archives.forget(id);
         reconciler.audits.forget(id);
     }
 
-    /// What the clock has made due: ends of items, and waves.
+    /// What the clock has made due: closes of items, and waves. What is to be archived is noted, and is
+    /// looked at like what is closed: a repair may stand before its archive.
     fn due_by_clock(&mut self, reconciler: &Reconciler, now: Instant) -> HashMap<ItemId, ByClock> {
         let interval = CLOCK_INTERVAL.min(reconciler.settings.poll_interval * 4);
         if self
@@ -150,14 +151,23 @@ impl Rounds {
         let time = (reconciler.settings.clock)();
         let due = self.calendar.due(time).filter_map(|id| {
             let item = self.items.get(id)?;
-            let attempts = self.watched.get(&item.id).map(|watched| &watched.archive);
             Some(ByClock {
                 id: item.id.clone(),
-                end: End::of(reconciler, item, attempts, now),
+                end: End::of(reconciler, item, now),
                 wave: waves::is_due(item, time),
             })
         });
         let due = in_turn(due.collect(), &mut self.turns, now);
+        for of in &due {
+            if let End::Archive(actor) = &of.end
+                && let Some(item) = self.items.get(&of.id)
+            {
+                reconciler.archives.note(Ending {
+                    item: item.clone(),
+                    actor: actor.clone(),
+                });
+            }
+        }
         due.into_iter().map(|of| (of.id.clone(), of)).collect()
     }
 
@@ -198,7 +208,7 @@ fn in_turn(
         let (begun, max) = match of.end {
             End::None => continue,
             End::Close => (&mut closes, CLOSES_MAX),
-            End::Archive(_) | End::RemoveKeys => (&mut archives, ARCHIVES_MAX),
+            End::Archive(_) => (&mut archives, ARCHIVES_MAX),
         };
         if *begun == max {
             of.end = End::None;
@@ -239,7 +249,6 @@ mod tests {
         for (end, max) in [
             (End::Close, CLOSES_MAX),
             (archive, ARCHIVES_MAX),
-            (End::RemoveKeys, ARCHIVES_MAX),
             (End::None, 0),
         ] {
             let begun = in_turn(due(&end, false), &mut HashMap::new(), Instant::now());

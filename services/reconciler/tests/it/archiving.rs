@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use audit::Archivable;
 use domain::{Item, ItemState, OrderState, TransferId};
 use jiff::{SignedDuration, Timestamp};
-use ledger::{Changed, Erased, ItemChange, LedgerError};
+use ledger::{Changed, Erased, ItemChange, LedgerError, WithoutPause};
 use lock::{Lock, RedisLockBuilder};
 use reconciler::{Archived, ReconcilerSettings, archive_once};
 use stock::{Opened, StateSet, StockError};
@@ -163,7 +163,7 @@ async fn what_is_open_stands_against_an_archive(env: &Arc<TestEnv>) {
 async fn archive_in_the_ledger(sale: &Sale, token: u64) -> bool {
     let id = &sale.item.id;
     sale.ledger.claim_item(id, token).await.unwrap();
-    let found = audit::archivable(&sale.stock, &*sale.ledger, id, "eve", token)
+    let found = audit::archivable(&sale.stock, &*sale.ledger, id, "eve", token, &WithoutPause)
         .await
         .unwrap();
     let Some(Archivable::Yes(archival)) = found else {
@@ -279,6 +279,50 @@ async fn an_item_is_archived_by_itself_after_the_configured_time(env: &Arc<TestE
     assert_eq!(current(&other).await.state, ItemState::Open);
 }
 
+/// The final audit reads all orders of the item.
+#[tested(on_both_databases(crate::env::run))]
+async fn an_archive_that_reads_for_long_keeps_no_item_waiting(env: &Arc<TestEnv>) {
+    env.record().await;
+    let sale = sold(env).await;
+    let id = sale.item.id.clone();
+    let ledger = UnresponsiveLedger::with_an_endless_walk(env.ledger().await, id);
+    let settings = ReconcilerSettings {
+        archive_after: Some(Duration::from_millis(1)),
+        // No audit but that of the archive.
+        audit_interval: Duration::from_secs(3600),
+        ..quick()
+    };
+    env.reconcile_on(Arc::clone(&ledger) as _, settings).await;
+    eventually("the walk of the archive", async || {
+        ledger.endless_walks() == 1
+    })
+    .await;
+    ledger.more_rounds(20).await;
+    assert_eq!(current(&sale).await.state, ItemState::Closed);
+    // Not even the item itself: it is sold again.
+    set_state(&sale, ItemState::Open).await;
+    sale.bend(0, 1).await;
+    eventually("the repair", async || {
+        !sale.journal("repair").await.is_empty()
+    })
+    .await;
+    assert_eq!(ledger.endless_walks(), 1, "it is one archive all the while");
+}
+
+/// A closed item is not looked at, until it is to be archived.
+#[tested(on_both_databases(crate::env::run))]
+async fn what_stands_against_an_archive_is_repaired(env: &Arc<TestEnv>) {
+    env.record().await;
+    let sale = sold(env).await;
+    env.reconcile(quick()).await;
+    sale.comes_to_rest().await;
+    let _: i64 = sale.redis(redis::cmd("DEL").arg(sale.keys(0))).await;
+    let id = &sale.item.id;
+    sale.ledger.request_archive(id, None, "eve").await.unwrap();
+    eventually("the archive", async || has_only_tombstones(&sale).await).await;
+    assert!(!sale.journal("repair").await.is_empty());
+}
+
 #[tested(on_both_databases(crate::env::run))]
 async fn a_reconciler_with_a_wrong_clock_archives_nothing_by_itself(env: &Arc<TestEnv>) {
     env.record().await;
@@ -361,7 +405,8 @@ async fn an_item_that_changes_after_its_audit_is_not_archived(env: &Arc<TestEnv>
     let id = &sale.item.id;
     sale.ledger.claim_item(id, 7).await.unwrap();
     let audited = async || {
-        let found = audit::archivable(&sale.stock, &*sale.ledger, id, "eve", 7).await;
+        let found =
+            audit::archivable(&sale.stock, &*sale.ledger, id, "eve", 7, &WithoutPause).await;
         match found.unwrap() {
             Some(Archivable::Yes(archival)) => archival,
             other => panic!("{other:?}"),

@@ -19,13 +19,13 @@ settings! {
         database_url: Option<String>, read_by(database_url);
         /// pool size. On PostgreSQL a recorder in the same process as an order service opens its own
         /// connections: one more than `STOCKADE_RECORDER_WORKERS`. Lookups of orders and carts and
-        /// readers of events open up to half as many more, lists and drops two, and full audits three
+        /// readers of events open up to half as many more, lists and drops two, and full audits four
         database_connections: u32 = 8, number(1..=1000);
         /// milliseconds that a statement of PostgreSQL may take (`statement_timeout`): a step of an
         /// order, a recorded batch, a look-up. Migrations have no such limit, and neither have
         /// [sessions of locks](operations.md#postgresql-that-moves)
         database_statement_timeout_ms: Duration = 30000, ms(100..=3_600_000);
-        /// the same for lists, exports, drops, erasures and each piece of a full audit
+        /// the same for lists, exports, drops and each piece of a full audit
         database_long_statement_timeout_ms: Duration = 600000, ms(100..=86_400_000);
         /// milliseconds that a statement waits for a row or a table of PostgreSQL (`lock_timeout`),
         /// or for the write of another process to the file of SQLite. A migration that waits longer

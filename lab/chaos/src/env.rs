@@ -141,6 +141,7 @@ impl TestEnv {
         let launcher = process::Launcher {
             config,
             dir: &dir,
+            topology,
             secrets: &secrets,
             redis: &redis,
             ledger: &ledger,

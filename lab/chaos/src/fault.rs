@@ -27,6 +27,12 @@ impl Topology {
     pub fn has_one_redis(self) -> bool {
         matches!(self, Self::Server | Self::Embedded | Self::Events)
     }
+
+    /// Whether reconcilers audit what has changed, as they do with items of many orders. In the
+    /// others they read all orders each time, as they do with small ones.
+    pub fn audits_changes(self) -> bool {
+        matches!(self, Self::Server | Self::Sentinel | Self::Cluster)
+    }
 }
 
 /// A kind of fault.

@@ -74,6 +74,8 @@ pub struct ItemTotals {
     pub returns: i64,
     /// Number of transfers that are not done.
     pub transfers: i64,
+    /// 1: what has changed since the last full audit was compared, and good.
+    pub compared_changes: i64,
 }
 
 /// The ledger's tables.
@@ -109,7 +111,9 @@ const TOTALS: &str = "SELECT stock, \
         WHERE item = $1 AND state IN ('held', 'confirmed')), \
     (SELECT count(*) FROM orders WHERE item = $1 AND state = 'held'), \
     (SELECT count(*) FROM returns WHERE item = $1), \
-    (SELECT count(*) FROM transfers WHERE item = $1 AND state <> 'done') \
+    (SELECT count(*) FROM transfers WHERE item = $1 AND state <> 'done'), \
+    (SELECT count(*) FROM order_sums s JOIN good_audits g ON g.item = s.item AND g.at < s.at \
+        WHERE s.item = $1) \
     FROM items WHERE id = $1";
 
 /// Transactions that have been open for more than a second, with their last statement and the locks
@@ -125,7 +129,7 @@ const OPEN_TRANSACTIONS: &str = "SELECT format('pid %s, %s, waits for %s %s, ope
 
 type OrderColumns = (Uuid, String, i64, String, Option<String>);
 type CartColumns = (Uuid, String, String, Option<String>, Uuid, String, i64);
-type TotalsColumns = (i64, i64, i64, i64, i64);
+type TotalsColumns = (i64, i64, i64, i64, i64, i64);
 
 /// Runs a statement about an item. The pools of the two databases have types of their own.
 macro_rules! of_item {
@@ -201,7 +205,7 @@ impl LedgerView {
     /// The numbers of an item.
     pub async fn totals(&self, item: &str) -> Result<ItemTotals> {
         let row: Option<TotalsColumns> = of_item!(self.fetch_optional(query_as, TOTALS, item));
-        let (stock, sold, held_orders, returns, transfers) =
+        let (stock, sold, held_orders, returns, transfers, compared_changes) =
             row.with_context(|| format!("the ledger has no item {item}"))?;
         Ok(ItemTotals {
             stock,
@@ -209,6 +213,7 @@ impl LedgerView {
             held_orders,
             returns,
             transfers,
+            compared_changes,
         })
     }
 

@@ -1,22 +1,42 @@
 //! Reads the ledger throughout a round: units must not be oversold and carts must not be divided,
 //! not even temporarily. It also notes when the units of orders that have ended are back.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use tokio::{task::JoinHandle, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::{history::SaleItem, ledger_view::LedgerView, returns::ReturnLog};
+use crate::{
+    history::SaleItem,
+    ledger_view::{ItemTotals, LedgerView},
+    returns::ReturnLog,
+};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What was wrong for some time.
+/// What was so for some time.
 #[derive(Debug, Default)]
 pub struct Temporary {
     /// Items that were oversold.
     pub oversold: Vec<String>,
     /// Items with lines of divided carts.
     pub divided: Vec<String>,
+    /// Items of which what had changed was compared, and good.
+    pub compared_changes: HashSet<String>,
+}
+
+impl Temporary {
+    fn note(&mut self, item: &str, totals: ItemTotals) {
+        if totals.sold > totals.stock {
+            self.oversold.push(format!(
+                "{item}: {} of {} units were sold temporarily",
+                totals.sold, totals.stock
+            ));
+        }
+        if totals.compared_changes > 0 {
+            self.compared_changes.insert(item.to_owned());
+        }
+    }
 }
 
 /// A task that polls the totals of all items.
@@ -58,13 +78,8 @@ async fn poll(
                     "{item}: {lines} lines were in another state than their carts temporarily"
                 ));
             }
-            if let Ok(totals) = ledger.totals(item).await
-                && totals.sold > totals.stock
-            {
-                findings.oversold.push(format!(
-                    "{item}: {} of {} units were sold temporarily",
-                    totals.sold, totals.stock
-                ));
+            if let Ok(totals) = ledger.totals(item).await {
+                findings.note(item, totals);
             }
             if let Ok(orders) = ledger.returned(item).await {
                 returns.note(item, orders);

@@ -35,6 +35,10 @@ pub struct RoundReport {
 /// nothing.
 const PAYMENTS_MIN: usize = 100;
 
+/// In so many rounds an item was audited by what had changed, where reconcilers audit so. While an item
+/// is sold, more of its few orders change between two audits than such an audit may look up.
+const CHANGES_ROUNDS_MIN: usize = 10;
+
 /// The report of a run.
 pub struct Report {
     seed: u64,
@@ -58,6 +62,7 @@ struct Sums {
     sold_out_judged: usize,
     wrongly_sold_out: u64,
     returns_seen: usize,
+    compared_changes: usize,
     deliveries: usize,
     events_lost: usize,
     events_reordered: usize,
@@ -129,14 +134,22 @@ impl Report {
         self.batch_findings.push(finding);
     }
 
-    /// Adds a finding if the run was too long to have seen so little. One round may see no payment
-    /// returned.
+    /// Adds a finding for each promise of which a run of this length must have seen more. One round
+    /// may see no payment returned, and no audit of what has changed.
     pub fn judge_what_was_seen(&mut self) {
         let all = self.sums(|_| true);
         if all.payments >= PAYMENTS_MIN && all.payments_returned == 0 {
             let finding = format!(
                 "too little seen: none of {} payments was returned",
                 all.payments
+            );
+            self.add_batch_finding(finding);
+        }
+        let by_changes = self.sums(|report| report.topology.audits_changes());
+        if by_changes.faults >= CHANGES_ROUNDS_MIN && by_changes.compared_changes == 0 {
+            let finding = format!(
+                "too little seen: in {} rounds no audit has compared what had changed",
+                by_changes.faults
             );
             self.add_batch_finding(finding);
         }
@@ -206,6 +219,7 @@ impl Report {
             sums.sold_out_judged += verdict.sold_out_judged;
             sums.wrongly_sold_out += verdict.wrongly_sold_out;
             sums.returns_seen += verdict.returns_seen;
+            sums.compared_changes += verdict.compared_changes;
             sums.deliveries += verdict.deliveries;
             sums.events_lost += verdict.events_lost;
             sums.events_reordered += verdict.events_reordered;
@@ -288,11 +302,16 @@ impl fmt::Display for Report {
             sold_out_judged,
             wrongly_sold_out,
             returns_seen,
+            compared_changes,
             ..
         } = all;
         writeln!(
             f,
             "{wrongly_sold_out} of {sold_out_judged} refusals as sold out were wrong; the units of {returns_seen} orders came back."
+        )?;
+        writeln!(
+            f,
+            "Of {compared_changes} items a reconciler has compared what had changed since their last full audit."
         )?;
         writeln!(
             f,
@@ -394,20 +413,17 @@ mod tests {
         assert_eq!(summary["violations"], 3);
     }
 
-    fn violations(payments: usize, payments_returned: usize) -> usize {
+    /// The violations of so many equal rounds.
+    fn violations(topology: Topology, rounds: usize, verdict: &Verdict) -> usize {
         let kinds = [Fault::EverythingKilled];
-        let mut report = Report::new(&Plan::new(7, 1, &kinds, &[Topology::Embedded]));
-        for round in 1..=2 {
+        let mut report = Report::new(&Plan::new(7, 1, &kinds, &[topology]));
+        for round in 1..=rounds {
             report.add(RoundReport {
-                topology: Topology::Embedded,
+                topology,
                 round,
                 fault: Fault::EverythingKilled,
                 description: String::new(),
-                verdict: Verdict {
-                    payments,
-                    payments_returned,
-                    ..Verdict::default()
-                },
+                verdict: verdict.clone(),
             });
         }
         report.judge_what_was_seen();
@@ -416,8 +432,35 @@ mod tests {
 
     #[test]
     fn a_long_run_without_a_returned_payment_is_not_good() {
+        let violations = |payments, payments_returned| {
+            let verdict = Verdict {
+                payments,
+                payments_returned,
+                ..Verdict::default()
+            };
+            violations(Topology::Embedded, 2, &verdict)
+        };
         assert_eq!(violations(50, 0), 1);
         assert_eq!(violations(49, 0), 0, "too short to say");
         assert_eq!(violations(50, 1), 0);
+    }
+
+    #[test]
+    fn a_long_run_without_an_audit_of_what_has_changed_is_not_good() {
+        let violations = |topology, rounds, compared_changes| {
+            let verdict = Verdict {
+                compared_changes,
+                ..Verdict::default()
+            };
+            violations(topology, rounds, &verdict)
+        };
+        assert_eq!(violations(Topology::Server, 10, 0), 1);
+        assert_eq!(violations(Topology::Server, 9, 0), 0, "too short to say");
+        assert_eq!(violations(Topology::Cluster, 10, 1), 0);
+        assert_eq!(
+            violations(Topology::Embedded, 10, 0),
+            0,
+            "all orders are read there"
+        );
     }
 }

@@ -207,6 +207,7 @@ async fn run_round(
     let temporary = monitor.stop().await;
     verdict.oversold += temporary.oversold.len() as u64;
     verdict.half_sold += temporary.divided.len();
+    verdict.compared_changes = temporary.compared_changes.len();
     verdict.findings.extend(temporary.oversold);
     verdict.findings.extend(temporary.divided);
     Ok((items, injected.description, verdict))

@@ -43,6 +43,9 @@ pub struct Verdict {
     pub sold_out_judged: usize,
     /// Number of orders whose units came back, and counted as free from then on.
     pub returns_seen: usize,
+    /// Number of items of which a reconciler has compared what had changed since their last full
+    /// audit, and found it good.
+    pub compared_changes: usize,
     /// Time from the end of the fault to full recovery; `None`: not recovered.
     pub healed_after: Option<Duration>,
     /// Descriptions of everything that is wrong.

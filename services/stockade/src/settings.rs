@@ -3,6 +3,7 @@
 
 mod access;
 mod admins;
+mod audits;
 mod connections;
 mod database;
 mod declaration;
@@ -29,8 +30,8 @@ use order::{Admin, RateLimits};
 use publisher::SinkSettings;
 
 use self::{
-    access::Access, connections::Connections, database::Database, declaration::Setting,
-    retention::Retention, stock::Stock, webhooks::Webhooks,
+    access::Access, audits::Audits, connections::Connections, database::Database,
+    declaration::Setting, retention::Retention, stock::Stock, webhooks::Webhooks,
 };
 
 pub use self::{
@@ -45,7 +46,7 @@ pub use self::{
 type Declared = fn() -> Vec<Setting>;
 
 /// The sections of the settings page, each with its group.
-const GROUPS: [(&str, Declared); 12] = [
+const GROUPS: [(&str, Declared); 13] = [
     ("Stock", Stock::declared),
     ("Ledger", Database::declared),
     ("Lock", Lock::declared),
@@ -56,6 +57,7 @@ const GROUPS: [(&str, Declared); 12] = [
     ("Rates", rates::Rates::declared),
     ("Events", Webhooks::declared),
     ("Sinks", sinks::Sinks::declared),
+    ("Audits", Audits::declared),
     ("Old sales", Retention::declared),
     ("Log", Log::declared),
 ];
@@ -81,6 +83,7 @@ pub struct Settings {
     pub webhooks: Webhooks,
     /// Brokers that get every event.
     pub sinks: Vec<SinkSettings>,
+    pub audits: Audits,
     pub retention: Retention,
     pub log: Log,
     /// Whether this is `up`, which plays the shop as well.
@@ -123,6 +126,7 @@ impl Settings {
             connections: Connections::read(layers)?,
             rates: rates::read(layers)?,
             webhooks,
+            audits: Audits::read(layers)?,
             retention: Retention::read(layers)?,
             log: Log::read(layers)?,
             is_trial: false,
@@ -219,6 +223,8 @@ mod tests {
         assert_eq!(recorder.workers, own.workers);
         let (reconciler, own) = (settings.reconciler(), ReconcilerSettings::default());
         assert_eq!(reconciler.close_delay, own.close_delay);
+        assert_eq!(reconciler.audit_interval, own.audit_interval);
+        assert_eq!(reconciler.audit_walked, own.audit_walked);
         let times = |settings: PublisherSettings| {
             let pause = settings.retry_pause;
             (

@@ -34,6 +34,10 @@ const PUBLISHER_LEASE_MS: u32 = 3000;
 /// longer.
 pub const LOCK_LEASE_MS: u64 = 2000;
 
+/// Pause between two audits of an item by a reconciler. Shorter than the default, so that they happen
+/// beside a fault.
+const AUDIT_INTERVAL_MS: u32 = 250;
+
 /// The part of Stockade that a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -107,6 +111,7 @@ struct CommandLine {
 pub(super) struct Launcher<'a> {
     pub config: &'a EnvConfig,
     pub dir: &'a Path,
+    pub topology: Topology,
     pub secrets: &'a Secrets,
     pub redis: &'a StockServers,
     pub ledger: &'a LedgerServer,
@@ -199,12 +204,16 @@ impl Launcher<'_> {
                 "STOCKADE_PUBLISHER_LEASE_MS",
                 PUBLISHER_LEASE_MS.to_string(),
             ),
+            ("STOCKADE_AUDIT_INTERVAL_MS", AUDIT_INTERVAL_MS.to_string()),
             ("STOCKADE_LISTEN", listen),
             ("STOCKADE_MIGRATE", "on".into()),
             // Clients that do not read ask for a large page of operators.
             ("STOCKADE_OPERATORS_AT_LISTEN", "on".into()),
             ("RUST_BACKTRACE", "1".into()),
         ];
+        if self.topology.audits_changes() {
+            variables.push(("STOCKADE_AUDIT_WALKED_MAX", "0".into()));
+        }
         // The logs of the processes are the only explanation of a finding.
         let log = std::env::var("CHAOS_LOG").ok();
         variables.extend(log.map(|log| ("STOCKADE_LOG", log)));

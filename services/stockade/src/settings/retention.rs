@@ -45,6 +45,8 @@ impl Settings {
     pub fn reconciler(&self) -> ReconcilerSettings {
         ReconcilerSettings {
             close_delay: self.service.order_timeout_ms,
+            audit_interval: self.audits.audit_interval_ms,
+            audit_walked: self.audits.audit_walked_max,
             archive_after: self.retention.archive_after,
             drop_after: self.retention.drop_after,
             drop_exports: self.retention.drop_exports.clone(),

@@ -13,6 +13,7 @@ mod encrypted;
 mod erasure;
 mod events;
 mod identity;
+mod idle;
 mod item_locks;
 mod lock;
 mod operators;

@@ -79,10 +79,16 @@ impl<K: Kind> Instance<K> {
     /// Starts a server in `dir` and waits until it is ready.
     ///
     /// With `port` it uses that port. Otherwise it uses a free one, and another one if that port is
-    /// taken before the server binds it.
-    pub async fn start(kind: K, dir: &Path, port: Option<u16>) -> Result<Self> {
+    /// taken before the server binds it. Gives up a server that is silent for `ready_timeout`, in
+    /// this start and in every restart.
+    pub async fn start(
+        kind: K,
+        dir: &Path,
+        port: Option<u16>,
+        ready_timeout: Duration,
+    ) -> Result<Self> {
         let mut instance = Self {
-            process: ServerProcess::new(K::PROGRAM, Log::new(dir.join(K::LOG))),
+            process: ServerProcess::new(K::PROGRAM, Log::new(dir.join(K::LOG)), ready_timeout),
             dir: dir.to_owned(),
             port: 0,
             kind,

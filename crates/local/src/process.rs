@@ -15,8 +15,9 @@ use tokio::time::sleep;
 
 use crate::{LocalError, Log, Result, child::Child};
 
-/// Time that a server may stay silent. A server that loads a large data set is not silent.
-const READY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time that a starting server may stay silent before we give it up. A server that loads a large
+/// data set is not silent.
+pub const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(3);
 
 /// Outcome of one readiness check.
@@ -38,17 +39,20 @@ pub struct ServerProcess {
     program: &'static str,
     child: Option<Child>,
     log: Log,
+    ready_timeout: Duration,
     // Of the last run; kept after the server was killed.
     pid: u32,
 }
 
 impl ServerProcess {
-    /// A server that does not run yet. Error messages call it `program`.
-    pub fn new(program: &'static str, log: Log) -> Self {
+    /// A server that does not run yet. Error messages call it `program`. A launch gives it up once
+    /// it has been silent for `ready_timeout`.
+    pub fn new(program: &'static str, log: Log, ready_timeout: Duration) -> Self {
         Self {
             program,
             child: None,
             log,
+            ready_timeout,
             pid: 0,
         }
     }
@@ -97,13 +101,13 @@ impl ServerProcess {
         port: u16,
         readiness: impl Fn(u32) -> F,
     ) -> Result<()> {
-        let mut deadline = Instant::now() + READY_TIMEOUT;
+        let mut deadline = Instant::now() + self.ready_timeout;
         loop {
             match readiness(self.pid).await {
                 Readiness::Ready => return Ok(()),
                 Readiness::Stranger => return Err(LocalError::PortTaken { port }),
                 _ if self.has_ended() => return Err(self.early_end(port)),
-                Readiness::Busy => deadline = Instant::now() + READY_TIMEOUT,
+                Readiness::Busy => deadline = Instant::now() + self.ready_timeout,
                 Readiness::Silent if Instant::now() > deadline => return Err(self.not_ready()),
                 Readiness::Silent => {}
             }
@@ -126,7 +130,7 @@ impl ServerProcess {
     fn not_ready(&self) -> LocalError {
         LocalError::NotReady {
             program: self.program,
-            waited: READY_TIMEOUT,
+            waited: self.ready_timeout,
             log: self.log.tail(),
         }
     }

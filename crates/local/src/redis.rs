@@ -11,7 +11,10 @@ use std::{
 
 use redis::{AsyncConnectionConfig, ErrorKind, InfoDict, aio::MultiplexedConnection};
 
-use crate::{Instance, Kind, LocalError, LockedFolder, Readiness, Result, Settings, program};
+use crate::{
+    Instance, Kind, LocalError, LockedFolder, Readiness, Result, Settings, process::READY_TIMEOUT,
+    program,
+};
 
 const PROGRAM: &str = "redis-server";
 const INSTALL_HINT: &str =
@@ -82,7 +85,7 @@ impl RedisBuilder {
     pub async fn start(self) -> Result<Redis> {
         let kind = RedisKind::find(self.settings)?;
         let folder = LockedFolder::open(&self.dir)?;
-        let instance = Instance::start(kind, folder.path(), None).await?;
+        let instance = Instance::start(kind, folder.path(), None, READY_TIMEOUT).await?;
         Ok(Redis {
             instance,
             _folder: folder,

@@ -19,7 +19,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
-use testbed::{Daemon, Postgres, free_port};
+use testbed::{Daemon, Postgres, free_port, timeout};
 use tokio::{net::TcpStream, time::sleep};
 
 use self::sql::Duties;
@@ -30,7 +30,6 @@ use crate::{
     wrk::{Answered, Load, load},
 };
 
-const READY_TIMEOUT: Duration = Duration::from_secs(20);
 const WARM_SECONDS: u64 = 1;
 /// The item that every baseline sells.
 const ITEM: &str = "bench";
@@ -179,12 +178,13 @@ impl Baseline {
     }
 
     async fn until_ready(&self, address: &str) -> Result<()> {
-        let until = Instant::now() + READY_TIMEOUT;
+        let limit = timeout();
+        let until = Instant::now() + limit;
         while TcpStream::connect(address).await.is_err() {
             let log = || std::fs::read_to_string(self._log.path()).unwrap_or_default();
             ensure!(
                 Instant::now() < until,
-                "a baseline was not ready after {READY_TIMEOUT:?}: {}",
+                "a baseline was not ready after {limit:?}: {}",
                 log()
             );
             sleep(Duration::from_millis(20)).await;

@@ -12,7 +12,7 @@ use client::{
     RetryPolicy, Token,
 };
 use tempfile::TempDir;
-use testbed::{Daemon, Postgres, Redis, free_port};
+use testbed::{Daemon, Postgres, Redis, free_port, timeout};
 use tokio::time::sleep;
 
 use crate::{
@@ -33,7 +33,6 @@ const THREADS: &str = "STOCKADE_HTTP_THREADS";
 
 /// An answer may wait behind a whole measurement.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
-const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// For longer the service answers with no older metrics.
 pub const METRICS_FRESH_FOR: Duration = Duration::from_millis(1100);
@@ -225,14 +224,15 @@ impl TestEnv {
     }
 
     async fn until_ready(&self) -> Result<()> {
-        let until = Instant::now() + READY_TIMEOUT;
+        let limit = timeout();
+        let until = Instant::now() + limit;
         loop {
             if self.client.is_ready().await {
                 return Ok(());
             }
             if Instant::now() > until {
                 let log = std::fs::read_to_string(self.service.log()).unwrap_or_default();
-                bail!("the service was not ready after {READY_TIMEOUT:?}:\n{log}");
+                bail!("the service was not ready after {limit:?}:\n{log}");
             }
             sleep(Duration::from_millis(20)).await;
         }

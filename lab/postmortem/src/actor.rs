@@ -42,9 +42,6 @@ use crate::{
     timeline::{Doing, During, Event, Lane},
 };
 
-/// Time in which a process must start and connect.
-const START_TIMEOUT: Duration = Duration::from_secs(20);
-
 /// Message of an actor to the runner.
 #[derive(Debug, Serialize, Deserialize)]
 enum Message {
@@ -141,9 +138,10 @@ impl Actor {
             command
         };
         let process = Daemon::start("actor", log, command).await?;
-        let (stream, _) = timeout(START_TIMEOUT, listener.accept())
+        let limit = testbed::timeout();
+        let (stream, _) = timeout(limit, listener.accept())
             .await
-            .with_context(|| format!("the actor did not connect within {START_TIMEOUT:?}"))??;
+            .with_context(|| format!("the actor did not connect within {limit:?}"))??;
         stream.set_nodelay(true)?;
         let (messages, mut commands) = stream.into_split();
         commands

@@ -7,7 +7,7 @@ use std::{path::PathBuf, process::Command, time::Duration};
 
 use ::client::{Audit, NewItem};
 use anyhow::{Context, Result, ensure};
-use testbed::{Daemon, Redis, free_port};
+use testbed::{Daemon, Redis, free_port, timeout};
 use tokio::time::{Instant, sleep};
 
 pub use self::client::{EngineClient, Outcome};
@@ -20,7 +20,6 @@ use crate::{
 const JWT_SECRET: &str = "secret of a private test instance";
 const ADMIN_TOKEN: &str = "admin token of a private test instance";
 const PAYMENT_SECRET: &str = "payment secret of a private test instance";
-const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const PORT_ATTEMPTS_MAX: usize = 5;
 /// Log line of a serving process, and its error when the port is taken.
@@ -142,7 +141,8 @@ impl Engine {
         item: &str,
         condition: impl Fn(&Audit) -> bool,
     ) -> Result<Audit> {
-        let deadline = Instant::now() + READY_TIMEOUT;
+        let limit = timeout();
+        let deadline = Instant::now() + limit;
         loop {
             let audit = self.audit(item).await?;
             if condition(&audit) {
@@ -150,7 +150,7 @@ impl Engine {
             }
             ensure!(
                 Instant::now() < deadline,
-                "the audit did not satisfy the condition within {READY_TIMEOUT:?}: {audit:?}"
+                "the audit did not satisfy the condition within {limit:?}: {audit:?}"
             );
             sleep(POLL_INTERVAL).await;
         }
@@ -209,7 +209,7 @@ impl Engine {
     /// Waits until the process has logged that it serves. If another process had taken the port,
     /// that process would answer instead.
     async fn is_ready(&mut self) -> Result<()> {
-        let deadline = Instant::now() + READY_TIMEOUT;
+        let deadline = Instant::now() + timeout();
         while !(self.serves()? && self.client.is_ready().await) {
             ensure!(
                 !self.process.has_ended(),

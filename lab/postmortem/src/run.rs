@@ -14,11 +14,8 @@ use crate::{
     what_if::WhatIf,
 };
 
-/// Real time after which a variant is aborted, in addition to its scenario time. The slowest
-/// variant needs a few minutes of scenario time.
-const VARIANT_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// Scenario time that a variant may take.
+/// Scenario time after which a variant is aborted, beside the time of its servers. The slowest one
+/// needs a few minutes.
 const SCENARIO_TIMEOUT: Duration = Duration::from_secs(1200);
 
 /// Runs cases with the same settings and the same shared servers.
@@ -170,8 +167,9 @@ impl Runner {
             self.engine.clone(),
             Arc::clone(&self.servers),
         )?;
-        // Scenario time scales with the speed; the start of servers does not.
-        let limit = VARIANT_TIMEOUT + pace.real(SCENARIO_TIMEOUT);
+        // Scenario time scales with the speed; the start of servers does not. One that fails to start
+        // tells so first.
+        let limit = 2 * testbed::timeout() + pace.real(SCENARIO_TIMEOUT);
         let Ok(measurements) = tokio::time::timeout(limit, (variant.run)(&env)).await else {
             bail!("the variant did not end within {limit:?}");
         };

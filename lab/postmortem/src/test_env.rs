@@ -6,7 +6,6 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
 use anyhow::{Context, Result};
@@ -138,11 +137,5 @@ impl TestEnv {
 
 /// Connects to a Redis server with time-outs that outlast a stopped server.
 pub async fn connect(url: &str) -> Result<MultiplexedConnection> {
-    let config = redis::AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(Duration::from_secs(5)))
-        .set_response_timeout(Some(Duration::from_secs(30)));
-    let client = redis::Client::open(url)?;
-    Ok(client
-        .get_multiplexed_async_connection_with_config(&config)
-        .await?)
+    Ok(testbed::patient_connection(url).await?)
 }

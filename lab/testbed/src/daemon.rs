@@ -12,7 +12,7 @@ use std::{
 use local::{Log, Readiness, ServerProcess};
 use nix::sys::signal::Signal;
 
-use crate::{Result, server};
+use crate::{Result, server, timeout};
 
 /// A program that runs until it is stopped. Dropping it kills it.
 pub struct Daemon {
@@ -29,7 +29,7 @@ impl Daemon {
         command: impl Fn() -> Command + Send + Sync + 'static,
     ) -> Result<Self> {
         let mut daemon = Self {
-            process: ServerProcess::new(name, Log::new(log.into())),
+            process: ServerProcess::new(name, Log::new(log.into()), timeout()),
             command: Box::new(command),
         };
         daemon.restart().await?;

@@ -118,8 +118,9 @@ impl RedisSentinel {
     pub async fn kill_master(&mut self) -> Result<usize> {
         let master = self.master().await?;
         self.servers[master].kill().await?;
-        for (index, server) in self.servers.iter().enumerate() {
-            if index != master && server.connect().await.is_ok() {
+        for (index, server) in self.servers.iter_mut().enumerate() {
+            // Servers that were stopped earlier need not notice.
+            if index != master && server.is_running() {
                 server.notices_its_masters_end().await?;
             }
         }

@@ -131,7 +131,7 @@ impl<K: TestKind> Server<K> {
 
     /// Starts a server in a folder that holds its data.
     pub(crate) async fn start_in(kind: K, folder: Folder, port: Option<u16>) -> Result<Self> {
-        let instance = Instance::start(kind, folder.path(), port).await?;
+        let instance = Instance::start(kind, folder.path(), port, timeout()).await?;
         Ok(Self {
             instance,
             _folder: folder,
@@ -186,6 +186,11 @@ impl<K: TestKind> Server<K> {
 }
 
 impl<K: SingleProcess> Server<K> {
+    /// Whether it was neither killed nor paused, and has not ended by itself. It need not answer yet.
+    pub(crate) fn is_running(&mut self) -> bool {
+        !self.has_ended() && !process::is_stopped(self.pid())
+    }
+
     /// Sends SIGSTOP, and waits until all threads have stopped. The system still accepts
     /// connections and bytes for the server.
     pub async fn pause(&self) -> Result<()> {

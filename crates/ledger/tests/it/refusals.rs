@@ -24,7 +24,7 @@ fn code(error: &LedgerError) -> String {
 
 async fn opening(url: &str) -> LedgerError {
     let settings = PoolSettings {
-        acquire_timeout: Some(std::time::Duration::from_secs(1)),
+        acquire_timeout: Some(std::time::Duration::from_secs(5)),
         ..PoolSettings::new(1)
     };
     match ledger::connect_with(url, settings).await {

@@ -26,8 +26,8 @@ impl RedisCluster {
         let master = self.until_writable(shard).await?;
         self.nodes[master].kill().await?;
         for replica in self.shard(shard) {
-            // Nodes that were killed earlier do not answer, and need not notice.
-            if replica != master && self.nodes[replica].connect().await.is_ok() {
+            // Nodes that were stopped earlier need not notice.
+            if replica != master && self.nodes[replica].is_running() {
                 self.nodes[replica].notices_its_masters_end().await?;
             }
         }

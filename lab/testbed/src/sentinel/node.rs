@@ -6,12 +6,15 @@ use std::{
     process::Command,
 };
 
-use local::{Instance, Kind, LocalError, Readiness, redis::connect};
+use local::{
+    Instance, Kind, LocalError, Readiness,
+    redis::{connect, url},
+};
 use nix::sys::signal::Signal;
 use redis::{InfoDict, RedisResult, Value, cmd};
 
 use super::{MASTER_NAME, QUORUM};
-use crate::{Redis, Result, TestbedError, folder::Folder, server};
+use crate::{Redis, Result, TestbedError, folder::Folder, patient_connection, server, timeout};
 
 const CONFIG_FILE: &str = "sentinel.conf";
 
@@ -33,7 +36,7 @@ impl Sentinel {
             config: config(port, all, servers),
         };
         let sentinel = Self {
-            instance: Instance::start(kind, folder.path(), Some(port)).await?,
+            instance: Instance::start(kind, folder.path(), Some(port), timeout()).await?,
             _folder: folder,
         };
         sentinel.shorten_periods().await?;
@@ -85,12 +88,14 @@ impl Sentinel {
             "ask-period",
             "100",
         ]);
-        self.query(&periods)
-            .await
-            .map_err(|source| TestbedError::Redis {
-                port: self.port(),
-                source,
-            })
+        let shortened = async {
+            let mut connection = patient_connection(&url(self.port())).await?;
+            periods.query_async(&mut connection).await
+        };
+        shortened.await.map_err(|source| TestbedError::Redis {
+            port: self.port(),
+            source,
+        })
     }
 
     pub(super) async fn query<T: redis::FromRedisValue>(

@@ -307,8 +307,7 @@ impl Quorum {
 }
 
 async fn reach(url: &str) -> Result<MultiplexedConnection> {
-    let client = redis::Client::open(url)?;
-    let mut node = timeout(NODE_TIMEOUT, client.get_multiplexed_async_connection()).await??;
+    let mut node = timeout(NODE_TIMEOUT, connect(url)).await??;
     let _: String = timeout(NODE_TIMEOUT, redis::cmd("PING").query_async(&mut node)).await??;
     Ok(node)
 }

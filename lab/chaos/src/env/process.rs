@@ -36,7 +36,7 @@ pub const LOCK_LEASE_MS: u64 = 2000;
 
 /// Pause between two audits of an item by a reconciler. Shorter than the default, so that they happen
 /// beside a fault.
-const AUDIT_INTERVAL_MS: u32 = 250;
+const AUDIT_INTERVAL_MS: u32 = 1000;
 
 /// The part of Stockade that a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

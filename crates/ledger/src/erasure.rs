@@ -36,7 +36,7 @@ const NAME_LENGTH: usize = 16;
 pub(crate) struct Replaced {
     /// The item of each order that had the name.
     pub items: Vec<ItemId>,
-    /// The last order of the page, if there may be another page.
+    /// The last row of the page, if there may be another page.
     pub last: Option<Uuid>,
 }
 
@@ -114,28 +114,34 @@ pub(crate) async fn erase<T: Statements>(
         kept,
         actor,
     };
-    let mut after = Some(Uuid::nil());
-    while let Some(last) = after {
+    let mut orders = 0;
+    let mut next = Some((Table::Carts, Uuid::nil()));
+    while let Some((table, after)) = next {
         let mut transaction = begin().await?;
         let began = Instant::now();
-        let erased = transaction.replace_buyer_of_carts(buyer, &erasure.name, last);
-        let erased = erased.await;
-        after = end(transaction, erased).await?;
-        sleep(began.elapsed() * PAUSE_FACTOR).await;
-    }
-    let (mut orders, mut after) = (0, Some(Uuid::nil()));
-    while let Some(last) = after {
-        let mut transaction = begin().await?;
-        let began = Instant::now();
-        let erased = erasure.erase_page(&mut transaction, last).await;
+        let erased = match table {
+            Table::Carts => erasure.erase_carts(&mut transaction, after).await,
+            Table::Orders => erasure.erase_orders(&mut transaction, after).await,
+        };
         let page = end(transaction, erased).await?;
         orders += page.items.len() as u64;
-        after = page.last;
-        if after.is_some() {
+        next = match (page.last, table) {
+            (Some(last), _) => Some((table, last)),
+            (None, Table::Carts) => Some((Table::Orders, Uuid::nil())),
+            (None, Table::Orders) => None,
+        };
+        if next.is_some() {
             sleep(began.elapsed() * PAUSE_FACTOR).await;
         }
     }
     Ok(Erased::Done { orders, kept })
+}
+
+/// Tables with a buyer's rows, in the order of the erasure.
+#[derive(Clone, Copy)]
+enum Table {
+    Carts,
+    Orders,
 }
 
 struct Erasure<'a> {
@@ -147,8 +153,24 @@ struct Erasure<'a> {
 }
 
 impl Erasure<'_> {
+    /// Erases the name from the next carts after this one.
+    async fn erase_carts(
+        &self,
+        transaction: &mut impl Statements,
+        after: Uuid,
+    ) -> Result<Replaced, LedgerError> {
+        if after.is_nil() {
+            transaction.forget_erasure_key().await?;
+        }
+        let last = transaction.replace_buyer_of_carts(self.buyer, &self.name, after);
+        Ok(Replaced {
+            items: Vec::new(),
+            last: last.await?,
+        })
+    }
+
     /// Erases the name from the next orders after this one. The journals get what was erased with it.
-    async fn erase_page(
+    async fn erase_orders(
         &self,
         transaction: &mut impl Statements,
         after: Uuid,
@@ -162,7 +184,6 @@ impl Erasure<'_> {
         for (item, orders) in by_item {
             transaction.note(&entry(item, orders, self.actor)).await?;
         }
-        transaction.forget_erasure_key().await?;
         if page.last.is_none() || !page.items.is_empty() {
             let orders = page.items.len() as u64;
             let act = act(orders, self.kept, self.actor);

@@ -123,6 +123,18 @@ pub(crate) struct PendingWork {
 }
 
 impl PendingWork {
+    /// Nothing else than an archive for `actor`, judged by these orders.
+    pub(crate) fn archive(actor: &str, orders: Option<ReadOrders>) -> Self {
+        let archive = Some(ArchiveWork {
+            actor: actor.to_owned(),
+            orders,
+        });
+        Self {
+            archive,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.repair.is_empty()
             && !self.rebuild

@@ -9,9 +9,7 @@ use stock::Stock;
 
 use crate::{
     COMMAND_RETRY_PAUSE, COMMAND_TIMEOUT, Reconciler, ReconcilerError, ReconcilerSettings,
-    anomaly::{ArchiveWork, PendingWork},
-    audits::BoundedPace,
-    item_lock,
+    anomaly::PendingWork, audits::BoundedPace, item_lock,
 };
 
 /// Result of [`archive_once`].
@@ -43,13 +41,7 @@ pub async fn archive_once(
     let mut orders = audit::read_orders(ledger, id, &pace).await?;
     let until = Instant::now() + COMMAND_TIMEOUT;
     loop {
-        let work = PendingWork {
-            archive: Some(ArchiveWork {
-                actor: actor.to_owned(),
-                orders: orders.clone(),
-            }),
-            ..PendingWork::default()
-        };
+        let work = PendingWork::archive(actor, orders.clone());
         match item_lock::work_under_lock(&reconciler, id, work).await {
             Ok(Some(reasons)) if reasons.is_empty() => return Ok(Some(Archived::Done)),
             // The process that had the lock may have repaired something.

@@ -18,11 +18,8 @@ use supervision::ErrorLatch;
 use tokio::sync::Notify;
 
 use crate::{
-    COMMAND_RETRY_PAUSE, ERRORS, Reconciler, ReconcilerError,
-    anomaly::{ArchiveWork, PendingWork},
-    archive,
-    audits::BoundedPace,
-    item_lock,
+    COMMAND_RETRY_PAUSE, ERRORS, Reconciler, ReconcilerError, anomaly::PendingWork, archive,
+    audits::BoundedPace, item_lock,
 };
 
 /// How long another attempt follows at once while another process has the item's lock: a repair soon
@@ -122,7 +119,7 @@ impl Archives {
         attempts.is_none_or(|attempts| attempts.is_due(now))
     }
 
-    /// Has the item archived, after those that were noted before.
+    /// Has the item archived in its turn.
     pub(crate) fn note(&self, ending: Ending) {
         let mut state = self.state();
         let attempts = state.attempts.entry(ending.item.id.clone()).or_default();
@@ -233,13 +230,7 @@ async fn under_lock(
 ) -> Result<Option<Vec<String>>, ReconcilerError> {
     let until = Instant::now() + LOCK_PATIENCE;
     loop {
-        let work = PendingWork {
-            archive: Some(ArchiveWork {
-                actor: actor.to_owned(),
-                orders: orders.clone(),
-            }),
-            ..PendingWork::default()
-        };
+        let work = PendingWork::archive(actor, orders.clone());
         let reasons = item_lock::work_under_lock(reconciler, id, work).await?;
         let is_last = reasons.is_some() || Instant::now() > until;
         if is_last || reconciler.pause(COMMAND_RETRY_PAUSE).await {

@@ -72,6 +72,7 @@ impl TestEnv {
     pub async fn stock(&self) -> Arc<Stock> {
         let mut redis = RedisSettings::new(&self.redis_url);
         redis.response_timeout = self.response_timeout.unwrap_or_else(timeout);
+        redis.connect_timeout = redis.response_timeout;
         let settings = StockSettings {
             redis,
             forget_margin: FORGET_MARGIN,

@@ -204,7 +204,8 @@ async fn of_three_racers_one_wins_and_in_the_end_each_has_had_it() {
 #[tokio::test]
 async fn one_who_waits_gets_it_when_it_is_given_back_and_when_it_ends() {
     let five = five().await;
-    let (holder, waiting) = (redlock(five).await, redlock(five).await);
+    // The second one's lease ends in the test.
+    let (holder, waiting) = (patient(five).await, redlock(five).await);
     let name = name("wait");
     let guard = holder.acquire(&name).await.unwrap();
     let waits = tokio::spawn({

@@ -1,9 +1,7 @@
 //! Servers whose wall clock jumps by a minute.
 
-use std::time::Duration;
-
 use lock::{Answer, Exclusion, Lock, Standing};
-use testbed::{Clock, Redis};
+use testbed::{Clock, Redis, timeout};
 
 use crate::support::{acquire_everywhere, count, is_lost, redlock, refused};
 
@@ -42,10 +40,7 @@ async fn nodes_whose_clock_jumps_do_not_vote_and_nobody_gets_a_lock_that_is_held
         Standing::Excluded(Exclusion::ClockJumped { .. })
     ));
 
-    let next = other
-        .acquire_within("clock", Duration::from_secs(10))
-        .await
-        .unwrap();
+    let next = other.acquire_within("clock", timeout()).await.unwrap();
     assert!(next.token() > guard.token());
     drop(next);
     clock.set(-MINUTE_MS).unwrap();

@@ -87,7 +87,7 @@ async fn extending_does_not_give_it_back_after_somebody_else_had_it() {
     for server in five {
         run(server, &["DEL", &name]).await;
     }
-    let other = redlock(five).await.acquire(&name).await.unwrap();
+    let other = patient(five).await.acquire(&name).await.unwrap();
     assert!(other.token() > guard.token());
     other.release().await.unwrap();
     is_lost(guard.extend()).await;

@@ -145,7 +145,8 @@ async fn a_shared_lock_ends_unless_it_is_extended() {
 #[tokio::test]
 async fn shared_locks_and_locks_of_other_libraries_exclude_each_other() {
     let five = &start(5).await[..];
-    let redlock = redlock(five).await;
+    admit(five).await;
+    let redlock = patient(five).await;
     let name = name("foreign");
     for server in &five[..3] {
         occupy(server, &name, HOUR).await;

@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use stock::InspectionEntries;
 use testbed::RedisSentinel;
-use testkit::eventually;
+use testkit::{eventually, eventually_some};
 
 use crate::{
     env::{Answer, Options, Stores, TestEnv, known, open},
@@ -73,6 +73,16 @@ async fn send_batch(env: &TestEnv, item: &str, buyers: &[String]) -> Vec<Value> 
     answer.body["results"].as_array().unwrap().clone()
 }
 
+/// A batch of which each line is decided.
+async fn known_batch(env: &TestEnv, item: &str, buyers: &[String]) -> Vec<Value> {
+    eventually_some("a decided batch", async || {
+        let results = send_batch(env, item, buyers).await;
+        let is_decided = results.iter().all(|line| line["status"] != 503);
+        is_decided.then_some(results)
+    })
+    .await
+}
+
 /// The order of a result of a batch. A repeat says so, and is the same order.
 fn order_of(result: &Value) -> (u64, &Value, &Value) {
     let status = result["status"].as_u64().unwrap();
@@ -100,8 +110,8 @@ async fn no_decline_that_was_lost_is_told_as_sold_out(stores: Stores) {
         let anns = held(&env, &item, &ann).await;
         let bobs = held(&env, &item, &bob).await;
         let of_batch: Vec<_> = (9..12).map(|n| buyer_at(1, n)).collect();
-        let batch = send_batch(&env, &item, &of_batch).await;
-        let cart = env.cart(&cleo, "cart", &[(&item, 1)]).await;
+        let batch = known_batch(&env, &item, &of_batch).await;
+        let cart = known(async || env.cart(&cleo, "cart", &[(&item, 1)]).await).await;
         cart.is_held();
 
         fail_over(&mut group, &env).await;
@@ -130,24 +140,24 @@ async fn no_decline_that_was_lost_is_told_as_sold_out(stores: Stores) {
                 let late = buyer_at(home, n);
                 // For a moment after the pause the sold-out cache still answers.
                 eventually(code, async || {
-                    let answer = env.order(&item, &late, state, 1).await;
+                    let answer = known(async || env.order(&item, &late, state, 1).await).await;
                     assert_eq!(answer.status, 409, "{answer:?}");
                     answer.body["code"] == code
                 })
                 .await;
             }
             for (buyer, before) in [(&ann, &anns), (&bob, &bobs)] {
-                let again = env.order(&item, buyer, "k", 1).await;
+                let again = known(async || env.order(&item, buyer, "k", 1).await).await;
                 assert_eq!((again.status, &again.body), (201, &before.body), "{state}");
             }
-            let again = send_batch(&env, &item, &of_batch).await;
+            let again = known_batch(&env, &item, &of_batch).await;
             for (again, before) in again.iter().zip(&batch) {
                 assert_eq!(order_of(again), order_of(before), "{state}");
             }
-            let again = env.cart(&cleo, "cart", &[(&item, 1)]).await;
+            let again = known(async || env.cart(&cleo, "cart", &[(&item, 1)]).await).await;
             assert_eq!(again.is_held().body["id"], cart.body["id"], "{state}");
         }
-        let late = env.cart(&buyer_at(0, 1), "cart", &[(&item, 1)]).await;
+        let late = known(async || env.cart(&buyer_at(0, 1), "cart", &[(&item, 1)]).await).await;
         late.is(409, "not_open");
     })
     .await;
@@ -180,12 +190,12 @@ async fn a_repeat_is_the_order_that_was_acknowledged(stores: Stores) {
 
         fail_over(&mut group, &env).await;
         homes_are_checked(&env, &item).await;
-        let late = env.order(&item, &buyer_at(0, 0), "k", 1).await;
+        let late = known(async || env.order(&item, &buyer_at(0, 0), "k", 1).await).await;
         late.is(409, "sold_out");
-        let again = env.order(&item, &ann, "k", 1).await;
+        let again = known(async || env.order(&item, &ann, "k", 1).await).await;
         assert_eq!((again.status, &again.body), (201, &anns.body));
         env.put_state(&item, "paused").await;
-        let again = env.order(&item, &bob, "k", 1).await;
+        let again = known(async || env.order(&item, &bob, "k", 1).await).await;
         assert_eq!((again.status, &again.body), (201, &bobs.body));
     })
     .await;

@@ -19,13 +19,10 @@ use supervision::ErrorLatch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::{ERRORS, Reconciler, ReconcilerError, clock};
+use crate::{ERRORS, Reconciler, ReconcilerError, batch_size::BatchSize, clock};
 
-/// Rows that one transaction deletes, as far as they fit into [`BATCH_TIME`].
+/// Rows that one transaction deletes.
 const DROP_BATCH: RangeInclusive<usize> = 50..=500;
-/// For so long the item's rows, and on SQLite the file, may be locked. An order that comes meanwhile
-/// waits.
-const BATCH_TIME: Duration = Duration::from_millis(10);
 /// A pause between two batches or pages, in times of the last one: the rest of the time is for the
 /// sales that go on.
 const PAUSE_FACTOR: u32 = 2;
@@ -230,16 +227,6 @@ async fn drop_sale(
     Err(DropError::RowsLeft(rows_left))
 }
 
-/// Rows of the next transaction, after one of so many that took this time.
-fn next_size(size: usize, took: Duration) -> usize {
-    let next = match took {
-        took if took > BATCH_TIME => size / 2,
-        took if took < BATCH_TIME / 2 => size * 2,
-        _ => size,
-    };
-    next.clamp(*DROP_BATCH.start(), *DROP_BATCH.end())
-}
-
 /// Deletes what the export has, in batches. `false`: it was stopped.
 async fn delete_exported(
     ledger: &dyn Ledger,
@@ -248,13 +235,13 @@ async fn delete_exported(
     stop: &CancellationToken,
 ) -> Result<bool, DropError> {
     let mut reader = export::Reader::open(path).await?;
-    let mut size = *DROP_BATCH.end();
-    let mut batch: Vec<ExportedRow> = Vec::with_capacity(size);
+    let mut size = BatchSize::within(DROP_BATCH);
+    let mut batch: Vec<ExportedRow> = Vec::with_capacity(size.rows());
     let mut table = SaleTable::ALL[0];
     loop {
         let next = reader.next().await?;
         let is_full = match &next {
-            Some((of, _)) => *of != table || batch.len() >= size,
+            Some((of, _)) => *of != table || batch.len() >= size.rows(),
             None => true,
         };
         if is_full && !batch.is_empty() {
@@ -266,9 +253,9 @@ async fn delete_exported(
             if changed > 0 {
                 tracing::info!(item = %id, table = table.as_str(), changed, "rows have changed since their export, they go into the next one");
             }
-            batch.clear();
             let took = started.elapsed();
-            size = next_size(size, took);
+            size.adapt(batch.len(), took);
+            batch.clear();
             if timeout(took * PAUSE_FACTOR, stop.cancelled()).await.is_ok() {
                 return Ok(false);
             }
@@ -280,20 +267,5 @@ async fn delete_exported(
             }
             None => return Ok(true),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{BATCH_TIME, DROP_BATCH, next_size};
-
-    #[test]
-    fn a_transaction_that_takes_long_is_followed_by_a_smaller_one_and_a_brief_one_by_a_larger() {
-        let (least, most) = (*DROP_BATCH.start(), *DROP_BATCH.end());
-        assert_eq!(next_size(most, BATCH_TIME * 2), most / 2);
-        assert_eq!(next_size(least, BATCH_TIME * 2), least);
-        assert_eq!(next_size(least, BATCH_TIME / 4), least * 2);
-        assert_eq!(next_size(most, BATCH_TIME / 4), most);
-        assert_eq!(next_size(100, BATCH_TIME), 100);
     }
 }

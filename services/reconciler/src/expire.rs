@@ -5,6 +5,7 @@
 //! can be sold again immediately. Any number of expirers may run.
 
 use std::{
+    ops::RangeInclusive,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -15,27 +16,30 @@ use ledger::{Ledger, LedgerError, Transition};
 use supervision::ErrorLatch;
 use tokio::time::timeout;
 
-use crate::{ERRORS, Reconciler, ReconcilerError, clock, returns};
+use crate::{ERRORS, Reconciler, ReconcilerError, batch_size::BatchSize, clock, returns};
 
-/// Maximum number of orders in a transaction. Orders of other items wait for the ledger behind it.
-const EXPIRY_BATCH_MAX: usize = 500;
+/// Maximum number of holds of one search.
+const SEARCH_MAX: usize = 500;
+/// Holds that one transaction ends. On SQLite, orders of other items wait behind it; with fewer at a
+/// time, so much would be done twice that the units would be back much later.
+const EXPIRY_BATCH: RangeInclusive<usize> = 125..=500;
 
-/// After a full batch, the pause is so many times as long as the batch took: the ledger belongs to
-/// the orders for a third of the time. Half a million holds that expire together still end within a
-/// minute.
+/// After each transaction but the last, the pause is so many times as long as it took: the ledger
+/// belongs to the orders for a third of the time.
 pub(crate) const PAUSE_FACTOR: f64 = 0.5;
 
-/// After the last batch, the pause is so many times as long as the search for it, at least: the search
-/// passes over the lines of carts whose holds have ended, and which end with their cart. Of half a
-/// million it reads all, and finds nothing.
+/// After the last search, the pause is so many times as long as it took, at least: the search passes
+/// over the lines of carts whose holds have ended, and which end with their cart. Of half a million
+/// it reads all, and finds nothing.
 const SEARCH_PAUSE_FACTOR: u32 = 2;
 const SEARCH_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(reconciler: Arc<Reconciler>) {
     let error_latch = ErrorLatch::new("expiry", ERRORS);
     let interval = reconciler.settings.expiry_interval;
+    let mut size = BatchSize::within(EXPIRY_BATCH);
     loop {
-        let pause = match expire_due(&reconciler).await {
+        let pause = match expire_due(&reconciler, &mut size).await {
             Ok(searched) => {
                 error_latch.recovered();
                 interval.max((searched * SEARCH_PAUSE_FACTOR).min(SEARCH_PAUSE_MAX))
@@ -51,57 +55,75 @@ pub(crate) async fn run(reconciler: Arc<Reconciler>) {
     }
 }
 
-/// Expires batches until no hold is due, with a pause after each. While the units of one batch
-/// return to their segments, the ledger ends the next batch. Returns how long the last search took.
-async fn expire_due(reconciler: &Reconciler) -> Result<Duration, ReconcilerError> {
+/// Ends holds until none is due, with a pause after each transaction. While the units of one batch
+/// return to their segments, the ledger ends the next one. Returns how long the last search took.
+async fn expire_due(
+    reconciler: &Reconciler,
+    size: &mut BatchSize,
+) -> Result<Duration, ReconcilerError> {
+    let mut due = DueHolds::default();
     let mut ended: Vec<Order> = Vec::new();
     loop {
         let began = Instant::now();
         let (_, next) = tokio::join!(
             returns::return_orders(reconciler, &ended),
-            expire_batch(reconciler)
+            due.end_next(reconciler, size)
         );
-        let Batch {
-            due,
-            searched,
-            expired,
-        } = next?;
-        ended = expired;
-        let is_last = due < EXPIRY_BATCH_MAX;
-        if is_last
+        ended = next?;
+        if due.are_ended()
             || reconciler
                 .pause(began.elapsed().mul_f64(PAUSE_FACTOR))
                 .await
         {
             returns::return_orders(reconciler, &ended).await;
-            return Ok(searched);
+            return Ok(due.searched);
         }
     }
 }
 
-/// Holds that were due together.
-struct Batch {
-    /// How many.
-    due: usize,
-    /// How long it took to find them.
+/// Holds that one search has found, and that have not ended yet.
+#[derive(Default)]
+struct DueHolds {
+    left: Vec<Order>,
+    /// How long the search took.
     searched: Duration,
-    /// The orders that this call ended. Other expirers may have ended some.
-    expired: Vec<Order>,
+    /// Whether it has found as many as it may: there may be more.
+    is_full: bool,
 }
 
-async fn expire_batch(reconciler: &Reconciler) -> Result<Batch, ReconcilerError> {
-    let now = clock::now(reconciler).await?;
-    let began = Instant::now();
-    let due = with_timeout(
-        reconciler,
-        reconciler.ledger.due(None, now, EXPIRY_BATCH_MAX),
-    )
-    .await?;
-    Ok(Batch {
-        due: due.len(),
-        searched: began.elapsed(),
-        expired: end_all(reconciler, due).await?,
-    })
+impl DueHolds {
+    /// Ends as many holds as fit into a transaction, and searches for more if none is left. Returns
+    /// the orders that this call ended. Other expirers may have ended some.
+    async fn end_next(
+        &mut self,
+        reconciler: &Reconciler,
+        size: &mut BatchSize,
+    ) -> Result<Vec<Order>, ReconcilerError> {
+        if self.left.is_empty() {
+            self.search(reconciler).await?;
+        }
+        let rest = self.left.split_off(size.rows().min(self.left.len()));
+        let batch = std::mem::replace(&mut self.left, rest);
+        let (rows, began) = (batch.len(), Instant::now());
+        let ended = end_all(reconciler, batch).await;
+        // Also after a time-out.
+        size.adapt(rows, began.elapsed());
+        Ok(ended?)
+    }
+
+    async fn search(&mut self, reconciler: &Reconciler) -> Result<(), ReconcilerError> {
+        let now = clock::now(reconciler).await?;
+        let began = Instant::now();
+        let found = reconciler.ledger.due(None, now, SEARCH_MAX);
+        self.left = with_timeout(reconciler, found).await?;
+        self.searched = began.elapsed();
+        self.is_full = self.left.len() >= SEARCH_MAX;
+        Ok(())
+    }
+
+    fn are_ended(&self) -> bool {
+        self.left.is_empty() && !self.is_full
+    }
 }
 
 /// Ends these holds, and returns the orders that this call ended.
@@ -138,13 +160,13 @@ pub(crate) async fn expire_item(
     Ok(())
 }
 
-/// Orders of one item whose holds have expired at `now`, up to [`EXPIRY_BATCH_MAX`].
+/// Orders of one item whose holds have expired at `now`, up to [`SEARCH_MAX`].
 pub(crate) async fn due_of(
     ledger: &dyn Ledger,
     id: &ItemId,
     now: Timestamp,
 ) -> Result<Vec<Order>, LedgerError> {
-    ledger.due(Some(id), now, EXPIRY_BATCH_MAX).await
+    ledger.due(Some(id), now, SEARCH_MAX).await
 }
 
 async fn end(

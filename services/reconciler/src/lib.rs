@@ -17,6 +17,7 @@ mod archive_once;
 mod archives;
 mod audits;
 mod balance;
+mod batch_size;
 mod carts;
 mod clock;
 mod close;

@@ -623,6 +623,13 @@ pub async fn known(mut request: impl AsyncFnMut() -> Answer) -> Answer {
     .await
 }
 
+/// The answer to an order that is held, however late a busy machine decides it.
+pub async fn held(env: &TestEnv, item: &str, buyer: &str) -> Answer {
+    let order = known(async || env.order(item, buyer, "k", 1).await).await;
+    order.is_held();
+    order
+}
+
 pub fn token(buyer: &str) -> String {
     order::mint_buyer_token(
         SECRET,

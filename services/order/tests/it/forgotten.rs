@@ -11,7 +11,7 @@ use testbed::RedisSentinel;
 use testkit::{eventually, eventually_some};
 
 use crate::{
-    env::{Answer, Options, Stores, TestEnv, known, open},
+    env::{Answer, Options, Stores, TestEnv, held, known, open},
     levels::fail_over,
 };
 
@@ -37,13 +37,6 @@ fn options(stores: Stores, group: &RedisSentinel) -> Options {
         order_timeout: Duration::from_secs(5),
         ..Options::default()
     }
-}
-
-/// An order before the failover. A busy machine may decide it late.
-async fn held(env: &TestEnv, item: &str, buyer: &str) -> Answer {
-    let order = known(async || env.order(item, buyer, "k", 1).await).await;
-    order.is_held();
-    order
 }
 
 async fn homes_are_checked(env: &TestEnv, item: &str) {

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use serde_json::json;
 use testkit::tested_in;
 
-use crate::env::{Answer, Env, Options, TestEnv, open, open_each};
+use crate::env::{Answer, Env, Options, TestEnv, known, open, open_each};
 
 const ORDERS: usize = 200;
 
@@ -58,16 +58,6 @@ impl Outcomes {
             .get(&(one.to_owned(), other.to_owned()))
             .copied()
             .unwrap_or_default()
-    }
-}
-
-/// Repeats the request while the service is too busy to say what became of it, as a client does.
-async fn known(request: impl AsyncFn() -> Answer) -> Answer {
-    loop {
-        let answer = request().await;
-        if answer.status != 503 {
-            return answer;
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use testkit::{eventually, tested_in, timeout};
 
-use crate::env::{Env, Options, Stores, TestEnv, known, open};
+use crate::env::{Env, Options, Stores, TestEnv, held, known, open};
 
 /// For transitions that must time out.
 const ORDER_TIMEOUT: Duration = Duration::from_millis(1500);
@@ -47,16 +47,10 @@ async fn keep_row(env: &TestEnv, item: &str, segment: u16) -> Row {
     Row(row)
 }
 
-/// An order before its row is locked. A busy machine may answer late.
-async fn held(env: &TestEnv, item: &str, buyer: &str) -> String {
-    let order = known(async || env.order(item, buyer, "k", 1).await).await;
-    order.is_held().id()
-}
-
 /// An order of that segment.
 async fn hold_in(env: &TestEnv, item: &str, segment: u16, name: &str) -> String {
     for n in 0.. {
-        let order = held(env, item, &format!("{name}-{n}")).await;
+        let order = held(env, item, &format!("{name}-{n}")).await.id();
         let recorded = env.engines[0]
             .ledger
             .order(order.parse().unwrap())
@@ -85,9 +79,9 @@ async fn a_session_waits(env: &TestEnv) {
 /// Orders of one item: to pay, to cancel and to refund.
 async fn three_orders(env: &TestEnv, item: &str) -> [String; 3] {
     let orders = [
-        held(env, item, "ann").await,
-        held(env, item, "bob").await,
-        held(env, item, "carol").await,
+        held(env, item, "ann").await.id(),
+        held(env, item, "bob").await.id(),
+        held(env, item, "carol").await.id(),
     ];
     let paid = known(async || env.pay(&orders[2], "pay-carol").await).await;
     paid.is_now("confirmed");

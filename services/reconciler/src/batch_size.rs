@@ -4,7 +4,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 /// For so long a transaction of the background may lock its rows, and on SQLite the file. An order
 /// that comes meanwhile waits.
-pub(crate) const BATCH_TIME: Duration = Duration::from_millis(10);
+const BATCH_TIME: Duration = Duration::from_millis(10);
 
 /// Rows of the next transaction, within bounds.
 pub(crate) struct BatchSize {

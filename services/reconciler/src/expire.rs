@@ -20,8 +20,8 @@ use crate::{ERRORS, Reconciler, ReconcilerError, batch_size::BatchSize, clock, r
 
 /// Maximum number of holds of one search.
 const SEARCH_MAX: usize = 500;
-/// Holds that one transaction ends. On SQLite, orders of other items wait behind it; with fewer at a
-/// time, so much would be done twice that the units would be back much later.
+/// Holds that one transaction ends. On SQLite, orders of other items wait behind it. Each transaction
+/// has a cost of its own, so with fewer holds at a time the units would be back much later.
 const EXPIRY_BATCH: RangeInclusive<usize> = 125..=500;
 
 /// After each transaction but the last, the pause is so many times as long as it took: the ledger

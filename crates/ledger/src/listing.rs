@@ -2,10 +2,13 @@
 //!
 //! A page of orders in one state could read a whole sale before it is full. It ends after a bounded
 //! search instead, once it has a row, and its cursor continues there. Until then it searches on: an
-//! empty page that has a next one would look like the end of the list.
+//! empty page that has a next one would look like the end of the list. Of a state that an index has, this
+//! tells where the search goes on. A console that asks again and again would otherwise read a whole
+//! sale to find no hold.
 
 use async_trait::async_trait;
 use domain::{ItemId, Order, OrderId, OrderState};
+use uuid::Uuid;
 
 use crate::{
     LedgerError, Page,
@@ -14,6 +17,25 @@ use crate::{
 
 /// Orders that one statement of a page of one state reads at most.
 const SCANNED_ORDERS_MAX: usize = 10_000;
+
+/// A state of which an index has all orders.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum SearchedState {
+    Held,
+    RefundDue,
+    Rejected,
+}
+
+impl SearchedState {
+    fn of(state: OrderState) -> Option<Self> {
+        match state {
+            OrderState::Held => Some(Self::Held),
+            OrderState::RefundDue => Some(Self::RefundDue),
+            OrderState::Rejected => Some(Self::Rejected),
+            _ => None,
+        }
+    }
+}
 
 /// The statements behind the pages, for each database.
 #[async_trait]
@@ -26,6 +48,15 @@ pub(crate) trait Lists: Sync {
         last: OrderId,
         at_most: usize,
     ) -> Result<Option<(OrderId, usize)>, LedgerError>;
+
+    /// The first order of the item in this state behind `after` and up to `last`.
+    async fn next_of(
+        &self,
+        item: &ItemId,
+        state: SearchedState,
+        after: OrderId,
+        last: OrderId,
+    ) -> Result<Option<OrderId>, LedgerError>;
 
     /// Orders of the item behind `after` and up to `last`, of one state or all, by id.
     async fn item_orders(
@@ -69,7 +100,12 @@ pub(crate) async fn item_orders(
             .item_orders(item, state, after, end.unwrap_or(last), at_most + 1)
             .await?;
         match end {
-            Some(end) if rows.is_empty() => after = end,
+            Some(end) if rows.is_empty() => {
+                let Some(next) = search_on(lists, item, state, end, last).await? else {
+                    return Ok(Page::cut(rows, at_most, |order| order.id));
+                };
+                after = next;
+            }
             end => {
                 let page = Page::cut(rows, at_most, |order| order.id);
                 let next = page.next.or(end);
@@ -77,6 +113,26 @@ pub(crate) async fn item_orders(
             }
         }
     }
+}
+
+/// Behind which id the next order of the state is. `None`: there is none.
+async fn search_on(
+    lists: &impl Lists,
+    item: &ItemId,
+    state: Option<OrderState>,
+    after: OrderId,
+    last: OrderId,
+) -> Result<Option<OrderId>, LedgerError> {
+    let Some(state) = state.and_then(SearchedState::of) else {
+        return Ok(Some(after));
+    };
+    let next = lists.next_of(item, state, after, last).await?;
+    Ok(next.map(before))
+}
+
+/// The id before this one, of which there need not be an order.
+fn before(id: OrderId) -> OrderId {
+    Uuid::from_u128(id.as_uuid().as_u128() - 1).into()
 }
 
 /// Where a scan from here ends. `None`: it reads all orders up to the last one.

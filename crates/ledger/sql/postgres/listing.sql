@@ -24,6 +24,22 @@ SELECT id, count(*) OVER ()
 FROM (SELECT id FROM orders WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3) AS scanned
 ORDER BY id DESC LIMIT 1
 
+-- name: NEXT_HELD
+-- The holds of all items are read, if the item has some: its counters say so. The range stands
+-- outside: the primary key has its order, and the rest of the sale would be read.
+WITH held AS MATERIALIZED (
+    SELECT id, item FROM orders WHERE state = 'held' AND expires_at > '-infinity'
+      AND EXISTS (SELECT FROM segments WHERE segments.item = $3 AND segments.held > 0))
+SELECT id FROM held WHERE id > $1 AND id <= $2 AND item = $3 ORDER BY id LIMIT 1
+
+-- name: NEXT_REFUND_DUE
+SELECT id FROM orders
+WHERE state = 'refund_due' AND id > $1 AND id <= $2 AND item = $3 ORDER BY id LIMIT 1
+
+-- name: NEXT_REJECTED
+SELECT id FROM orders
+WHERE state = 'rejected' AND id > $1 AND id <= $2 AND item = $3 ORDER BY id LIMIT 1
+
 -- name: BUYER_ORDERS
 -- A range of one name, in the order of its index, and not a name that is equal: then the primary
 -- key would have the same order, and statistics of a ledger that had few buyers would choose it. A

@@ -27,6 +27,22 @@ SELECT id, count(*) OVER ()
 FROM (SELECT id FROM orders WHERE id > ?1 AND id <= ?2 ORDER BY id LIMIT ?3)
 ORDER BY id DESC LIMIT 1
 
+-- name: NEXT_HELD
+-- The holds of all items are read, if the item has some: its counters say so. Without `INDEXED BY`,
+-- SQLite may prefer the primary key and read every order; here and below.
+SELECT orders.id
+FROM (SELECT 1 FROM segments WHERE item = ?3 AND held > 0 LIMIT 1)
+    CROSS JOIN orders INDEXED BY orders_due
+WHERE state = 'held' AND id > ?1 AND id <= ?2 AND item = ?3 ORDER BY id LIMIT 1
+
+-- name: NEXT_REFUND_DUE
+SELECT id FROM orders INDEXED BY orders_refund_due
+WHERE state = 'refund_due' AND id > ?1 AND id <= ?2 AND item = ?3 ORDER BY id LIMIT 1
+
+-- name: NEXT_REJECTED
+SELECT id FROM orders INDEXED BY orders_rejected
+WHERE state = 'rejected' AND id > ?1 AND id <= ?2 AND item = ?3 ORDER BY id LIMIT 1
+
 -- name: BUYER_ORDERS
 -- Without `INDEXED BY`, SQLite may prefer the primary key and read every order.
 SELECT {order_columns!} FROM orders INDEXED BY orders_of_buyer

@@ -7,7 +7,10 @@ use super::{
     sql::{
         self,
         archive::{BUYER_PAGE, ORDERS_OF, REPLACE_BUYER},
-        listing::{BUYER_ORDERS, ITEM_ORDERS, ITEMS, JOURNAL, PAYMENTS_DUE, REFUNDS_DUE, SCAN},
+        listing::{
+            BUYER_ORDERS, ITEM_ORDERS, ITEMS, JOURNAL, NEXT_HELD, NEXT_REFUND_DUE, NEXT_REJECTED,
+            PAYMENTS_DUE, REFUNDS_DUE, SCAN,
+        },
         payments::FORGET_UNCLAIMED,
         recording::{CHANGED, TAKE_RETURNS},
         totals::COUNTS,
@@ -79,6 +82,16 @@ async fn each_page_reads_its_part_of_an_index() {
         ),
         (SCAN, format!("{NIL}, {NIL}, 100"), "using orders_pkey"),
         (
+            NEXT_REFUND_DUE,
+            format!("{NIL}, {NIL}, 'vase'"),
+            "Index Scan using orders_refund_due",
+        ),
+        (
+            NEXT_REJECTED,
+            format!("{NIL}, {NIL}, 'vase'"),
+            "Index Scan using orders_rejected",
+        ),
+        (
             BUYER_ORDERS,
             format!("'ann', {NIL}, 100"),
             "Index Scan using orders_of_buyer",
@@ -129,6 +142,20 @@ async fn each_page_reads_its_part_of_an_index() {
             let bounded = plan[sorted..].contains("Limit") || sorted == plan.len();
             assert!(bounded, "{step}: {statement}:\n{plan}");
         }
+    }
+}
+
+/// Holds are the work at hand, and not that of an item without any.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_holds_of_all_items_are_read_for_an_item_that_has_some() {
+    let ledger = open(2).await;
+    for sql in ["SELECT 1"].into_iter().chain(SALE).chain(["ANALYZE"]) {
+        sqlx::raw_sql(sql).execute(&ledger.pool).await.unwrap();
+        let plan = plan(&ledger.lists, NEXT_HELD, &format!("{NIL}, {NIL}, 'vase'")).await;
+        for part in ["One-Time Filter", "using orders_due", "using segments_"] {
+            assert!(plan.contains(part), "{sql}: {part}:\n{plan}");
+        }
+        assert!(!plan.contains("orders_pkey"), "{sql}:\n{plan}");
     }
 }
 

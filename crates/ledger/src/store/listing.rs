@@ -11,8 +11,8 @@ use uuid::Uuid;
 use super::{
     Pool, QueryAs, Row, Store, list,
     sql::listing::{
-        BUYER_ORDERS, ENTRY, HELD_BY_END, ITEM_ORDERS, ITEMS, JOURNAL, PAYMENTS_DUE, REFUNDS_DUE,
-        SCAN, SOME_ITEMS,
+        BUYER_ORDERS, ENTRY, HELD_BY_END, ITEM_ORDERS, ITEMS, JOURNAL, NEXT_HELD, NEXT_REFUND_DUE,
+        NEXT_REJECTED, PAYMENTS_DUE, REFUNDS_DUE, SCAN, SOME_ITEMS,
     },
     step_reads,
     webhooks::milliseconds,
@@ -21,7 +21,7 @@ use crate::{
     JournalEntry, LedgerError, ListedItem, Listing, Page,
     columns::{JournalColumns, ListedColumns, OrderColumns},
     convert::{signed, unsigned},
-    listing::{self, Lists},
+    listing::{self, Lists, SearchedState},
 };
 
 #[async_trait]
@@ -167,6 +167,27 @@ impl Lists for Store {
             .await?;
         end.map(|(id, count)| Ok((id.into(), unsigned::<i64>("count", count)? as usize)))
             .transpose()
+    }
+
+    async fn next_of(
+        &self,
+        item: &ItemId,
+        state: SearchedState,
+        after: OrderId,
+        last: OrderId,
+    ) -> Result<Option<OrderId>, LedgerError> {
+        let next = match state {
+            SearchedState::Held => NEXT_HELD,
+            SearchedState::RefundDue => NEXT_REFUND_DUE,
+            SearchedState::Rejected => NEXT_REJECTED,
+        };
+        let next = sqlx::query_scalar::<_, Uuid>(next)
+            .bind(after.as_uuid())
+            .bind(last.as_uuid())
+            .bind(item.as_str())
+            .fetch_optional(&self.lists)
+            .await?;
+        Ok(next.map(OrderId::from))
     }
 
     async fn item_orders(

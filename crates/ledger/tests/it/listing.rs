@@ -150,6 +150,39 @@ async fn a_page_of_one_state_searches_until_it_has_an_order(env: &TestEnv) {
     assert_eq!(read.len(), 2, "one search: {read:?}");
 }
 
+/// A console asks for the holds and refunds of a sale that is over every few seconds.
+#[tested(on_both_databases(crate::env::run))]
+async fn an_order_in_a_rare_state_is_found_by_an_index(env: &TestEnv) {
+    let ledger = env.ledger_of_one_connection().await;
+    let (vase, last) = sale(env, &ledger).await;
+    let all_become = async |state| {
+        env.sql(&format!("UPDATE orders SET state = '{state}'"))
+            .await
+    };
+    let last_becomes = async |state| {
+        let last = "SELECT id FROM orders ORDER BY id DESC LIMIT 1";
+        let change = format!("UPDATE orders SET state = '{state}' WHERE id = ({last})");
+        assert_eq!(env.sql(&change).await, 1);
+    };
+    all_become(OrderState::Confirmed).await;
+    for state in [
+        OrderState::Held,
+        OrderState::RefundDue,
+        OrderState::Rejected,
+    ] {
+        let (none, read) = statements(ids_of(&ledger, &vase, Some(state), 10)).await;
+        assert_eq!(none, (vec![], 1), "{state}");
+        assert_eq!(read.len(), 3, "one search, and the index: {read:?}");
+        last_becomes(state).await;
+        let (found, read) = statements(ids_of(&ledger, &vase, Some(state), 10)).await;
+        assert_eq!(found, (vec![last], 1), "{state}");
+        assert_eq!(read.len(), 5, "two searches, and the index: {read:?}");
+    }
+    // As the counters of the segment have them.
+    all_become(OrderState::Held).await;
+    last_becomes(OrderState::Cancelled).await;
+}
+
 /// Items whose tags are spread over all tags, so that a search passes them.
 const FILLERS: &str = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 6000) \
      INSERT INTO items (id, tag, title, stock, price, currency, segments, hold_seconds, durability, state, epoch, as_created) \

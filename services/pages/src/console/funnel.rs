@@ -77,7 +77,7 @@ pub(super) fn funnel(requests: &RequestCounts, sums: &Sums) -> Markup {
         }
         p.muted {
             "Requests: of all order services together since the item was created, a second old at most. A process that is killed takes its last second with it. Requests that a rate limit refused (429) are not counted; lines of carts are. Orders: as of "
-            (time(sums.at)) ", counted every half minute."
+            (time(sums.at)) ", counted every half minute, and more seldom in a large sale."
         }
     }
 }
@@ -115,7 +115,7 @@ pub(super) fn holds_by_end(sums: &Sums) -> Markup {
                 p.axis.muted { span { "ends now" } span { "in " (span(all / 2)) } span { "in " (span(all)) " or later" } }
             }
             p.muted {
-                (number(held)) " units are held. Each column is " (span(sums.span)) "; the highest has " (number(most)) " units."
+                (number(held)) " units are held, as of " (time(sums.at)) ". Each column is " (span(sums.span)) "; the highest has " (number(most)) " units."
                 @if over > 0 { " The holds of " (number(over)) " units are over and about to end." }
             }
         }

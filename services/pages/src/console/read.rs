@@ -1,13 +1,17 @@
 //! What the pages read, kept for a moment: all viewers of a page share one read each second.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use audit::Snapshot;
 use domain::{Item, ItemId, OrderState};
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use ledger::{JournalEntry, ListedItem, RequestCounts, Transfer};
-use moka::future::Cache;
+use moka::{Expiry, future::Cache};
 use order::engine::{Engine, EngineError, OrderView, RefundDue};
 use reconciler::Plan;
 
@@ -23,8 +27,11 @@ const LIFETIME: Duration = Duration::from_millis(900);
 const SLOW_LIFETIME: Duration = Duration::from_secs(4);
 /// Age of what the servers say of themselves.
 const SYSTEM_LIFETIME: Duration = Duration::from_secs(2);
-/// Age of what reads the orders of an item.
+/// Age of what reads the orders of an item, at least.
 const SUMS_LIFETIME: Duration = Duration::from_secs(30);
+/// And so many times as long as it took to read them: an open page of a large sale costs the ledger a
+/// twentieth of a connection.
+const SUMS_LIFETIME_FACTOR: u32 = 20;
 /// Spans of the chart of holds.
 pub(super) const HOLD_SPANS: u16 = 24;
 /// Items whose drift is read concurrently.
@@ -86,6 +93,15 @@ pub(super) struct Sums {
     /// Units of holds that are over, and then by the end of their hold, for [`HOLD_SPANS`] spans.
     pub holds: Vec<u64>,
     pub span: Duration,
+    took: Duration,
+}
+
+struct SumsLifetime;
+
+impl Expiry<ItemId, Arc<Sums>> for SumsLifetime {
+    fn expire_after_create(&self, _: &ItemId, sums: &Arc<Sums>, _: Instant) -> Option<Duration> {
+        Some(SUMS_LIFETIME.max(sums.took * SUMS_LIFETIME_FACTOR))
+    }
 }
 
 /// The reads, and what they have read.
@@ -107,10 +123,8 @@ where
     K: std::hash::Hash + Eq + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    Cache::builder()
-        .max_capacity(KEPT_MAX)
-        .time_to_live(lifetime)
-        .build()
+    let cache = Cache::builder().max_capacity(KEPT_MAX);
+    cache.time_to_live(lifetime).build()
 }
 
 impl Reads {
@@ -120,7 +134,10 @@ impl Reads {
             rates: Rates::over(1),
             refusals: Rates::over(2),
             system: cache(SYSTEM_LIFETIME),
-            sums: cache(SUMS_LIFETIME),
+            sums: Cache::builder()
+                .max_capacity(KEPT_MAX)
+                .expire_after(SumsLifetime)
+                .build(),
             overviews: cache(LIFETIME),
             states: cache(LIFETIME),
             details: cache(SLOW_LIFETIME),
@@ -256,21 +273,22 @@ impl Reads {
         })
     }
 
-    /// The sums over the item's orders. They read all of them, so they are up to half a minute old.
+    /// The sums over the item's orders. They read all of them, so they are half a minute old, and older
+    /// in a large sale.
     pub(super) async fn sums(&self, item: &Item) -> Result<Arc<Sums>, ReadError> {
         let read = async {
-            let (ledger, at) = (&self.engine.ledger, Timestamp::now());
+            let (ledger, at, began) = (&self.engine.ledger, Timestamp::now(), Instant::now());
             let span = Duration::from_secs(u64::from(item.hold_seconds)) / u32::from(HOLD_SPANS);
             let totals = ledger.totals(&item.id).await?;
+            let holds = ledger.held_units_by_end(&item.id, at, span, HOLD_SPANS);
             Ok::<_, EngineError>(Arc::new(Sums {
                 at,
                 orders: totals
                     .map(|totals| totals.orders_by_state)
                     .unwrap_or_default(),
-                holds: ledger
-                    .held_units_by_end(&item.id, at, span, HOLD_SPANS)
-                    .await?,
+                holds: holds.await?,
                 span,
+                took: began.elapsed(),
             }))
         };
         self.sums.try_get_with(item.id.clone(), read).await

@@ -1,10 +1,15 @@
-//! Removes events that are too old, in steps, so that no transaction is long. What is too old is
-//! told by the earliest of three clocks: this process's, the ledger's, which has dated the events,
-//! and that of another store.
+//! Removes events that are too old, in steps, so that no transaction is long, and with pauses, which
+//! belong to the orders. What is too old is told by the earliest of three clocks: this process's, the
+//! ledger's, which has dated the events, and that of another store.
+
+use std::time::Instant;
 
 use crate::{Publisher, PublisherError};
 
-const STEP: usize = 1000;
+/// Events that one transaction removes.
+const STEP: usize = 500;
+/// After each transaction but the last, the pause is so many times as long as it took.
+const PAUSE_FACTOR: u32 = 2;
 
 /// Removes old events until the publisher stops.
 pub(crate) async fn run(publisher: &Publisher) {
@@ -27,12 +32,13 @@ async fn remove(publisher: &Publisher) -> Result<(), PublisherError> {
     else {
         return Ok(());
     };
-    while !publisher.stop.is_cancelled() {
+    loop {
+        let began = Instant::now();
         let removed = publisher.ledger.remove_events(before, STEP).await?;
         metrics::counter!("stockade_events_removed_total").increment(removed as u64);
-        if removed < STEP {
-            break;
+        let pause = began.elapsed() * PAUSE_FACTOR;
+        if removed < STEP || publisher.is_stopped_after(pause).await {
+            return Ok(());
         }
     }
-    Ok(())
 }

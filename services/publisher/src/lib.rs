@@ -17,7 +17,12 @@ mod removal;
 mod retry;
 mod sinks;
 
-use std::{collections::HashMap, fmt, io, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt, io,
+    sync::Arc,
+    time::Duration,
+};
 
 use events::{Sender, TargetPolicy};
 use futures::{
@@ -232,9 +237,10 @@ async fn look(
     renewed: &mut Option<Instant>,
 ) -> Result<(), LedgerError> {
     let webhooks = publisher.ledger.webhooks().await?;
-    tasks.0.retain(|id, task| {
-        !task.handle.is_finished() && webhooks.iter().any(|webhook| webhook.webhook.id == *id)
-    });
+    let present = ids(&webhooks);
+    tasks
+        .0
+        .retain(|id, task| !task.handle.is_finished() && present.contains(id));
     for webhook in webhooks.iter().filter(|webhook| webhook.failures == 0) {
         // An operator may have enabled it in the middle of a long pause.
         if let Some(task) = tasks.0.get(&webhook.webhook.id) {
@@ -254,11 +260,15 @@ async fn look(
     Ok(())
 }
 
+fn ids(webhooks: &[Webhook]) -> HashSet<Uuid> {
+    webhooks.iter().map(|webhook| webhook.webhook.id).collect()
+}
+
 impl Tasks {
     /// Starts the missing tasks, and ends those whose webhook another publisher has now.
     fn keep_up_with(&mut self, publisher: &Arc<Publisher>, leased: Vec<Webhook>) {
-        self.0
-            .retain(|id, _| leased.iter().any(|webhook| webhook.webhook.id == *id));
+        let ours = ids(&leased);
+        self.0.retain(|id, _| ours.contains(id));
         for webhook in leased {
             self.0.entry(webhook.webhook.id).or_insert_with(|| {
                 let wake = Arc::new(Notify::new());

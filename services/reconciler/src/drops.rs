@@ -4,7 +4,7 @@
 mod export;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     io,
     ops::RangeInclusive,
     path::{Path, PathBuf},
@@ -136,7 +136,8 @@ async fn drop_all(
     // What was asked for goes on, also if clocks cannot be compared.
     let asked = request_old(reconciler).await;
     let items = reconciler.ledger.items_to_drop().await?;
-    waiting.retain(|id, until| items.contains(id) && *until > Instant::now());
+    let asked_for: HashSet<_> = items.iter().collect();
+    waiting.retain(|id, until| asked_for.contains(id) && *until > Instant::now());
     let mut failed = None;
     for id in items {
         if waiting.contains_key(&id) || reconciler.stop.is_cancelled() {

@@ -5,7 +5,11 @@
 //! are checked. One of the requests asks for all that wait, so this costs one connection and few
 //! statements, however many they are.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::HashSet,
+    hash::Hash,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use domain::{CartId, OrderId};
 use ledger::{Ledger, LedgerError};
@@ -19,7 +23,7 @@ const AT_ONCE_MAX: usize = 512;
 type Answer = Result<bool, Arc<EngineError>>;
 
 /// What can be looked up.
-pub(super) trait LookedUp: Copy + PartialEq + Send + Sync {
+pub(super) trait LookedUp: Copy + Eq + Hash + Send + Sync {
     /// Those of `ids` that the ledger has.
     fn known(
         ledger: &dyn Ledger,
@@ -84,7 +88,7 @@ impl<Id: LookedUp> LookUps<Id> {
         asked.retain(|(_, sender)| !sender.is_closed());
         let ids: Vec<_> = asked.iter().map(|(id, _)| *id).collect();
         let known = Id::known(&*engine.ledger, &ids).await;
-        let known = known.map_err(|error| {
+        let known = known.map(HashSet::<_>::from_iter).map_err(|error| {
             let error = EngineError::from(error);
             engine.note_refusal(&error);
             Arc::new(error)

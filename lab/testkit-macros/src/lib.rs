@@ -26,7 +26,8 @@ pub fn tested(cases: TokenStream, function: TokenStream) -> TokenStream {
 /// Makes a test of a function that is given its environment.
 ///
 /// Below `#[tested_in(open(options))]`, the body of `async fn a_guarantee(env: Env)` is what
-/// `open(options, async |env: Env| { .. }).await` runs, in the test `a_guarantee`.
+/// `open(options, async |env: Env| { .. }).await` runs, in the test `a_guarantee`. A function without
+/// a parameter becomes `open(options, async || { .. }).await`.
 #[proc_macro_attribute]
 pub fn tested_in(opening: TokenStream, function: TokenStream) -> TokenStream {
     test_in(opening, function).unwrap_or_else(compile_error)

@@ -56,20 +56,24 @@ trait Queue: TestEnv {
     async fn resume(&self);
 }
 
-/// Makes a test of a function for each service with a queue.
+/// Makes a test of a function for each service with a queue. All these functions hold a lock with
+/// the lease of their environment.
 macro_rules! on_every_queue {
     ($test:ident) => {
         mod $test {
             #[cfg(feature = "etcd")]
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn etcd() {
-                super::$test::<crate::contract::etcd::EtcdEnv>().await;
+                use crate::contract::{TestEnv, etcd::EtcdEnv};
+                crate::stalls::unless_stalled(EtcdEnv::LEASE, super::$test::<EtcdEnv>).await;
             }
 
             #[cfg(feature = "zookeeper")]
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn zookeeper() {
-                super::$test::<crate::contract::zookeeper::ZooKeeperEnv>().await;
+                use crate::contract::{TestEnv, zookeeper::ZooKeeperEnv};
+                crate::stalls::unless_stalled(ZooKeeperEnv::LEASE, super::$test::<ZooKeeperEnv>)
+                    .await;
             }
         }
     };

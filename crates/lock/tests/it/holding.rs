@@ -3,11 +3,15 @@
 use futures::FutureExt;
 use lock::{Lock, LockError};
 use testbed::{in_time, timeout};
+use testkit_macros::tested_in;
 use tokio::{sync::oneshot, time::sleep};
 
-use crate::support::{
-    HOUR, acquire_everywhere, admit, becomes, builder, deadline, five, get, is_everywhere, is_lost,
-    is_nowhere, ms, name, occupy, patient, redlock, run, start,
+use crate::{
+    stalls::unless_stalled,
+    support::{
+        HOUR, LEASE, acquire_everywhere, admit, becomes, builder, deadline, five, get,
+        is_everywhere, is_lost, is_nowhere, ms, name, occupy, patient, redlock, run, start,
+    },
 };
 
 #[tokio::test]
@@ -134,7 +138,7 @@ async fn a_loss_is_told_at_the_deadline_and_at_once_to_who_asks_later() {
     scope.lost().now_or_never().expect("at once");
 }
 
-#[tokio::test]
+#[tested_in(unless_stalled(LEASE))]
 async fn the_body_is_kept_under_the_lock_for_longer_than_a_lease() {
     let redlock = redlock(five().await).await;
     let mut guard = redlock.acquire(&name("kept")).await.unwrap();

@@ -5,10 +5,14 @@ use std::time::Duration;
 use futures::FutureExt;
 use lock::{Answer, Exclusion, Lock, LockError, Standing};
 use testbed::{AppendFsync, Redis, in_time, timeout};
+use testkit_macros::tested_in;
 
-use crate::support::{
-    HOUR, acquire_everywhere, admit, becomes, builder, count, five, get, holding, is_held,
-    is_nowhere, ms, name, occupy, patient, pttl, redlock, refused, run, start, uneven_five,
+use crate::{
+    stalls::unless_stalled,
+    support::{
+        HOUR, acquire_everywhere, admit, becomes, builder, count, five, get, holding, is_held,
+        is_nowhere, ms, name, occupy, patient, pttl, redlock, refused, run, start, uneven_five,
+    },
 };
 
 /// Its second holder has it still: unlike after a release, the nodes say so.
@@ -114,7 +118,7 @@ async fn a_body_is_stopped_when_the_nodes_are_flushed() {
 
 /// The whole point of a quorum that remembers: with the vote of the one that forgot, a second
 /// client would have two of three.
-#[tokio::test]
+#[tested_in(unless_stalled(ms(8000)))]
 async fn a_node_that_was_wiped_and_restarted_does_not_give_away_a_lock_that_is_held() {
     let mut three = vec![Redis::start().await.unwrap()];
     for _ in 0..2 {

@@ -30,6 +30,7 @@ mod scripts;
 mod single;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod sql;
+mod stalls;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod store;
 mod support;

@@ -2,12 +2,16 @@
 
 use lock::{Lock, LockError, Redlock, ReleaseOutcome, Request, Wait};
 use testbed::{Redis, in_time, timeout};
+use testkit_macros::tested_in;
 use tokio::time::sleep;
 
-use crate::support::{
-    HOUR, acquire_everywhere, admit, becomes, builder, five, holding, is_free, is_lost, is_nowhere,
-    kept_out, ms, name, occupy, patient, raw, redlock, run, share_everywhere, start, token,
-    uneven_five,
+use crate::{
+    stalls::unless_stalled,
+    support::{
+        HOUR, LEASE, acquire_everywhere, admit, becomes, builder, five, holding, is_free, is_lost,
+        is_nowhere, kept_out, ms, name, occupy, patient, raw, redlock, run, share_everywhere,
+        start, token, uneven_five,
+    },
 };
 
 async fn subscribers(server: &Redis, name: &str) -> usize {
@@ -127,7 +131,7 @@ async fn a_queued_waiter_that_gives_up_leaves_the_queue_immediately() {
     }
 }
 
-#[tokio::test]
+#[tested_in(unless_stalled(LEASE))]
 async fn a_shared_lock_ends_unless_it_is_extended() {
     let five = five().await;
     let redlock = redlock(five).await;

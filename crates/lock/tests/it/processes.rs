@@ -23,10 +23,14 @@ use nix::{
     unistd::Pid,
 };
 use testbed::{Redis, eventually_some, in_time, timeout};
+use testkit_macros::tested_in;
 use tokio::time::sleep;
 
-use crate::support::{
-    becomes, holding, is_lost, kept_out, ms, name, patient, pttl, raw, uneven_five, value,
+use crate::{
+    stalls::unless_stalled,
+    support::{
+        becomes, holding, is_lost, kept_out, ms, name, patient, pttl, raw, uneven_five, value,
+    },
 };
 
 const LEASE: Duration = ms(1500);
@@ -250,7 +254,7 @@ async fn the_lock_of_a_killed_process_is_free_when_its_lease_is_over_and_not_bef
     next.release().await.unwrap();
 }
 
-#[tokio::test]
+#[tested_in(unless_stalled(RENEWED_LEASE))]
 async fn a_killed_process_that_renewed_has_kept_others_out_and_does_so_no_longer() {
     let five = uneven_five().await;
     let name = name("killed while renewing");

@@ -21,6 +21,10 @@ static NAMES: AtomicU32 = AtomicU32::new(0);
 /// time-out.
 pub const HOUR: Duration = Duration::from_secs(60 * 60);
 
+/// Lease of the clients of [`builder`]: long enough for a loaded machine, and short enough for a
+/// test to wait for.
+pub const LEASE: Duration = ms(1500);
+
 pub const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
@@ -66,10 +70,10 @@ pub async fn admit(servers: &[Redis]) {
     .await;
 }
 
-/// A lease that is long enough for a loaded machine and short enough for a test to wait for.
+/// Clients with a short lease, and with time for slow nodes.
 pub fn builder(servers: &[Redis]) -> RedlockBuilder {
     RedlockBuilder::new(servers.iter().map(Redis::url))
-        .lease(ms(1500))
+        .lease(LEASE)
         .node_timeout(ms(1000))
 }
 

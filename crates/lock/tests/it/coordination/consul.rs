@@ -2,11 +2,13 @@
 
 use lock::{ConsulBuilder, Lock, LockError};
 use testbed::in_time;
+use testkit_macros::tested_in;
 use tokio::time::sleep;
 
 use super::{refuses_duration, refuses_url};
 use crate::{
     contract::{TestEnv, consul::ConsulEnv, consul_double::Consul},
+    stalls::unless_stalled,
     support::{becomes, is_free, ms, name},
 };
 
@@ -56,7 +58,7 @@ async fn no_session_is_left_behind() {
 }
 
 /// An attempt writes into the log of the cluster; waiting does not.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tested_in(unless_stalled(ConsulEnv::LEASE))]
 async fn waiters_make_no_attempts_while_the_lock_is_held() {
     let (env, name) = (ConsulEnv::own().await, name("waits"));
     let guard = env.client().await.acquire(&name).await.unwrap().renewed();

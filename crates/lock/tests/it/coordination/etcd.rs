@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use lock::{EtcdBuilder, InvalidArgument, Lock};
+use testkit_macros::tested_in;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -12,6 +13,7 @@ use tokio::{
 use super::{Queue, next, refuses_duration, waits};
 use crate::{
     contract::{TestEnv, etcd::EtcdEnv},
+    stalls::unless_stalled,
     support::{becomes, deadline, ms, name},
 };
 
@@ -94,7 +96,7 @@ async fn no_lease_is_left_behind() {
 
 /// The server has a shortest lease. The guard may use the granted lease, and must not use a longer
 /// one that was requested.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tested_in(unless_stalled(EtcdEnv::LEASE))]
 async fn the_guard_uses_the_granted_lease() {
     let env = EtcdEnv::shared().await;
     let lock = EtcdBuilder::new([env.url()])

@@ -14,7 +14,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use reqwest::{Client, RequestBuilder};
+use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 pub use testkit::program::{path as program, run, stderr, stdout, stockade};
 use testkit::{eventually, eventually_some, timeout};
@@ -285,13 +285,20 @@ pub fn order(client: &Client, url: &str, item: &str, token: &str, key: &str) -> 
     request.json(&json!({ "quantity": 1 })).timeout(timeout())
 }
 
+/// The response to a request that is repeated until its outcome is known. On a busy machine one
+/// attempt takes longer than the service allows.
+pub async fn known(request: impl Fn() -> RequestBuilder) -> Response {
+    eventually_some("a known outcome", async || {
+        let response = request().send().await.expect("the service responds");
+        (response.status() != StatusCode::SERVICE_UNAVAILABLE).then_some(response)
+    })
+    .await
+}
+
 pub async fn create(url: &str, admin: &str, item: &Value) {
-    let response = polling_client()
-        .post(format!("{url}/v1/items"))
-        .bearer_auth(admin)
-        .json(item)
-        .send()
-        .await
-        .expect("the service responds");
-    assert_eq!(response.status(), 201);
+    let request = || {
+        let request = polling_client().post(format!("{url}/v1/items"));
+        request.bearer_auth(admin).json(item)
+    };
+    assert_eq!(known(request).await.status(), 201);
 }

@@ -7,7 +7,7 @@ use testbed::{Redis, free_port};
 use testkit::{eventually, eventually_some};
 
 use crate::process::{
-    Serving, audit, audit_becomes, create, is_settled, order, polling_client, token,
+    Serving, audit, audit_becomes, create, is_settled, known, order, polling_client, token,
 };
 
 pub struct TestEnv {
@@ -97,10 +97,8 @@ impl TestEnv {
 
     /// Places an order of ann's, which must be held, and returns its name.
     pub async fn hold(&self, url: &str, item: &str, key: &str) -> String {
-        let response = order(&polling_client(), url, item, &self.ann, key)
-            .send()
-            .await
-            .unwrap();
+        let request = || order(&polling_client(), url, item, &self.ann, key);
+        let response = known(request).await;
         assert_eq!(response.status(), 201);
         response.json::<Value>().await.unwrap()["id"]
             .as_str()

@@ -10,17 +10,17 @@ use std::{
 };
 
 use order::PaymentKey;
-use reqwest::{Response, StatusCode};
+use reqwest::{RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 use testbed::{Postgres, Redis};
-use testkit::{eventually, eventually_some};
+use testkit::eventually;
 
 use super::stock::StockServers;
 use crate::{
     process::{
-        Serving, audit, audit_becomes, create, order, polling_client, program, run, stderr, stdout,
-        stockade, token,
+        Serving, audit, audit_becomes, create, known, order, polling_client, program, run, stderr,
+        stdout, stockade, token,
     },
     test_env::run_redis,
 };
@@ -274,27 +274,24 @@ impl Drill {
         create(&self.url, &self.admin, &item).await;
     }
 
-    pub async fn place(&self, item: &str, buyer: &str) -> Response {
+    fn order(&self, item: &str, buyer: &str) -> RequestBuilder {
         let token = token(self.dir(), &["buyer", buyer]);
         order(&polling_client(), &self.url, item, &token, "key")
-            .send()
-            .await
-            .unwrap()
     }
 
-    /// Repeats an order until its outcome is known. On a busy machine one attempt takes too long.
+    pub async fn place(&self, item: &str, buyer: &str) -> Response {
+        self.order(item, buyer).send().await.unwrap()
+    }
+
+    /// Repeats an order until its outcome is known.
     pub async fn place_until_known(&self, item: &str, buyer: &str) -> Response {
-        eventually_some(&format!("an answer to {buyer}"), async || {
-            let response = self.place(item, buyer).await;
-            (response.status() != StatusCode::SERVICE_UNAVAILABLE).then_some(response)
-        })
-        .await
+        known(|| self.order(item, buyer)).await
     }
 
     /// Places an order that may be answered before the ledger has it.
     pub async fn place_async(&self, item: &str, buyer: &str) -> Response {
-        let token = token(self.dir(), &["buyer", buyer]);
-        order(&polling_client(), &self.url, item, &token, "key")
+        let order = self.order(item, buyer);
+        order
             .header("Prefer", "respond-async")
             .send()
             .await

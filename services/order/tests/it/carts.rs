@@ -513,8 +513,8 @@ async fn a_payment_and_a_cancellation_at_the_same_time_leave_no_cart_in_parts(en
 async fn a_cart_expires_as_one(env: Env) {
     let vase = env.create(json!({ "stock": 5, "hold_seconds": 1 })).await;
     let bowl = env.create(json!({ "stock": 5, "hold_seconds": 600 })).await;
-    let cart = env.held_cart("ann", "k", &[(&vase, 1), (&bowl, 1)]).await;
-    env.cart_becomes(&cart, "expired").await;
+    let lines = [(&*vase, 1), (&*bowl, 1)];
+    let cart = env.expiring_cart("ann", "k", &lines).await;
     assert_eq!(env.line_states(&cart).await, ["expired", "expired"]);
     assert_eq!(env.units(&vase).await, [5, 0, 0]);
     assert_eq!(env.units(&bowl).await, [5, 0, 0]);

@@ -5,10 +5,14 @@ use std::time::Duration;
 use order::Limits;
 use reqwest::{Method, Response, header};
 use serde_json::{Value, json};
+use sqlx::{Connection, PgConnection};
 use testkit::{eventually, in_time, tested_in, timeout};
 use tokio::time::Instant;
 
-use crate::env::{ADMIN, Answer, Env, Options, TestEnv, on_both_ledgers, open, patient};
+use crate::{
+    env::{ADMIN, Answer, Env, Options, Stores, TestEnv, on_both_ledgers, open, patient},
+    slow_ledger::a_session_waits,
+};
 
 /// The longest time that a request may wait.
 const WAIT_SECONDS: u64 = 60;
@@ -260,6 +264,7 @@ async fn a_stream_has_every_event_and_is_resumed_behind_the_last_one(env: Env) {
 }
 
 #[tested_in(open(Options {
+    stores: Stores::Postgres,
     limits: Limits {
         // A request that waited on for its whole time would be cut off, and get no answer.
         drain_timeout: Duration::from_secs(WAIT_SECONDS - 10),
@@ -268,13 +273,19 @@ async fn a_stream_has_every_event_and_is_resumed_behind_the_last_one(env: Env) {
     ..Options::default()
 }))]
 async fn waiting_requests_and_streams_end_when_the_service_stops(env: Env) {
-    let mut stream = Stream::open(&env, None).await;
-    // From now on the client has a connection, which the server has taken over.
-    env.events("after=now").await;
+    // The request reads the events first, so a lock on them shows that it has arrived.
+    let mut lock = PgConnection::connect(&env.database_url).await.unwrap();
+    let locked = sqlx::raw_sql("BEGIN; LOCK TABLE events IN ACCESS EXCLUSIVE MODE");
+    locked.execute(&mut lock).await.unwrap();
     let query = format!("after=now&wait={WAIT_SECONDS}");
-    let (answer, ()) = tokio::join!(env.events(&query), async {
-        tokio::time::sleep(Duration::from_secs(1)).await;
+    let (answer, mut stream) = tokio::join!(env.events(&query), async {
+        a_session_waits(&env).await;
+        lock.close().await.unwrap();
+        let stream = Stream::open(&env, None).await;
+        // After its read the request rests for a second at most, and then it waits for an event.
+        tokio::time::sleep(Duration::from_secs(2)).await;
         env.stop_serving();
+        stream
     });
     assert_eq!((answer.status, &answer.body["data"]), (200, &json!([])));
     stream.ends().await;

@@ -298,12 +298,11 @@ async fn a_payment_is_due_back_in_its_own_currency_unless_its_order_accepted_it_
 async fn the_row_of_an_order_in_a_cart_names_the_cart_in_every_format(env: Env) {
     let item = json!({ "stock": 5, "hold_seconds": 1, "price": 10 });
     let item = env.create(item).await;
-    let cart = env.held_cart("ann", "k", &[(&item, 1)]).await;
+    let alone = env.hold(&item, "ann", "alone").await;
+    let cart = env.expiring_cart("ann", "k", &[(&item, 1)]).await;
     let shown = env.read_cart(&cart).await;
     let line = shown.body["lines"][0]["order"].as_str().unwrap();
-    let alone = env.hold(&item, "ann", "alone").await;
     env.becomes(&alone, "expired").await;
-    env.cart_becomes(&cart, "expired").await;
     env.put_state(&item, "paused").await;
     let late = env.pay_cart(&cart, "pay-1", Some(10)).await;
     late.is_now("refund_due");

@@ -65,7 +65,7 @@ async fn hold_in(env: &TestEnv, item: &str, segment: u16, name: &str) -> String 
 }
 
 /// Waits until a session of the database waits for a lock.
-async fn a_session_waits(env: &TestEnv) {
+pub async fn a_session_waits(env: &TestEnv) {
     let mut connection = PgConnection::connect(&env.database_url).await.unwrap();
     let waiting = "SELECT count(*) FROM pg_stat_activity \
                    WHERE datname = current_database() AND wait_event_type = 'Lock'";
@@ -176,11 +176,13 @@ async fn a_transition_that_the_ledger_refuses_does_not_fail_its_batch(env: Env) 
     let pay = async |buyer: usize| env.pay(&orders[buyer], &format!("pay-{buyer}")).await;
     // The first transition waits for the row; those that arrive meanwhile form the next batch.
     let later = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        a_session_waits(&env).await;
         tokio::join!(pay(1), pay(2), pay(3))
     };
     let release = async {
-        tokio::time::sleep(Duration::from_millis(900)).await;
+        a_session_waits(&env).await;
+        // Nothing shows that the later ones are queued.
+        tokio::time::sleep(Duration::from_millis(600)).await;
         row.release().await;
     };
     let (ann, (bob, carol, dan), ()) = tokio::join!(pay(0), later, release);
@@ -263,7 +265,7 @@ async fn payments_that_meet_a_read_only_ledger_share_one_wait_and_one_answer() {
         let item = env.create(json!({ "stock": 40, "segments": 1 })).await;
         let mut orders = Vec::new();
         for n in 0..PAYMENTS {
-            orders.push(env.hold(&item, &format!("buyer-{n}"), "k").await);
+            orders.push(held(&env, &item, &format!("buyer-{n}")).await.id());
         }
         env.settled_audit(&item).await;
         refuse_changes(&env, "25006", When::AtOnce).await;

@@ -139,7 +139,9 @@ async fn an_extended_cart_outlives_its_first_end(env: Env) {
         let vase = json!({ "stock": 5, "hold_seconds": hold, "max_hold_seconds": 600 });
         let vase = env.create(vase).await;
         let lines = [(&*vase, 1), (&*bowl, 1)];
-        let kept = env.held_cart("ann", &format!("k{hold}"), &lines).await;
+        let placed = env.cart("ann", &format!("k{hold}"), &lines).await;
+        assert_eq!(placed.status, 201, "{placed:?}");
+        let kept = placed.id();
         let extended = env.extend_cart("ann", &kept, &json!(600)).await;
         if extended.status == 200 {
             break (vase, kept);
@@ -147,8 +149,7 @@ async fn an_extended_cart_outlives_its_first_end(env: Env) {
         extended.is(409, "cart_not_extendable");
     };
     let lines = [(&*vase, 1), (&*bowl, 1)];
-    let lost = env.held_cart("bob", "k", &lines).await;
-    env.cart_becomes(&lost, "expired").await;
+    let lost = env.expiring_cart("bob", "k", &lines).await;
     assert_eq!(env.assert_whole(&kept).await, "held");
     let late = env.extend_cart("bob", &lost, &json!(600)).await;
     assert_eq!(late.is(409, "cart_not_extendable").body["state"], "expired");

@@ -17,7 +17,7 @@ impl TestEnv {
     }
 
     /// A cart whose holds have expired. Its units may still be returning.
-    async fn expiring_cart(&self, buyer: &str, key: &str, lines: &[(&str, u32)]) -> String {
+    pub async fn expiring_cart(&self, buyer: &str, key: &str, lines: &[(&str, u32)]) -> String {
         // An item may be known as sold out for a moment after its units have returned.
         let cart = eventually_some("a held cart", async || {
             let placed = self.cart(buyer, key, lines).await;
@@ -80,9 +80,9 @@ async fn a_cart_that_is_paid_late_takes_the_units_of_every_line_again(env: Env) 
     let vase = json!({ "stock": 4, "segments": 2, "hold_seconds": 1, "limit_per_buyer": 2 });
     let vase = env.create(vase).await;
     let bowl = env.create(json!({ "stock": 5, "hold_seconds": 600 })).await;
-    let cart = env.held_cart("ann", "k", &[(&vase, 2), (&bowl, 1)]).await;
+    let lines = [(&*vase, 2), (&*bowl, 1)];
     // The units that are taken again may still be returning.
-    env.cart_becomes(&cart, "expired").await;
+    let cart = env.expiring_cart("ann", "k", &lines).await;
     env.pay_cart_at(1, &cart, "pay-1").await.is_now("confirmed");
     env.pay_cart_at(0, &cart, "pay-1").await.is_now("confirmed");
     let refused = env.pay_cart_at(0, &cart, "pay-9").await;
@@ -90,7 +90,7 @@ async fn a_cart_that_is_paid_late_takes_the_units_of_every_line_again(env: Env) 
     assert_eq!(env.line_states(&cart).await, ["confirmed", "confirmed"]);
     assert_eq!(env.units(&vase).await, [2, 0, 2]);
     assert_eq!(env.units(&bowl).await, [4, 0, 1]);
-    let again = env.cart("ann", "k", &[(&vase, 2), (&bowl, 1)]).await;
+    let again = env.cart("ann", "k", &lines).await;
     assert_eq!(
         (again.status, &again.body["id"], &again.body["state"]),
         (201, &json!(cart), &json!("confirmed")),
@@ -104,7 +104,7 @@ async fn a_cart_that_is_paid_late_takes_the_units_of_every_line_again(env: Env) 
         ([4, 0, 0], [5, 0, 0]),
         "reacquired units are released too"
     );
-    env.held_cart("ann", "k-2", &[(&vase, 2)]).await;
+    env.expiring_cart("ann", "k-2", &[(&vase, 2)]).await;
 }
 
 #[tested_in(open_each(Options::reconciled()))]

@@ -100,7 +100,11 @@ async fn a_standby_is_never_used_and_orders_go_on_when_the_address_is_right() {
     })
     .await;
     assert!(refused.is_retryable(), "{refused:?}");
-    let error = env.ledger.check_writable().await.unwrap_err();
+    let error = eventually_some("an answer in time", async || {
+        let error = env.ledger.check_writable().await.unwrap_err();
+        (!matches!(error, LedgerError::NoAnswer(_))).then_some(error)
+    })
+    .await;
     assert!(
         matches!(
             error,
@@ -159,7 +163,8 @@ async fn one_refusal_drops_all_connections_to_a_server_that_became_read_only() {
             Ok(_) => true,
             Err(error) => {
                 assert!(error.proves_unchanged(), "{error:?}");
-                refusals += 1;
+                // On a busy machine the pool may give no connection in time, which is no refusal.
+                refusals += usize::from(error.is_said_by_server());
                 false
             }
         }

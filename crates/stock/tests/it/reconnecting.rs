@@ -241,7 +241,7 @@ async fn a_master_that_hangs_is_left_when_the_address_leads_to_another() {
         };
         let stock = site.instance_with(impatient).await;
         let sale = sale::open_with(&site, Terms::new(20, 2), Arc::clone(&stock)).await;
-        assert!(all_work(&sale, &stock, 0).await);
+        eventually_all_work(&sale, &stock, 0).await;
         behind.old.is_followed_by(1).await.unwrap();
         behind.old.pause().await.unwrap();
         behind.new.promote().await.unwrap();

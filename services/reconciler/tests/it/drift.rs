@@ -43,7 +43,10 @@ async fn drift_of_either_sign_is_reported_immediately_and_repaired_once_confirme
         drift_of(&sale) == Some(0.0)
     })
     .await;
-    for (round, units) in [3_i64, -2].into_iter().enumerate() {
+    let deadline = Deadline::start();
+    let (mut left, mut rounds) = (vec![-2_i64, 3], 0);
+    while let Some(&units) = left.last() {
+        rounds += 1;
         let (epoch, since) = (sale.epochs().await[1], Instant::now());
         sale.bend(1, units).await;
         eventually("telling the difference", async || {
@@ -65,6 +68,10 @@ async fn drift_of_either_sign_is_reported_immediately_and_repaired_once_confirme
                 ("repair", Some(1), units),
                 "{plan:?}"
             );
+            left.pop();
+        } else {
+            // On a busy machine the plan may come too late: then the test tries again.
+            deadline.check("no plan came in time");
         }
         ledger.give_all_pages();
         eventually("repairing it", async || sale.available().await == before).await;
@@ -84,11 +91,7 @@ async fn drift_of_either_sign_is_reported_immediately_and_repaired_once_confirme
         );
 
         let (drift, repaired) = (sale.journal("drift").await, sale.journal("repair").await);
-        assert_eq!(
-            (drift.len(), repaired.len()),
-            (round + 1, round + 1),
-            "once each"
-        );
+        assert_eq!((drift.len(), repaired.len()), (rounds, rounds), "once each");
         assert_eq!(
             (
                 &drift[0].entry.actor[..],

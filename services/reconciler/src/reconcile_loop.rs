@@ -6,7 +6,7 @@
 //! item without any of them is polled every ten seconds while orders are held, and otherwise it
 //! rests: open, it is polled about once an hour, and closed, never. A subscription that was lost
 //! has every item polled. Between the masters of a cluster a wake-up can be lost unnoticed, so
-//! rests are short there.
+//! rests are shorter there.
 //!
 //! What is due by the clock (waves, the end of a window, archives) stands in a calendar that the
 //! loop keeps of the items, and costs no call.

@@ -32,8 +32,11 @@ const WAKE_TIME: Duration = Duration::from_secs(10);
 const WAITING_POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval between two polls of an open item that rests.
 const RESTING_POLL_INTERVAL: Duration = Duration::from_secs(3600);
-/// The same where a wake-up can be lost, also for one that is closed.
+/// The same where a wake-up can be lost.
 const BRIEF_POLL_INTERVAL: Duration = Duration::from_secs(60);
+/// The same, of an item that is closed. A shop has many more of these than of open ones, and what is due
+/// by the clock, as an archive is, waits for no poll.
+const BRIEF_POLL_INTERVAL_WHEN_CLOSED: Duration = Duration::from_secs(600);
 /// Interval between two looks for what is due by the clock.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 /// Items that one look closes, and that it notes to be archived, at most. A shop ends thousands of them
@@ -180,11 +183,19 @@ impl Rounds {
             Next::Round => return self.rota.wake(id, now),
             Next::Wait => Some(WAITING_POLL_INTERVAL),
             Next::Rest if !hears => Some(Duration::ZERO),
-            Next::Rest if reconciler.stock.may_lose_messages() => Some(BRIEF_POLL_INTERVAL),
-            Next::Rest if is_closed => None,
-            Next::Rest => Some(RESTING_POLL_INTERVAL),
+            Next::Rest => resting_pause(is_closed, reconciler.stock.may_lose_messages()),
         };
         self.rota.rest_about(id, pause, now);
+    }
+}
+
+/// How long an item at rest is not looked at, about. `None`: until something changes.
+fn resting_pause(is_closed: bool, may_lose: bool) -> Option<Duration> {
+    match (is_closed, may_lose) {
+        (false, false) => Some(RESTING_POLL_INTERVAL),
+        (false, true) => Some(BRIEF_POLL_INTERVAL),
+        (true, false) => None,
+        (true, true) => Some(BRIEF_POLL_INTERVAL_WHEN_CLOSED),
     }
 }
 
@@ -230,7 +241,10 @@ mod tests {
 
     use domain::ItemId;
 
-    use super::{ARCHIVES_MAX, ByClock, CLOSES_MAX, End, in_turn};
+    use super::{
+        ARCHIVES_MAX, BRIEF_POLL_INTERVAL, BRIEF_POLL_INTERVAL_WHEN_CLOSED, ByClock, CLOSES_MAX,
+        End, RESTING_POLL_INTERVAL, in_turn, resting_pause,
+    };
 
     const ITEMS: usize = 1_000;
 
@@ -241,6 +255,17 @@ mod tests {
             wave,
         };
         (0..ITEMS).map(of).collect()
+    }
+
+    #[test]
+    fn a_closed_item_rests_for_good_where_no_wake_up_can_be_lost_and_longer_where_one_can() {
+        assert_eq!(resting_pause(true, false), None);
+        assert_eq!(resting_pause(false, false), Some(RESTING_POLL_INTERVAL));
+        assert_eq!(resting_pause(false, true), Some(BRIEF_POLL_INTERVAL));
+        assert_eq!(
+            resting_pause(true, true),
+            Some(BRIEF_POLL_INTERVAL_WHEN_CLOSED)
+        );
     }
 
     #[test]

@@ -179,7 +179,7 @@ async fn shared_locks_and_locks_of_other_libraries_exclude_each_other() {
     is_nowhere(five, &name).await;
 }
 
-#[tokio::test]
+#[tested_in(unless_stalled(LEASE))]
 async fn a_shared_lock_that_the_nodes_have_lost_cannot_be_extended() {
     let five = five().await;
     let redlock = redlock(five).await;
@@ -196,7 +196,7 @@ async fn a_shared_lock_that_the_nodes_have_lost_cannot_be_extended() {
     assert!(guard.is_lost());
 }
 
-#[tokio::test]
+#[tested_in(unless_stalled(LEASE))]
 async fn a_renewed_lock_reports_its_loss_and_cannot_be_entered_again() {
     let five = five().await;
     let redlock = redlock(five).await;

@@ -12,7 +12,7 @@ use crate::{
     support::{becomes, is_free, ms, name},
 };
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tested_in(unless_stalled(ConsulEnv::LEASE))]
 async fn the_token_is_the_lock_index_of_the_server() {
     let (env, name) = (ConsulEnv::shared().await, name("token"));
     let lock = env.client().await;
@@ -33,7 +33,7 @@ async fn the_token_is_the_lock_index_of_the_server() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tested_in(unless_stalled(ConsulEnv::LEASE))]
 async fn no_session_is_left_behind() {
     let (env, name) = (ConsulEnv::own().await, name("sessions"));
     let (one, other) = (env.client().await, env.client().await);

@@ -57,7 +57,7 @@ impl Queue for EtcdEnv {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tested_in(unless_stalled(EtcdEnv::LEASE))]
 async fn a_release_notifies_one_waiter() {
     let (env, name) = (EtcdEnv::own().await, name("one is notified"));
     let guard = env.client().await.acquire(&name).await.unwrap().renewed();
@@ -77,7 +77,7 @@ async fn a_release_notifies_one_waiter() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tested_in(unless_stalled(EtcdEnv::LEASE))]
 async fn no_lease_is_left_behind() {
     let (env, name) = (EtcdEnv::own().await, name("leases"));
     let lock = env.client().await;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use lock::ZooKeeperBuilder;
+use testkit_macros::tested_in;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -12,6 +13,7 @@ use zookeeper_client::CreateMode;
 use super::{Queue, next, refuses_duration, refuses_url, waits};
 use crate::{
     contract::{TestEnv, zookeeper::ZooKeeperEnv},
+    stalls::unless_stalled,
     support::{becomes, is_free, ms, name},
 };
 
@@ -63,7 +65,7 @@ impl Queue for ZooKeeperEnv {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tested_in(unless_stalled(ZooKeeperEnv::LEASE))]
 async fn each_waiter_watches_only_the_node_ahead() {
     let (env, name) = (ZooKeeperEnv::own().await, name("predecessors"));
     let guard = env.client().await.acquire(&name).await.unwrap().renewed();
@@ -90,7 +92,7 @@ async fn each_waiter_watches_only_the_node_ahead() {
 }
 
 /// The numbers of nodes start again with a new parent; the tokens do not.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tested_in(unless_stalled(ZooKeeperEnv::LEASE))]
 async fn tokens_rise_after_the_node_numbers_start_again() {
     let (env, name) = (ZooKeeperEnv::shared().await, name("numbers"));
     let (lock, client) = (env.client().await, env.raw().await);
@@ -110,7 +112,7 @@ async fn tokens_rise_after_the_node_numbers_start_again() {
 }
 
 /// A node as Curator creates it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tested_in(unless_stalled(ZooKeeperEnv::LEASE))]
 async fn a_node_of_another_library_is_waited_for() {
     let (env, name) = (ZooKeeperEnv::shared().await, name("other library"));
     let lock = env.client().await;

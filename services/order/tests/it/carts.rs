@@ -23,8 +23,8 @@ use stock::{Acknowledge, Outcome, Reservation};
 use testkit::{Deadline, eventually, eventually_some, tested_in, timeout};
 
 use crate::env::{
-    Answer, Env, Options, Stores, TestEnv, known, on_both_ledgers, open, open_each, payment_key,
-    token,
+    Answer, Env, Options, SHORT_HOLDS, Stores, TestEnv, known, on_both_ledgers, open, open_each,
+    payment_key, token,
 };
 
 impl TestEnv {

@@ -17,6 +17,7 @@ use reconciler::ReconcilerSettings;
 use recorder::RecorderSettings;
 use reqwest::{Body, Client, Method, RequestBuilder};
 use serde_json::{Value, json};
+use sqlx::{Connection as _, PgConnection};
 use stock::{RedisSettings, Stock, StockSettings};
 use testkit::{
     Backend, Database, eventually, eventually_some, fresh_item_id, in_time, shared_cluster,
@@ -623,11 +624,27 @@ pub async fn known(mut request: impl AsyncFnMut() -> Answer) -> Answer {
     .await
 }
 
+/// Seconds of a hold whose end comes in the test, and of longer ones for a busy machine, on which it may
+/// have ended before an order is answered.
+pub const SHORT_HOLDS: [u32; 3] = [1, 8, 64];
+
 /// The answer to an order that is held, however late a busy machine decides it.
 pub async fn held(env: &TestEnv, item: &str, buyer: &str) -> Answer {
     let order = known(async || env.order(item, buyer, "k", 1).await).await;
     order.is_held();
     order
+}
+
+/// Waits until a session of the PostgreSQL database waits for a lock.
+pub async fn a_session_waits(env: &TestEnv) {
+    let mut connection = PgConnection::connect(&env.database_url).await.unwrap();
+    let waiting = "SELECT count(*) FROM pg_stat_activity \
+                   WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    eventually("a session that waits for a lock", async || {
+        let waiting = sqlx::query_scalar::<_, i64>(waiting);
+        waiting.fetch_one(&mut connection).await.unwrap() > 0
+    })
+    .await;
 }
 
 pub fn token(buyer: &str) -> String {

@@ -9,9 +9,8 @@ use sqlx::{Connection, PgConnection};
 use testkit::{eventually, in_time, tested_in, timeout};
 use tokio::time::Instant;
 
-use crate::{
-    env::{ADMIN, Answer, Env, Options, Stores, TestEnv, on_both_ledgers, open, patient},
-    slow_ledger::a_session_waits,
+use crate::env::{
+    ADMIN, Answer, Env, Options, Stores, TestEnv, a_session_waits, on_both_ledgers, open, patient,
 };
 
 /// The longest time that a request may wait.

@@ -6,13 +6,10 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use testkit::{eventually_some, tested_in};
 
-use crate::env::{Answer, Env, Options, TestEnv, open_each};
+use crate::env::{Answer, Env, Options, SHORT_HOLDS, TestEnv, open_each};
 
 /// Far longer than the test: no instance refreshes its sold-out cache by time.
 const SOLD_OUT_CACHE_TTL: Duration = Duration::from_secs(24 * 3600);
-
-/// The first end of a hold in the test of expired units, and longer ones for a busy machine.
-const HOLDS: [u64; 3] = [1, 8, 64];
 
 /// Orders at every instance, which come before the units are released.
 async fn early_orders(env: &TestEnv, item: &str) -> Vec<Answer> {
@@ -78,7 +75,7 @@ async fn released_units_can_be_bought_immediately_at_every_instance(env: Env) {
     ..Options::reconciled()
 }))]
 async fn expired_units_can_be_bought_at_every_instance(env: Env) {
-    for hold in HOLDS {
+    for hold in SHORT_HOLDS {
         let item = json!({ "stock": 2, "segments": 2, "hold_seconds": hold });
         let item = env.create(item).await;
         let began = Instant::now();
@@ -86,7 +83,7 @@ async fn expired_units_can_be_bought_at_every_instance(env: Env) {
         let bob = env.order(&item, "bob", "k", 1).await;
         let early = early_orders(&env, &item).await;
         // On a busy machine a hold may have ended meanwhile: then the test tries a longer one.
-        if began.elapsed() >= Duration::from_secs(hold) {
+        if began.elapsed() >= Duration::from_secs(hold.into()) {
             let mut statuses = early.iter().chain([&ann, &bob]).map(|answer| answer.status);
             assert!(
                 statuses.all(|status| [201, 409, 503].contains(&status)),

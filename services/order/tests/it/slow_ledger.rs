@@ -7,9 +7,9 @@ use futures::future::join_all;
 use ledger::PoolSettings;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
-use testkit::{eventually, tested_in, timeout};
+use testkit::{tested_in, timeout};
 
-use crate::env::{Env, Options, Stores, TestEnv, held, known, open};
+use crate::env::{Env, Options, Stores, TestEnv, a_session_waits, held, known, open};
 
 /// For transitions that must time out.
 const ORDER_TIMEOUT: Duration = Duration::from_millis(1500);
@@ -62,18 +62,6 @@ async fn hold_in(env: &TestEnv, item: &str, segment: u16, name: &str) -> String 
         }
     }
     unreachable!("buyers live everywhere")
-}
-
-/// Waits until a session of the database waits for a lock.
-pub async fn a_session_waits(env: &TestEnv) {
-    let mut connection = PgConnection::connect(&env.database_url).await.unwrap();
-    let waiting = "SELECT count(*) FROM pg_stat_activity \
-                   WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    eventually("a session that waits for the row", async || {
-        let waiting = sqlx::query_scalar::<_, i64>(waiting);
-        waiting.fetch_one(&mut connection).await.unwrap() > 0
-    })
-    .await;
 }
 
 /// Orders of one item: to pay, to cancel and to refund.

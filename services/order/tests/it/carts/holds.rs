@@ -2,9 +2,6 @@
 
 use super::*;
 
-/// The first end of a hold in the test of a race, and longer ones for a busy machine.
-const HOLDS: [i64; 3] = [1, 8, 64];
-
 impl TestEnv {
     async fn extend_cart(&self, buyer: &str, cart: &str, seconds: &Value) -> Answer {
         let request = self.buyer(buyer, Method::POST, &format!("/v1/carts/{cart}/hold"));
@@ -161,7 +158,7 @@ async fn an_extended_cart_outlives_its_first_end(env: Env) {
 /// answered with 200 keeps the whole cart, and one that is refused finds all of it expired.
 #[tested_in(open_each(Options::reconciled()))]
 async fn of_an_extension_and_the_end_of_the_hold_one_has_the_whole_cart(env: Env) {
-    for hold in HOLDS {
+    for hold in SHORT_HOLDS {
         let kept = race_for_carts(&env, hold).await;
         // The first extensions come long before the end, unless the machine is busy.
         if kept > 0 {
@@ -172,7 +169,7 @@ async fn of_an_extension_and_the_end_of_the_hold_one_has_the_whole_cart(env: Env
 }
 
 /// Returns the number of carts that were extended.
-async fn race_for_carts(env: &TestEnv, hold: i64) -> u64 {
+async fn race_for_carts(env: &TestEnv, hold: u32) -> u64 {
     let item = json!({ "stock": 50, "hold_seconds": hold, "max_hold_seconds": 600 });
     let (vase, bowl) = (env.create(item.clone()).await, env.create(item).await);
     let rounds = (0..24_i64).map(|n| {
@@ -183,7 +180,10 @@ async fn race_for_carts(env: &TestEnv, hold: i64) -> u64 {
             if placed.status != 201 || placed.body["state"] != "held" {
                 // Its holds ended before it was answered.
                 let passed = Timestamp::now().duration_since(began);
-                assert!(passed >= SignedDuration::from_secs(hold), "{placed:?}");
+                assert!(
+                    passed >= SignedDuration::from_secs(hold.into()),
+                    "{placed:?}"
+                );
                 return None;
             }
             let cart = placed.id();

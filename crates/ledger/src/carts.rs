@@ -8,6 +8,7 @@
 //! segments, and lose them at the end of their own holds, whatever the cart's row says. So a step
 //! that moves them checks the version of each.
 
+pub(crate) mod expiry;
 pub(crate) mod extension;
 pub(crate) mod line;
 
@@ -107,8 +108,15 @@ pub(crate) trait Statements: transition::Statements {
     /// Locks the cart's row, and returns its state and version.
     async fn lock_cart(&mut self, id: CartId) -> Result<Option<(CartState, u64)>, LedgerError>;
 
-    /// The recorded orders of the cart's lines.
-    async fn lines_of(&mut self, id: CartId) -> Result<Vec<Order>, LedgerError>;
+    /// Locks the carts' rows, but those that another transaction has locked, and returns their states and
+    /// versions.
+    async fn lock_free_carts(
+        &mut self,
+        ids: &[CartId],
+    ) -> Result<Vec<(CartId, (CartState, u64))>, LedgerError>;
+
+    /// The recorded orders of the carts' lines.
+    async fn lines_of(&mut self, ids: &[CartId]) -> Result<Vec<Order>, LedgerError>;
 
     /// Number of the cart's lines whose orders went with a drop of their item.
     async fn dropped_lines(&mut self, id: CartId) -> Result<usize, LedgerError>;
@@ -120,6 +128,10 @@ pub(crate) trait Statements: transition::Statements {
         cart: &Cart,
         due_at: Option<Timestamp>,
     ) -> Result<(), LedgerError>;
+
+    /// Makes the carts, whose rows are locked, `expired`, and raises their versions. No reconciler has
+    /// to look at them again.
+    async fn expire_carts(&mut self, ids: &[CartId]) -> Result<(), LedgerError>;
 }
 
 /// Makes the step in the transaction.
@@ -149,7 +161,7 @@ async fn apply(
         return Ok(Outcome::Unchanged(None));
     }
     let is_settled = step.is_settled && version == step.cart.version;
-    let lines = transaction.lines_of(id).await?;
+    let lines = transaction.lines_of(&[id]).await?;
     if let Some(payment) = step.cart.payment.as_ref().filter(|_| step.returns_money) {
         // A refund that has failed may be that of a line that was returned before.
         match lines.iter().any(|line| line.state == OrderState::Refunded) {
@@ -184,14 +196,9 @@ async fn apply(
     transaction
         .write_cart(&after, due_at(&after, is_settled))
         .await?;
-    let freed = moves
-        .into_iter()
-        .filter(|moved| moved.order.state.units() != Units::None && moved.to.units() == Units::None)
-        .map(|moved| moved.order)
-        .collect();
     Ok(Outcome::Done(Some(SteppedCart {
         cart: after,
-        freed,
+        freed: freed(moves),
         recorded: lines.len(),
     })))
 }
@@ -256,6 +263,15 @@ fn moves(step: &CartStep, lines: &[Order], dropped: usize) -> Result<Vec<Transit
         .collect();
     moves.sort_unstable_by_key(|moved| moved.order.id);
     Ok(moves)
+}
+
+/// The orders that lose their units.
+fn freed(moves: Vec<Transition>) -> Vec<Order> {
+    let moves = moves.into_iter();
+    let freed = moves.filter(|moved| {
+        moved.order.state.units() != Units::None && moved.to.units() == Units::None
+    });
+    freed.map(|moved| moved.order).collect()
 }
 
 /// The admin of the step, for each line.

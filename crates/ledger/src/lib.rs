@@ -47,7 +47,7 @@ mod words;
 pub use acts::{Act, NewAct};
 pub use archive::{Archival, FinalAudit};
 pub use audited::{AuditResult, ComparedSums, FailedAudit, GoodAudit, LastAudits};
-pub use carts::{CartStep, CreatedCart, SteppedCart, line::ReturnedLine};
+pub use carts::{CartStep, CreatedCart, SteppedCart, expiry::ExpiredCarts, line::ReturnedLine};
 pub use changes::{
     Changed, ItemChange, JournalEntry, NewJournalEntry, StockChange, StockPart, Transfer,
     TransferPlan, TransferState,

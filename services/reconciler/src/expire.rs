@@ -16,17 +16,19 @@ use ledger::{Ledger, LedgerError, Transition};
 use supervision::ErrorLatch;
 use tokio::time::timeout;
 
-use crate::{ERRORS, Reconciler, ReconcilerError, batch_size::BatchSize, clock, returns};
+use crate::{
+    ERRORS, Reconciler, ReconcilerError,
+    batch_size::BatchSize,
+    clock,
+    due::{self, Due},
+    returns,
+};
 
 /// Maximum number of holds of one search.
 const SEARCH_MAX: usize = 500;
-/// Holds that one transaction ends. On SQLite, orders of other items wait behind it. Each transaction
+/// Orders whose holds one transaction ends, alone or with their carts. On SQLite, orders of other items wait behind it. Each transaction
 /// has a cost of its own, so with fewer holds at a time the units would be back much later.
-const EXPIRY_BATCH: RangeInclusive<usize> = 125..=500;
-
-/// After each transaction but the last, the pause is so many times as long as it took: the ledger
-/// belongs to the orders for a third of the time.
-pub(crate) const PAUSE_FACTOR: f64 = 0.5;
+pub(crate) const EXPIRY_BATCH: RangeInclusive<usize> = 125..=500;
 
 /// After the last search, the pause is so many times as long as it took, at least: the search passes
 /// over the lines of carts whose holds have ended, and which end with their cart. Of half a million
@@ -55,30 +57,14 @@ pub(crate) async fn run(reconciler: Arc<Reconciler>) {
     }
 }
 
-/// Ends holds until none is due, with a pause after each transaction. While the units of one batch
-/// return to their segments, the ledger ends the next one. Returns how long the last search took.
+/// Ends holds until none is due. Returns how long the last search took.
 async fn expire_due(
     reconciler: &Reconciler,
     size: &mut BatchSize,
 ) -> Result<Duration, ReconcilerError> {
     let mut due = DueHolds::default();
-    let mut ended: Vec<Order> = Vec::new();
-    loop {
-        let began = Instant::now();
-        let (_, next) = tokio::join!(
-            returns::return_orders(reconciler, &ended),
-            due.end_next(reconciler, size)
-        );
-        ended = next?;
-        if due.are_ended()
-            || reconciler
-                .pause(began.elapsed().mul_f64(PAUSE_FACTOR))
-                .await
-        {
-            returns::return_orders(reconciler, &ended).await;
-            return Ok(due.searched);
-        }
-    }
+    due::end_all(reconciler, &mut due, size).await?;
+    Ok(due.searched)
 }
 
 /// Holds that one search has found, and that have not ended yet.
@@ -91,7 +77,7 @@ struct DueHolds {
     is_full: bool,
 }
 
-impl DueHolds {
+impl Due for DueHolds {
     /// Ends as many holds as fit into a transaction, and searches for more if none is left. Returns
     /// the orders that this call ended. Other expirers may have ended some.
     async fn end_next(
@@ -111,6 +97,12 @@ impl DueHolds {
         Ok(ended?)
     }
 
+    fn are_ended(&self) -> bool {
+        self.left.is_empty() && !self.is_full
+    }
+}
+
+impl DueHolds {
     async fn search(&mut self, reconciler: &Reconciler) -> Result<(), ReconcilerError> {
         let now = clock::now(reconciler).await?;
         let began = Instant::now();
@@ -119,10 +111,6 @@ impl DueHolds {
         self.searched = began.elapsed();
         self.is_full = self.left.len() >= SEARCH_MAX;
         Ok(())
-    }
-
-    fn are_ended(&self) -> bool {
-        self.left.is_empty() && !self.is_full
     }
 }
 

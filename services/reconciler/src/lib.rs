@@ -23,6 +23,7 @@ mod clock;
 mod close;
 mod confirmation;
 mod drops;
+mod due;
 mod expire;
 mod gauges;
 mod home_check;

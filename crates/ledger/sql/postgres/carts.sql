@@ -27,9 +27,12 @@ WHERE id > $1 AND id <= $2 AND buyer = $3 ORDER BY id LIMIT $4
 -- name: LOCK_CART
 SELECT state, version FROM carts WHERE id = $1 FOR UPDATE
 
+-- name: LOCK_FREE_CARTS
+SELECT id, state, version FROM carts WHERE id = ANY($1) FOR UPDATE SKIP LOCKED
+
 -- name: ORDERS
 SELECT {order_columns!} FROM orders
-WHERE id = ANY(ARRAY(SELECT order_id FROM cart_lines WHERE cart = $1))
+WHERE id = ANY(ARRAY(SELECT order_id FROM cart_lines WHERE cart = ANY($1)))
 
 -- name: DROPPED_LINES
 SELECT count(*) FROM cart_lines AS line JOIN items ON items.id = line.item
@@ -42,3 +45,6 @@ UPDATE carts SET
     due_at = to_timestamp($4::double precision / 1000),
     payment = $5, refusal = $6, refused_item = $7, version = $8, amount = $9
 WHERE id = $1
+
+-- name: EXPIRE
+UPDATE carts SET state = 'expired', due_at = NULL, version = version + 1 WHERE id = ANY($1)

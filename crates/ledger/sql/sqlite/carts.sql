@@ -29,9 +29,13 @@ WHERE id > ?1 AND id <= ?2 AND buyer = ?3 ORDER BY id LIMIT ?4
 -- The transaction already holds the write lock, which covers all rows.
 SELECT state, version FROM carts WHERE id = ?1
 
+-- name: LOCK_FREE_CARTS
+SELECT id, state, version FROM carts WHERE id IN (SELECT unhex(value) FROM json_each(?1))
+
 -- name: ORDERS
 SELECT {order_columns!} FROM orders
-WHERE id IN (SELECT order_id FROM cart_lines WHERE cart = ?1)
+WHERE id IN (SELECT order_id FROM cart_lines
+             WHERE cart IN (SELECT unhex(value) FROM json_each(?1)))
 
 -- name: DROPPED_LINES
 SELECT count(*) FROM cart_lines AS line JOIN items ON items.id = line.item
@@ -44,3 +48,7 @@ UPDATE carts SET
     due_at = ?4,
     payment = ?5, refusal = ?6, refused_item = ?7, version = ?8, amount = ?9
 WHERE id = ?1
+
+-- name: EXPIRE
+UPDATE carts SET state = 'expired', due_at = NULL, version = version + 1
+WHERE id IN (SELECT unhex(value) FROM json_each(?1))

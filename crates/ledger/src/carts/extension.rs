@@ -37,7 +37,7 @@ async fn apply(
     if cart.state != CartState::Held || found != Some((CartState::Held, cart.version)) {
         return Ok(Outcome::Unchanged(None));
     }
-    let lines = transaction.lines_of(cart.id).await?;
+    let lines = transaction.lines_of(&[cart.id]).await?;
     if !all_are(cart, &lines, OrderState::Held) {
         return Err(LedgerError::BrokenCart(cart.id));
     }

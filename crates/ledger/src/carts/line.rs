@@ -44,7 +44,7 @@ async fn apply(
     if cart.state != CartState::Confirmed || found != Some((CartState::Confirmed, cart.version)) {
         return Ok(Outcome::Unchanged(None));
     }
-    let lines = transaction.lines_of(cart.id).await?;
+    let lines = transaction.lines_of(&[cart.id]).await?;
     let is_confirmed = |of: &&Order| of.id == line && of.state == OrderState::Confirmed;
     let Some(order) = lines.iter().find(is_confirmed) else {
         return Ok(Outcome::Unchanged(None));

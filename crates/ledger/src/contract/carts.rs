@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use domain::{BuyerId, Cart, CartId, SessionId};
 use jiff::Timestamp;
 
-use crate::{CartStep, CreatedCart, LedgerError, Page, ReturnedLine, SteppedCart};
+use crate::{CartStep, CreatedCart, ExpiredCarts, LedgerError, Page, ReturnedLine, SteppedCart};
 
 /// What the order service and the reconciler need for carts.
 #[async_trait]
@@ -50,6 +50,15 @@ pub trait Carts: Send + Sync + 'static {
     /// `LedgerError::BrokenCart` if the lines are not in the state of their cart, and
     /// `LedgerError::CartSuperseded` if one of them has changed meanwhile. Nothing is changed.
     async fn step_cart(&self, step: &CartStep) -> Result<Option<SteppedCart>, LedgerError>;
+
+    /// Ends the holds of these held carts in one transaction, each that still has this version, that no other
+    /// transaction is changing, and whose lines are all recorded as held. [`Carts::step_cart`] knows what becomes of those with other
+    /// lines.
+    ///
+    /// # Errors
+    ///
+    /// `LedgerError::CartSuperseded` if a line has changed meanwhile. Nothing is changed.
+    async fn expire_carts(&self, carts: &[Cart]) -> Result<ExpiredCarts, LedgerError>;
 
     /// Notes that `actor` has returned the money of one line of a confirmed cart, if the cart still
     /// has this version. With the last line the cart is refunded and its payment spent.

@@ -11,7 +11,7 @@ use super::{
     Pool, Store, Transaction, begin, id_list, lend, new_carts, sql::carts as sql, step_reads,
 };
 use crate::{
-    CartStep, Carts, CreatedCart, LedgerError, Page, ReturnedLine, SteppedCart,
+    CartStep, Carts, CreatedCart, ExpiredCarts, LedgerError, Page, ReturnedLine, SteppedCart,
     carts::{self, Statements},
     columns::{self, CartColumns, CartLineColumns, OrderColumns},
     convert::{column, parsed, signed, unsigned},
@@ -69,6 +69,13 @@ impl Carts for Store {
 
     async fn step_cart(&self, step: &CartStep) -> Result<Option<SteppedCart>, LedgerError> {
         carts::step(begin(self).await?, step).await
+    }
+
+    async fn expire_carts(&self, carts: &[Cart]) -> Result<ExpiredCarts, LedgerError> {
+        if carts.is_empty() {
+            return Ok(ExpiredCarts::default());
+        }
+        carts::expiry::expire(begin(self).await?, carts).await
     }
 
     async fn return_cart_line(
@@ -136,24 +143,38 @@ async fn with_lines(pool: &Pool, rows: Vec<CartColumns>) -> Result<Vec<Cart>, Le
     columns::carts(rows, lines)
 }
 
+fn state_and_version((state, version): (String, i64)) -> Result<(CartState, u64), LedgerError> {
+    Ok((
+        parsed("carts.state", &state)?,
+        unsigned("carts.version", version)?,
+    ))
+}
+
 #[async_trait]
 impl Statements for Transaction {
     async fn lock_cart(&mut self, id: CartId) -> Result<Option<(CartState, u64)>, LedgerError> {
         let row = sqlx::query_as::<_, (String, i64)>(sql::LOCK_CART);
         let row = row.bind(id.as_uuid()).fetch_optional(&mut **self);
-        row.await?
-            .map(|(state, version)| {
-                Ok((
-                    parsed("carts.state", &state)?,
-                    unsigned("carts.version", version)?,
-                ))
-            })
-            .transpose()
+        row.await?.map(state_and_version).transpose()
     }
 
-    async fn lines_of(&mut self, id: CartId) -> Result<Vec<Order>, LedgerError> {
+    async fn lock_free_carts(
+        &mut self,
+        ids: &[CartId],
+    ) -> Result<Vec<(CartId, (CartState, u64))>, LedgerError> {
+        let rows = sqlx::query_as::<_, (Uuid, String, i64)>(sql::LOCK_FREE_CARTS);
+        let rows = rows.bind(id_list(column(ids, |id| id.as_uuid()))?);
+        let rows = rows.fetch_all(&mut **self).await?.into_iter();
+        rows.map(|(id, state, version)| {
+            Ok((CartId::from(id), state_and_version((state, version))?))
+        })
+        .collect()
+    }
+
+    async fn lines_of(&mut self, ids: &[CartId]) -> Result<Vec<Order>, LedgerError> {
         let rows = sqlx::query_as::<_, OrderColumns>(sql::ORDERS);
-        let rows = rows.bind(id.as_uuid()).fetch_all(&mut **self).await?;
+        let rows = rows.bind(id_list(column(ids, |id| id.as_uuid()))?);
+        let rows = rows.fetch_all(&mut **self).await?;
         rows.into_iter().map(Order::try_from).collect()
     }
 
@@ -180,6 +201,14 @@ impl Statements for Transaction {
             .bind(item.map(ToString::to_string))
             .bind(signed(cart.version))
             .bind(signed(cart.amount))
+            .execute(&mut **self)
+            .await?;
+        Ok(())
+    }
+
+    async fn expire_carts(&mut self, ids: &[CartId]) -> Result<(), LedgerError> {
+        sqlx::query(sql::EXPIRE)
+            .bind(id_list(column(ids, |id| id.as_uuid()))?)
             .execute(&mut **self)
             .await?;
         Ok(())

@@ -9,17 +9,18 @@ use std::{
 };
 
 use domain::{
-    BuyerId, Change, Entry, EntryId, Item, ItemId, OrderId, OrderState, Quantity, SegmentKey,
-    TakenOrder,
+    BuyerId, Cart, CartId, CartLine, CartState, Change, Entry, EntryId, Item, ItemId, OrderId,
+    OrderState, Quantity, SegmentKey, TakenOrder,
 };
 use jiff::Timestamp;
 use ledger::{
-    ByOrders, Changed, Claim, Created, ItemChange, Ledger, LedgerError, PendingReturn, Recorded,
-    Repair, SegmentReplay, SegmentRow, StockChange, Transition,
+    ByOrders, CartStep, Changed, Claim, Created, CreatedCart, ItemChange, Ledger, LedgerError,
+    PendingReturn, Recorded, Repair, SegmentReplay, SegmentRow, StockChange, Transition,
 };
 use sqlx::{Connection, PgConnection, SqliteConnection, migrate::Migrator};
 pub use testkit::items::segment;
 use testkit::{Backend, Database, buyer, items};
+use uuid::Uuid;
 
 /// Runs a test and then audits every item that it created.
 pub async fn run<T: AsyncFnOnce(&TestEnv)>(backend: Backend, test: T) {
@@ -372,6 +373,48 @@ pub fn again(order: TakenOrder, attempt: u8) -> TakenOrder {
         id: order.id.reacquire(attempt),
         ..order
     }
+}
+
+/// A new cart of the n-th buyer, of that buyer's order of each item.
+pub async fn new_cart(ledger: &impl AnyLedger, items: &[&Item], n: usize) -> Cart {
+    let lines = items.iter().map(|item| {
+        let order = order(item, n, 1);
+        CartLine {
+            order: order.id,
+            item: item.id.clone(),
+            quantity: order.quantity,
+        }
+    });
+    let deadline = Timestamp::from_second(4_000_000_000).unwrap();
+    let cart = Cart {
+        id: CartId::from(Uuid::from_u128(7 + n as u128)),
+        buyer: buyer(n),
+        state: CartState::Placing,
+        lines: lines.collect(),
+        amount: 10,
+        is_checked: true,
+        price: None,
+        currency: "EUR".into(),
+        deadline,
+        expires_at: deadline,
+        payment: None,
+        refusal: None,
+        version: 1,
+    };
+    let CreatedCart::New(cart) = ledger.create_cart(&cart).await.unwrap() else {
+        panic!("it is new");
+    };
+    cart
+}
+
+/// The same cart, after all of its lines have taken their units in the first segments.
+pub async fn held_cart(ledger: &impl AnyLedger, items: &[&Item], n: usize) -> Cart {
+    let cart = new_cart(ledger, items, n).await;
+    for item in items {
+        happen(ledger, &segment(item, 0), [take([order(item, n, 1)])]).await;
+    }
+    let held = CartStep::to(&cart, CartState::Held);
+    ledger.step_cart(&held).await.unwrap().unwrap().cart
 }
 
 /// Makes a transition from the present state of the order.

@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use domain::{Cart, CartId, CartLine, CartState, Item, OrderId, OrderState, PaymentId, TakenOrder};
+use domain::{Cart, CartState, Item, OrderId, OrderState, PaymentId, TakenOrder};
 use jiff::Timestamp;
-use ledger::{CartStep, CreatedCart, LedgerError, Transition};
+use ledger::{CartStep, LedgerError, Transition};
 use serde_json::json;
 use testkit::{on_both_databases, tested};
-use uuid::Uuid;
 
 use crate::env::{
-    AnyLedger, TestEnv, again, counters, events_of_kind, happen, order, order_id, release, segment,
-    state, take,
+    AnyLedger, TestEnv, again, counters, events_of_kind, happen, held_cart, order, order_id,
+    release, segment, state, take,
 };
 
 /// A cart of two items that has expired, and whose units have returned.
@@ -26,35 +25,8 @@ impl Expired {
             env.create_unlimited("bowl", 4, 1).await,
             env.create_unlimited("vase", 4, 1).await,
         ];
-        let lines = items.iter().map(|item| CartLine {
-            order: order_id(item, 0),
-            item: item.id.clone(),
-            quantity: order(item, 0, 1).quantity,
-        });
-        let deadline = Timestamp::from_second(4_000_000_000).unwrap();
-        let cart = Cart {
-            id: CartId::from(Uuid::from_u128(7)),
-            buyer: order(&items[0], 0, 1).buyer,
-            state: CartState::Placing,
-            lines: lines.collect(),
-            amount: 10,
-            is_checked: true,
-            price: None,
-            currency: "EUR".into(),
-            deadline,
-            expires_at: deadline,
-            payment: None,
-            refusal: None,
-            version: 1,
-        };
-        let CreatedCart::New(cart) = env.create_cart(&cart).await.unwrap() else {
-            panic!("it is new");
-        };
-        for item in &items {
-            happens(env, item, take([order(item, 0, 1)])).await;
-        }
-        let held = stepped(env, &CartStep::to(&cart, CartState::Held)).await;
-        let expired = CartStep::to(&held.unwrap(), CartState::Expired);
+        let held = held_cart(env, &items.each_ref(), 0).await;
+        let expired = CartStep::to(&held, CartState::Expired);
         let cart = stepped(env, &expired).await.unwrap();
         for item in &items {
             happens(env, item, release([order(item, 0, 1)])).await;

@@ -9,6 +9,7 @@ mod claims;
 mod cost;
 mod env;
 mod events;
+mod expired_carts;
 mod faults;
 mod items;
 mod late_carts;

@@ -1,16 +1,18 @@
 //! What became of the money of payments: reports in any order, and any number of times.
 
-use domain::{Cart, CartId, CartLine, CartState, Item, Order, OrderState, PaymentId};
+use domain::{Cart, CartState, Item, Order, OrderState, PaymentId};
 use jiff::Timestamp;
 use ledger::{
-    CartStep, CreatedCart, DropRequest, DroppedRows, ExportedRow, LedgerError, NewJournalEntry,
-    NotedRefund, PaymentReturn, RefundReport, RefundState, ReturnedPayment, SaleTable, Transition,
+    CartStep, DropRequest, DroppedRows, ExportedRow, LedgerError, NewJournalEntry, NotedRefund,
+    PaymentReturn, RefundReport, RefundState, ReturnedPayment, SaleTable, Transition,
 };
 use serde_json::json;
 use testkit::{Backend, on_both_databases, tested};
 use uuid::Uuid;
 
-use crate::env::{AnyLedger, TestEnv, counters, happen, order, order_id, segment, step, take};
+use crate::env::{
+    AnyLedger, TestEnv, counters, happen, new_cart, order, order_id, segment, step, take,
+};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + second).unwrap()
@@ -673,33 +675,7 @@ pub async fn paid_cart(ledger: &impl AnyLedger, items: &[&Item], of: &str) -> Ca
 }
 
 async fn paid_cart_of(ledger: &impl AnyLedger, items: &[&Item], n: usize, of: &str) -> Cart {
-    let lines = items.iter().map(|item| {
-        let order = order(item, n, 1);
-        CartLine {
-            order: order.id,
-            item: item.id.clone(),
-            quantity: order.quantity,
-        }
-    });
-    let until = Timestamp::from_second(4_000_000_000).unwrap();
-    let cart = Cart {
-        id: CartId::from(Uuid::from_u128(7 + n as u128)),
-        buyer: order(items[0], n, 1).buyer,
-        state: CartState::Placing,
-        lines: lines.collect(),
-        amount: 10,
-        is_checked: true,
-        price: None,
-        currency: "EUR".into(),
-        deadline: until,
-        expires_at: until,
-        payment: None,
-        refusal: None,
-        version: 1,
-    };
-    let CreatedCart::New(cart) = ledger.create_cart(&cart).await.unwrap() else {
-        panic!("it is new");
-    };
+    let cart = new_cart(ledger, items, n).await;
     let held = CartStep::to(&cart, CartState::Held);
     let held = ledger.step_cart(&held).await.unwrap().unwrap().cart;
     let paid = CartStep {

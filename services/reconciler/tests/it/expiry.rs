@@ -2,13 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use domain::{
-    Cart, CartId, CartLine, CartState, IdempotencyKey, Item, OrderId, OrderState, Quantity,
-};
+use domain::{Cart, CartId, CartLine, CartState, IdempotencyKey, Item, OrderState, Quantity};
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
+use ledger::{CartStep, EventCursor, Events, Ledger};
 use reconciler::ReconcilerSettings;
-use testkit::{Sale, TestEnv, buyer, eventually, is_held, on_both_databases, tested};
+use testkit::{
+    Sale, TestEnv, buyer, eventually, eventually_some, is_held, on_both_databases, tested, timeout,
+};
 
 use crate::{env::quick, unresponsive::UnresponsiveLedger};
 
@@ -194,15 +195,17 @@ async fn sum_of(sale: &Sale) -> [u64; 3] {
     [report.available, report.held, report.confirmed]
 }
 
-/// A cart of the n-th buyer whose request has died a minute ago.
-fn abandoned_cart(item: &Item, n: usize) -> Cart {
-    let (buyer, key) = (buyer(n), IdempotencyKey::new("key").unwrap());
-    let deadline = Timestamp::now() - SignedDuration::from_mins(1);
+/// A cart of the n-th buyer whose request has died a minute ago. Its line is the order that the buyer
+/// places alone.
+fn abandoned_cart(sale: &Sale, n: usize) -> Cart {
+    let (item, buyer, key) = (&sale.item, buyer(n), "key");
     let line = CartLine {
-        order: OrderId::of_line(&item.id, &buyer, &key),
+        order: sale.order_id(&buyer, key),
         item: item.id.clone(),
         quantity: Quantity::ONE,
     };
+    let key = IdempotencyKey::new(key).unwrap();
+    let deadline = Timestamp::now() - SignedDuration::from_mins(1);
     Cart {
         id: CartId::derive(&buyer, &key),
         buyer,
@@ -221,10 +224,10 @@ fn abandoned_cart(item: &Item, n: usize) -> Cart {
 }
 
 #[tested(on_both_databases(crate::env::run))]
-async fn more_carts_than_a_batch_end_together(env: &Arc<TestEnv>) {
+async fn more_carts_than_one_search_finds_end(env: &Arc<TestEnv>) {
     env.record().await;
     let (sale, ledger) = (env.sell(10, 1).await, env.ledger().await);
-    let carts: Vec<_> = (0..230).map(|n| abandoned_cart(&sale.item, n)).collect();
+    let carts: Vec<_> = (0..510).map(|n| abandoned_cart(&sale, n)).collect();
     for cart in &carts {
         ledger.create_cart(cart).await.unwrap();
     }
@@ -235,4 +238,130 @@ async fn more_carts_than_a_batch_end_together(env: &Arc<TestEnv>) {
         carts.len() == ids.len() && carts.iter().all(|cart| cart.state == CartState::Failed)
     })
     .await;
+}
+
+/// A cart that is held, of a unit of the n-th buyer.
+async fn held_cart(sale: &Sale, ledger: &dyn Ledger, n: usize) -> Cart {
+    let cart = abandoned_cart(sale, n);
+    ledger.create_cart(&cart).await.unwrap();
+    sale.hold(&buyer(n), "key", 1).await;
+    let held = CartStep::to(&cart, CartState::Held);
+    ledger.step_cart(&held).await.unwrap().unwrap().cart
+}
+
+/// Carts of an item, one for each buyer, whose holds have just ended.
+struct EndedHolds {
+    sale: Arc<Sale>,
+    ledger: Arc<dyn Ledger>,
+    carts: Vec<Cart>,
+}
+
+impl EndedHolds {
+    async fn of(env: &TestEnv, carts: usize) -> Self {
+        env.record().await;
+        let sale = env.sell_with(carts as u64, 3, short_holds).await;
+        let ledger = env.ledger().await;
+        let carts = (0..carts).map(|n| held_cart(&sale, &*ledger, n));
+        let carts = join_all(carts).await;
+        let over = carts.iter().map(|cart| cart.expires_at).max().unwrap();
+        eventually("the end of all holds", async || Timestamp::now() > over).await;
+        Self {
+            sale,
+            ledger,
+            carts,
+        }
+    }
+
+    /// Waits until so many units have returned. Returns how many carts have ended.
+    async fn have_returned(&self, units: u64) -> usize {
+        eventually(&format!("{units} units coming back"), async || {
+            self.sale.available().await.iter().sum::<u64>() == units
+        })
+        .await;
+        let ids: Vec<_> = self.carts.iter().map(|cart| cart.id).collect();
+        let carts = self.ledger.list_carts(&ids).await.unwrap();
+        let ended = carts.iter().filter(|cart| cart.state == CartState::Expired);
+        ended.count()
+    }
+}
+
+/// Nothing ends a call of the ledger.
+fn patient() -> ReconcilerSettings {
+    ReconcilerSettings {
+        ledger_timeout: timeout(),
+        ..quick()
+    }
+}
+
+#[tested(on_both_databases(crate::env::run))]
+async fn held_carts_end_together_and_their_units_return(env: &Arc<TestEnv>) {
+    let holds = EndedHolds::of(env, 60).await;
+    env.reconcile(patient()).await;
+    assert_eq!(holds.have_returned(60).await, 60);
+    // One stands for all orders of an item that a transaction has moved.
+    let transactions = eventually_some("the events of all ends", async || {
+        let page = holds.ledger.events(EventCursor::START, 1000).await.unwrap();
+        let Events::Page(events) = page else {
+            panic!("no event was removed");
+        };
+        let ended = events.iter().filter(|event| event.kind == "order.expired");
+        let ended: Vec<_> = ended.map(|event| event.orders.len()).collect();
+        (ended.iter().sum::<usize>() == 60).then_some(ended)
+    })
+    .await;
+    assert_eq!(transactions, [60]);
+}
+
+/// In the round that finds all of them: there is no other.
+#[tested(on_both_databases(crate::env::run))]
+async fn abandoned_carts_end_beside_held_ones(env: &Arc<TestEnv>) {
+    let holds = EndedHolds::of(env, 12).await;
+    let abandoned: Vec<_> = (12..20).map(|n| abandoned_cart(&holds.sale, n)).collect();
+    for cart in &abandoned {
+        holds.ledger.create_cart(cart).await.unwrap();
+    }
+    env.reconcile(ReconcilerSettings {
+        expiry_interval: Duration::from_secs(3600),
+        ..patient()
+    })
+    .await;
+    assert_eq!(holds.have_returned(12).await, 12);
+    let ids: Vec<_> = abandoned.iter().map(|cart| cart.id).collect();
+    eventually("the abandoned carts failing", async || {
+        let carts = holds.ledger.list_carts(&ids).await.unwrap();
+        carts.iter().all(|cart| cart.state == CartState::Failed)
+    })
+    .await;
+}
+
+#[tested(on_both_databases(crate::env::run))]
+async fn a_cart_that_the_ledger_refuses_to_end_keeps_no_other_from_its_end(env: &Arc<TestEnv>) {
+    let holds = EndedHolds::of(env, 12).await;
+    env.sql_of(
+        "ALTER TABLE carts ADD CONSTRAINT not_this_one CHECK (buyer <> 'buyer-3' OR state <> 'expired')",
+        "CREATE TRIGGER not_this_one BEFORE UPDATE ON carts WHEN new.buyer = 'buyer-3' AND new.state = 'expired' \
+         BEGIN SELECT raise(ABORT, 'not this one'); END",
+    )
+    .await;
+    env.reconcile(patient()).await;
+    assert_eq!(holds.have_returned(11).await, 11);
+    env.sql_of(
+        "ALTER TABLE carts DROP CONSTRAINT not_this_one",
+        "DROP TRIGGER not_this_one",
+    )
+    .await;
+    assert_eq!(holds.have_returned(12).await, 12);
+}
+
+/// As if their sale was locked.
+#[tested(on_both_databases(crate::env::run))]
+async fn carts_whose_end_is_not_answered_end_one_by_one(env: &Arc<TestEnv>) {
+    let holds = EndedHolds::of(env, 12).await;
+    let ledger = UnresponsiveLedger::new(env.ledger().await, 0, usize::MAX);
+    let settings = ReconcilerSettings {
+        ledger_timeout: Duration::from_millis(300),
+        ..quick()
+    };
+    env.reconcile_on(Arc::new(ledger), settings).await;
+    assert_eq!(holds.have_returned(12).await, 12);
 }

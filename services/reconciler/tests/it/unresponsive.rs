@@ -19,13 +19,13 @@ use jiff::Timestamp;
 use ledger::{
     Act, Actors, Acts, Archival, Archives, Audits, CartStep, Carts, Changed, ChangedItem, Claim,
     ComparedSums, Created, CreatedCart, DropEnd, DropRequest, DroppedRows, Drops, Erased,
-    EventCursor, EventLog, Events, ExportPage, ExportedRow, FailedAttempt, FailedAudit, FinalAudit,
-    GoodAudit, ItemChange, ItemRows, ItemTotals, JournalEntry, KnownSink, LastAudits, Ledger,
-    LedgerError, ListedItem, Listing, NewAct, NewJournalEntry, NewWebhook, NotedRefund, OrderLife,
-    Pace, Page, PaymentReturn, PendingReturn, ProcessReport, Processes, Reading, Recorded,
-    Recording, RefundReport, Refunds, Repair, RequestCounts, ReturnedLine, ReturnedPayment,
-    SaleTable, SeenProcess, SegmentRow, Sinks, SteppedCart, StockChange, StockOperations, Sums,
-    Transfer, TransferPlan, Transition, VerifiedExport, Webhook, Webhooks,
+    EventCursor, EventLog, Events, ExpiredCarts, ExportPage, ExportedRow, FailedAttempt,
+    FailedAudit, FinalAudit, GoodAudit, ItemChange, ItemRows, ItemTotals, JournalEntry, KnownSink,
+    LastAudits, Ledger, LedgerError, ListedItem, Listing, NewAct, NewJournalEntry, NewWebhook,
+    NotedRefund, OrderLife, Pace, Page, PaymentReturn, PendingReturn, ProcessReport, Processes,
+    Reading, Recorded, Recording, RefundReport, Refunds, Repair, RequestCounts, ReturnedLine,
+    ReturnedPayment, SaleTable, SeenProcess, SegmentRow, Sinks, SteppedCart, StockChange,
+    StockOperations, Sums, Transfer, TransferPlan, Transition, VerifiedExport, Webhook, Webhooks,
 };
 use testkit::eventually;
 use tokio::sync::Semaphore;
@@ -34,7 +34,8 @@ use uuid::Uuid;
 /// More than any repair reads.
 const ALL_PAGES: usize = 1_000_000;
 
-/// Never answers the first few calls of `due` and `transition`, and forwards everything else.
+/// Never answers the first few calls of `due`, `transition` and `expire_carts`, and forwards everything
+/// else.
 pub struct UnresponsiveLedger {
     ledger: Arc<dyn Ledger>,
     due_calls: AtomicUsize,
@@ -61,7 +62,8 @@ pub struct Pass {
 }
 
 impl UnresponsiveLedger {
-    /// Leaves the first `due_calls` of `due` and `transition_calls` of `transition` unanswered.
+    /// Leaves the first `due_calls` of `due` and `transition_calls` of `transition` and `expire_carts`
+    /// unanswered.
     pub fn new(ledger: Arc<dyn Ledger>, due_calls: usize, transition_calls: usize) -> Self {
         Self {
             ledger,
@@ -161,7 +163,8 @@ impl UnresponsiveLedger {
         eventually("more sweeps", async || self.sweeps() >= before + sweeps).await;
     }
 
-    /// Number of calls of `due` and of `transition` that it will still leave unanswered.
+    /// Number of calls of `due`, and of `transition` and `expire_carts`, that it will still leave
+    /// unanswered.
     pub fn left(&self) -> [usize; 2] {
         [&self.due_calls, &self.transition_calls].map(|left| left.load(Ordering::SeqCst))
     }
@@ -250,6 +253,11 @@ forwards! {
         due_carts(now: Timestamp, at_most: usize) -> Vec<Cart>;
         list_buyer_carts(buyer: &BuyerId, after: Option<CartId>, at_most: usize)
             -> Page<Cart, CartId>;
+    }
+
+    async fn expire_carts(&self, carts: &[Cart]) -> Result<ExpiredCarts, LedgerError> {
+        answer(&self.transition_calls).await;
+        self.ledger().expire_carts(carts).await
     }
 }
 

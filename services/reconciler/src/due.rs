@@ -1,0 +1,47 @@
+//! Ends what is due, batch by batch: holds, and carts.
+
+use std::time::Instant;
+
+use domain::Order;
+
+use crate::{Reconciler, ReconcilerError, batch_size::BatchSize, returns};
+
+/// After each batch but the last, the pause is so many times as long as it took: the ledger belongs to
+/// the orders for a third of the time.
+const PAUSE_FACTOR: f64 = 0.5;
+
+/// What a ledger has to end.
+pub(crate) trait Due {
+    /// Ends the next batch, of about so many orders. Returns the orders whose units are to return.
+    async fn end_next(
+        &mut self,
+        reconciler: &Reconciler,
+        size: &mut BatchSize,
+    ) -> Result<Vec<Order>, ReconcilerError>;
+
+    /// Nothing is left.
+    fn are_ended(&self) -> bool;
+}
+
+/// Ends all of it, with a pause after each batch. While the units of one batch return to their segments,
+/// the ledger ends the next one.
+pub(crate) async fn end_all(
+    reconciler: &Reconciler,
+    due: &mut impl Due,
+    size: &mut BatchSize,
+) -> Result<(), ReconcilerError> {
+    let mut freed: Vec<Order> = Vec::new();
+    loop {
+        let began = Instant::now();
+        let (_, next) = tokio::join!(
+            returns::return_orders(reconciler, &freed),
+            due.end_next(reconciler, size)
+        );
+        freed = next?;
+        let pause = began.elapsed().mul_f64(PAUSE_FACTOR);
+        if due.are_ended() || reconciler.pause(pause).await {
+            returns::return_orders(reconciler, &freed).await;
+            return Ok(());
+        }
+    }
+}

@@ -18,7 +18,7 @@ use crate::{
     batch_size::BatchSize,
     clock,
     due::{self, Due},
-    expire::{EXPIRY_BATCH, with_timeout},
+    expire::with_timeout,
     returns,
 };
 
@@ -29,7 +29,7 @@ const CART_CONCURRENCY: usize = 8;
 
 pub(crate) async fn run(reconciler: Arc<Reconciler>) {
     let error_latch = ErrorLatch::new("carts", ERRORS);
-    let mut size = BatchSize::within(EXPIRY_BATCH);
+    let mut size = due::batch_size(&*reconciler.ledger);
     loop {
         match end_due(&reconciler, &mut size).await {
             Ok(()) => error_latch.recovered(),

@@ -23,6 +23,8 @@ use crate::{ERRORS, Reconciler, ReconcilerError, batch_size::BatchSize, clock};
 
 /// Rows that one transaction deletes.
 const DROP_BATCH: RangeInclusive<usize> = 50..=500;
+/// What such a transaction may take.
+const DROP_TIME: Duration = Duration::from_millis(10);
 /// A pause between two batches or pages, in times of the last one: the rest of the time is for the
 /// sales that go on.
 const PAUSE_FACTOR: u32 = 2;
@@ -236,7 +238,7 @@ async fn delete_exported(
     stop: &CancellationToken,
 ) -> Result<bool, DropError> {
     let mut reader = export::Reader::open(path).await?;
-    let mut size = BatchSize::within(DROP_BATCH);
+    let mut size = BatchSize::within(DROP_BATCH, DROP_TIME);
     let mut batch: Vec<ExportedRow> = Vec::with_capacity(size.rows());
     let mut table = SaleTable::ALL[0];
     loop {

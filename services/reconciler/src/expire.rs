@@ -5,7 +5,6 @@
 //! can be sold again immediately. Any number of expirers may run.
 
 use std::{
-    ops::RangeInclusive,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -26,9 +25,6 @@ use crate::{
 
 /// Maximum number of holds of one search.
 const SEARCH_MAX: usize = 500;
-/// Orders whose holds one transaction ends, alone or with their carts. On SQLite, orders of other items wait behind it. Each transaction
-/// has a cost of its own, so with fewer holds at a time the units would be back much later.
-pub(crate) const EXPIRY_BATCH: RangeInclusive<usize> = 125..=500;
 
 /// After the last search, the pause is so many times as long as it took, at least: the search passes
 /// over the lines of carts whose holds have ended, and which end with their cart. Of half a million
@@ -39,7 +35,7 @@ const SEARCH_PAUSE_MAX: Duration = Duration::from_secs(5);
 pub(crate) async fn run(reconciler: Arc<Reconciler>) {
     let error_latch = ErrorLatch::new("expiry", ERRORS);
     let interval = reconciler.settings.expiry_interval;
-    let mut size = BatchSize::within(EXPIRY_BATCH);
+    let mut size = due::batch_size(&*reconciler.ledger);
     loop {
         let pause = match expire_due(&reconciler, &mut size).await {
             Ok(searched) => {

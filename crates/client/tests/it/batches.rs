@@ -19,7 +19,7 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::Semaphore};
 
-use crate::server::{ID, Scripted, Server, problem};
+use crate::server::{ID, Scripted, Server, brief, problem};
 
 /// A service that answers as many batches as a test lets it.
 #[derive(Clone)]
@@ -178,9 +178,7 @@ async fn an_order_of_unknown_outcome_is_repeated_with_its_key() {
 async fn an_unknown_outcome_stays_unknown_when_the_deadline_has_passed() {
     let shop = Shop::start(1000).await;
     shop.seen.lock().unwrap().unknown = HashMap::from([("ann", usize::MAX)]);
-    // Long enough for several attempts on a busy machine.
-    let retry = RetryPolicy::every(Duration::from_millis(20), Duration::from_secs(1));
-    let batcher = OrderBatcher::new(&shop.admin(retry), "vase");
+    let batcher = OrderBatcher::new(&shop.admin(brief()), "vase");
     let error = batcher.order("ann", 1, key("k")).await.unwrap_err();
     let Error::OutcomeUnknown { attempts, .. } = error else {
         panic!("{error:?}");

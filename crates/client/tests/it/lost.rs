@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::{
     dropping::{Answers, Dropping},
-    server::{ID, Scripted, Server, order, problem},
+    server::{ID, Scripted, Server, brief, order, problem},
 };
 
 /// Repeats immediately, and long enough for every script on any machine.
@@ -118,9 +118,7 @@ async fn stays_unknown(answer: Scripted) {
     let what = format!("{} {}", answer.status, answer.body);
     let server = Server::start([order(201, "held"), answer]).await;
     let proxy = Dropping::before(&server, [Answers::Drop]).await;
-    // Long enough for a second attempt on a busy machine.
-    let brief = RetryPolicy::every(Duration::from_millis(20), Duration::from_secs(2));
-    let error = place(&proxy.url, brief).await.unwrap_err();
+    let error = place(&proxy.url, brief()).await.unwrap_err();
     let Error::OutcomeUnknown { attempts, .. } = error else {
         panic!("{what}: {error:?}");
     };
@@ -202,9 +200,7 @@ async fn a_success_that_is_no_order_leaves_it_unknown() {
 
         let server = Server::start([held.clone(), answer.clone()]).await;
         let proxy = Dropping::before(&server, [Answers::Drop]).await;
-        // Long enough for a second attempt on a busy machine.
-        let brief = RetryPolicy::every(Duration::from_millis(20), Duration::from_secs(2));
-        let error = place(&proxy.url, brief).await.unwrap_err();
+        let error = place(&proxy.url, brief()).await.unwrap_err();
         assert!(error.is_outcome_unknown(), "{error:?}");
         let answered = error.later_answer();
         assert!(
@@ -239,9 +235,7 @@ async fn lost_before_a_page(call: &str) -> Error {
     let page = Scripted::new(200, r#"{"error":"please log in"}"#);
     let server = Server::start([order(200, "held"), page]).await;
     let proxy = Dropping::before(&server, [Answers::Drop]).await;
-    // Long enough for a second attempt on a busy machine.
-    let brief = RetryPolicy::every(Duration::from_millis(20), Duration::from_secs(2));
-    let client = client(&proxy.url, brief);
+    let client = client(&proxy.url, brief());
     let (buyer, admin) = (client.buyer(token()), client.admin(token()));
     let id: Uuid = ID.parse().unwrap();
     match call {

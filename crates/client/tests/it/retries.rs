@@ -6,16 +6,11 @@ use client::{
     Buyer, Client, Ended, Error, NewCart, NewOrder, ProblemCode, Request, RetryPolicy, Token,
 };
 
-use crate::server::{Scripted, Server, order, problem};
+use crate::server::{Scripted, Server, brief, order, problem};
 
 /// Repeats immediately, and long enough for every script on any machine.
 fn eager() -> RetryPolicy {
     RetryPolicy::every(Duration::from_millis(1), Duration::from_secs(600))
-}
-
-/// Long enough for several attempts on a busy machine, and short enough to wait for.
-fn brief() -> RetryPolicy {
-    RetryPolicy::every(Duration::from_millis(20), Duration::from_secs(1))
 }
 
 fn token() -> Token {

@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use axum::{
@@ -15,7 +16,13 @@ use axum::{
     },
     response::{IntoResponse, Response},
 };
+use client::RetryPolicy;
 use tokio::net::TcpListener;
+
+/// Long enough for several attempts on a busy machine, and short enough to wait for.
+pub fn brief() -> RetryPolicy {
+    RetryPolicy::every(Duration::from_millis(100), Duration::from_secs(5))
+}
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]

@@ -43,8 +43,8 @@ pub struct GrowthOptions {
     /// orders out.
     #[arg(long, default_value_t = 1_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=50_000_000))]
     pub orders: u64,
-    /// Most holds that expire together. The steps are a hundredth, a tenth and all of them; 0
-    /// leaves expiry out.
+    /// Most holds that expire together. The steps are a hundredth, a tenth and all of them, and then
+    /// a tenth in carts; 0 leaves expiry out.
     #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=50_000_000))]
     pub holds: u64,
     /// Orders per second of the open loop.

@@ -98,15 +98,21 @@ fn check_step(step: &Value, has_server: bool) {
 
 fn check_expiry(results: &Value) {
     let steps = list(&results["expiries"][0]["steps"]);
-    assert_eq!((steps.len(), &steps[0]["holds"]), (1, &json!(5)));
-    assert_eq!(steps[0]["quiet"]["measured"], MEASURED);
-    assert!(number(&steps[0]["meanwhile"]["measured"]) >= 1.0);
-    assert!(number(&steps[0]["back_s"]) > 0.0);
-    check_orders(&steps[0]["quiet"]);
-    check_orders(&steps[0]["meanwhile"]);
+    let sizes: Vec<_> = steps
+        .iter()
+        .map(|step| [&step["holds"], &step["carts"]])
+        .collect();
+    assert_eq!(sizes, [[5, 0], [1, 1]]);
+    for step in steps {
+        assert_eq!(step["quiet"]["measured"], MEASURED);
+        assert!(number(&step["meanwhile"]["measured"]) >= 1.0);
+        assert!(number(&step["back_s"]) > 0.0);
+        check_orders(&step["quiet"]);
+        check_orders(&step["meanwhile"]);
+    }
 }
 
-/// The table has the machine, the command and a row for each of the seven steps and the expiry.
+/// The table has the machine, the command and a row for each of the seven steps, the expiry, and that in carts.
 fn check_table(table: &str, ledger: &str) {
     assert!(
         table.contains(" cores") && table.contains(ARGUMENTS),
@@ -115,7 +121,7 @@ fn check_table(table: &str, ledger: &str) {
     let rows = table
         .lines()
         .filter(|line| line.starts_with(&format!("| {ledger} |")));
-    assert_eq!(rows.count(), 8, "{table}");
+    assert_eq!(rows.count(), 9, "{table}");
 }
 
 /// The chart has two charts of items, two of orders and one of holds.
@@ -136,8 +142,8 @@ fn check_report(report: &Value) {
         all.filter(|line| line["measured"].as_str().unwrap().starts_with(text))
             .count()
     };
-    // Of three series and of the expiry.
-    assert_eq!((measured("p99 of an order"), measured("audit")), (4, 3));
+    // Of three series, and of the expiry without and with carts.
+    assert_eq!((measured("p99 of an order"), measured("audit")), (5, 3));
 }
 
 /// The folder with the results of a run, which are complete.

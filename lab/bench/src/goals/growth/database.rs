@@ -69,23 +69,32 @@ impl Database {
         Ok(())
     }
 
-    /// Has every hold of an item expire at this time, in milliseconds since 1970.
+    /// Has every hold of an item, and every cart that is held, expire at this time, in milliseconds
+    /// since 1970.
     pub async fn expire_at(&self, item: &str, ms: i64) -> Result<()> {
-        match self {
-            Self::Postgres(pool) => {
-                let holds = "UPDATE orders SET version = version + 1, \
-                             expires_at = to_timestamp($2::double precision / 1000) \
-                             WHERE item = $1 AND state = 'held'";
-                let holds = sqlx::query(holds).bind(item).bind(ms);
-                holds.execute(pool).await?;
-            }
-            Self::Sqlite(pool) => {
-                let holds = "UPDATE orders SET version = version + 1, expires_at = $2 \
-                             WHERE item = $1 AND state = 'held'";
-                let holds = sqlx::query(holds).bind(item).bind(ms);
-                holds.execute(pool).await?;
-            }
-        }
+        let [holds, carts] = match self {
+            Self::Postgres(_) => [
+                "UPDATE orders SET version = version + 1, \
+                 expires_at = to_timestamp($1::double precision / 1000) \
+                 WHERE item = $2 AND state = 'held'",
+                "UPDATE carts SET version = version + 1, \
+                 expires_at = to_timestamp($1::double precision / 1000), \
+                 due_at = to_timestamp($1::double precision / 1000) WHERE state = 'held'",
+            ],
+            Self::Sqlite(_) => [
+                "UPDATE orders SET version = version + 1, expires_at = $1 \
+                 WHERE item = $2 AND state = 'held'",
+                "UPDATE carts SET version = version + 1, expires_at = $1, due_at = $1 \
+                 WHERE state = 'held'",
+            ],
+        };
+        on_both!(self, pool => {
+            let mut transaction = pool.begin().await?;
+            let holds = sqlx::query(holds).bind(ms).bind(item);
+            holds.execute(&mut *transaction).await?;
+            sqlx::query(carts).bind(ms).execute(&mut *transaction).await?;
+            transaction.commit().await?;
+        });
         Ok(())
     }
 

@@ -19,10 +19,11 @@ use super::{
 use crate::options::{LedgerKind, Options};
 
 /// Items whose holds expire, one for each step, with the prefixes of the loads' keys.
-const STEPS: [(&str, &str, &str); 3] = [
+const STEPS: [(&str, &str, &str); 4] = [
     ("holds-0", "quiet-0", "expiry-0"),
     ("holds-1", "quiet-1", "expiry-1"),
     ("holds-2", "quiet-2", "expiry-2"),
+    ("holds-3", "quiet-3", "expiry-3"),
 ];
 /// The time of expiry lies ahead by this, and by this more for each hold: the ledger must have it
 /// before it comes.
@@ -38,6 +39,8 @@ const MEASURED_MIN: Duration = Duration::from_secs(1);
 pub struct Expiry {
     /// Holds that expired together.
     pub holds: u64,
+    /// Carts of one line that they are held in, each with its own.
+    pub carts: u64,
     /// Seconds from their time until all of their units can be bought again.
     pub back_s: f64,
     /// Orders of the hot item before.
@@ -55,23 +58,28 @@ pub async fn measure(ledger: LedgerKind, options: &Options, results: &mut Result
     let env = GrowthEnv::start(ledger).await?;
     fill::open(&env, HOT).await?;
     let most = options.growth.holds;
-    let sizes = ascending([most / 100, most / 10, most]);
-    let steps = sizes.into_iter().filter(|holds| *holds > 0);
-    for (holds, names) in steps.zip(STEPS) {
-        eprintln!("P12: {ledger}, {holds} holds that expire together");
-        results.add_expiry(ledger, step(&env, holds, names, options).await?)?;
+    let sizes = ascending([most / 100, most / 10, most]).into_iter();
+    let steps = sizes.filter(|holds| *holds > 0).map(|holds| (holds, 0));
+    let in_carts = most.div_ceil(10);
+    for (size, names) in steps.chain([(in_carts, in_carts)]).zip(STEPS) {
+        let (holds, carts) = size;
+        eprintln!("P12: {ledger}, {holds} holds that expire together, in {carts} carts");
+        results.add_expiry(ledger, step(&env, size, names, options).await?)?;
     }
     Ok(())
 }
 
 async fn step(
     env: &GrowthEnv,
-    holds: u64,
+    (holds, carts): (u64, u64),
     (item, quiet, expiry): (&'static str, &'static str, &'static str),
     options: &Options,
 ) -> Result<Expiry> {
     fill::open(env, item).await?;
-    fill::held_orders(env, item, 0..holds).await?;
+    match carts {
+        0 => fill::held_orders(env, item, 0..holds).await?,
+        _ => fill::held_carts(env, item, 0..carts).await?,
+    }
     let full = env.until_at_rest(item).await?;
     ensure!(full.held == holds, "{item} has {} holds", full.held);
     let load = |run, until, time| Load {
@@ -95,6 +103,7 @@ async fn step(
     ];
     Ok(Expiry {
         holds,
+        carts,
         back_s,
         quiet,
         meanwhile,

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use anyhow::{Context, Result, ensure};
-use client::{BuyerOrder, Durability, IdempotencyKey, ItemState, NewItem};
+use client::{BuyerOrder, CartState, Durability, IdempotencyKey, ItemState, NewCart, NewItem};
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::env::GrowthEnv;
@@ -19,6 +19,7 @@ const HOLD_SECONDS: u32 = 86_400;
 const BATCH: u64 = 128;
 const BATCH_CONCURRENCY: usize = 16;
 const ITEM_CONCURRENCY: usize = 32;
+const CART_CONCURRENCY: usize = 64;
 /// Orders after which all are paid, so that a ledger reuses the room of the rows that it replaces.
 const SLICE: u64 = 200_000;
 
@@ -76,6 +77,22 @@ pub async fn held_orders(env: &GrowthEnv, item: &str, numbers: Range<u64>) -> Re
     .await
 }
 
+/// Places carts of one line for buyers with these numbers.
+pub async fn held_carts(env: &GrowthEnv, item: &str, numbers: Range<u64>) -> Result<()> {
+    each(numbers, CART_CONCURRENCY, async |number| {
+        let cart = NewCart::new()
+            .with(item, 1)
+            .with_key(IdempotencyKey::new("past")?);
+        let placed = env.patient.place_cart(&buyer(number), &cart).await?;
+        ensure!(
+            placed.cart.state == CartState::Held,
+            "a past cart of {item} was answered {placed:?}"
+        );
+        Ok(())
+    })
+    .await
+}
+
 async fn place(env: &GrowthEnv, item: &str, numbers: Range<u64>) -> Result<()> {
     let orders: Vec<_> = numbers.map(order).collect::<Result<_>>()?;
     for placed in env.patient.place_batch(item, &orders).await? {
@@ -88,10 +105,14 @@ async fn place(env: &GrowthEnv, item: &str, numbers: Range<u64>) -> Result<()> {
     Ok(())
 }
 
+fn buyer(number: u64) -> String {
+    format!("past-{number}")
+}
+
 /// One unit, for a buyer of its own.
 fn order(number: u64) -> Result<BuyerOrder> {
     Ok(BuyerOrder {
-        buyer: format!("past-{number}"),
+        buyer: buyer(number),
         quantity: 1,
         key: IdempotencyKey::new("past")?,
         amount: None,

@@ -44,8 +44,11 @@ pub fn of(options: &Options, results: &Results) -> Vec<Line> {
         .flat_map(|series| of_series(options, series))
         .collect();
     for expiries in &results.expiries {
-        let last = expiries.steps.last();
-        lines.extend(last.map(|step| of_expiry(options, expiries.ledger, step)));
+        for is_in_carts in [false, true] {
+            let mut latest = expiries.steps.iter().rev();
+            let last = latest.find(|step| (step.carts > 0) == is_in_carts);
+            lines.extend(last.map(|step| of_expiry(options, expiries.ledger, step)));
+        }
     }
     lines
 }
@@ -87,8 +90,9 @@ fn of_expiry(options: &Options, ledger: LedgerKind, step: &Expiry) -> Line {
     };
     Line {
         figure: format!(
-            "p99 of an order: {ledger}, while {} holds of another item expire together",
-            step.holds
+            "p99 of an order: {ledger}, while {} holds of another item expire together{}",
+            step.holds,
+            if step.carts > 0 { ", in carts" } else { "" }
         ),
         baseline: "in quiet".into(),
         unit: "ms",

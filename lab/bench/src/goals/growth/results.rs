@@ -29,8 +29,8 @@ order p50, ms | p99, ms | audit, ms | full audit, ms | `/metrics`, KB | ms | pag
 |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|
 ";
 const EXPIRIES: &str = "\
-| ledger | holds that expire together | all units back, s | orders elsewhere: p50 in quiet, ms | meanwhile, ms | p99 in quiet, ms | meanwhile, ms |
-|---|--:|--:|--:|--:|--:|--:|
+| ledger | holds that expire together | in carts | all units back, s | orders elsewhere: p50 in quiet, ms | meanwhile, ms | p99 in quiet, ms | meanwhile, ms |
+|---|--:|--:|--:|--:|--:|--:|--:|
 ";
 
 /// Results of a run. They are written after every step, so that an interrupted run keeps them.
@@ -187,8 +187,9 @@ impl Expiries {
                 step.quiet.p99_ms,
                 step.meanwhile.p99_ms,
             ];
-            let what = [self.ledger.to_string(), step.holds.to_string()];
-            markdown_row(&[&what[..], &figures.map(number)].concat())
+            let counts = [step.holds, step.carts].map(|count| count.to_string());
+            let (name, figures) = ([self.ledger.to_string()], figures.map(number));
+            markdown_row(&[&name[..], &counts, &figures].concat())
         };
         self.steps.iter().map(row)
     }

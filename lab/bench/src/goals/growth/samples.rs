@@ -42,6 +42,7 @@ pub fn idle(ledger: Option<f64>) -> Option<Idle> {
 pub fn expiry(holds: u64) -> Expiry {
     Expiry {
         holds,
+        carts: 0,
         back_s: 0.8,
         quiet: orders(3.0),
         meanwhile: orders(20.0),

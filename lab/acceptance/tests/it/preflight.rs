@@ -158,7 +158,7 @@ async fn an_item_and_its_plan_are_checked() {
     let env = TestEnv::new().await;
     become_fit(&env).await;
     let service = env.serve(&[]).await;
-    let item = json!({ "id": "vase", "stock": 100_000, "opens_at": "2999-01-01T00:00:00Z" });
+    let item = json!({ "id": "vase", "stock": 10_000_000, "opens_at": "2999-01-01T00:00:00Z" });
     env.create(&service.url, &item).await;
     let (code, report) = preflight(&env, &["vase", "--buyers", "1000", "--seconds", "60"]);
     assert_eq!(code, Some(0), "{report:#}");

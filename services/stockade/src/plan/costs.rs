@@ -77,21 +77,21 @@ impl Costs {
     /// prototypes of the same design.
     pub(super) fn built_in() -> Self {
         Self {
-            service_us_per_recorded_order: 35.6,
-            service_us_per_accepted_order: 28.0,
-            service_us_per_refusal: 19.4,
-            redis_us_per_order: 7.9,
-            recorder_us_per_order: 4.3,
-            postgres_us_per_order: 17.0,
+            service_us_per_recorded_order: 21.0,
+            service_us_per_accepted_order: 21.0,
+            service_us_per_refusal: 12.7,
+            redis_us_per_order: 5.0,
+            recorder_us_per_order: 2.2,
+            postgres_us_per_order: 11.9,
             // A prototype: one EVALSHA for each order, `appendfsync always`, 19 to 23.
             redis_us_per_lone_order: 20.0,
             // A prototype: SQLite, synchronous FULL, batches of 1000, 89,000 orders a second of one
             // core.
             sqlite_us_per_order: 11.2,
             sqlite_orders_per_second_max: 89_000.0,
-            postgres_orders_per_second_max: 206_000.0,
-            redis_bytes_per_order: 154.0,
-            machine: "2 shared cores of 2026-11-28 (AMD EPYC), Redis 7.0 with appendfsync always, PostgreSQL 15 with fsync".into(),
+            postgres_orders_per_second_max: 239_000.0,
+            redis_bytes_per_order: 155.0,
+            machine: "2 shared cores of 2026-11-28 (Intel Xeon), Redis 7.0 with appendfsync always, PostgreSQL 15 with fsync".into(),
             missing: Vec::new(),
         }
     }

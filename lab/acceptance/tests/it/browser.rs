@@ -9,7 +9,10 @@ use std::{
 use serde_json::{Value, json};
 use testbed::free_port;
 use testkit::{eventually, eventually_some};
-use thirtyfour::{By, Capabilities, WebDriver};
+use thirtyfour::{
+    By, Capabilities, WebDriver, WebElement,
+    error::{WebDriverError, WebDriverErrorInner, WebDriverResult},
+};
 
 /// chromedriver and a browser that it drives. Dropping it stops both.
 pub struct Browser {
@@ -94,13 +97,29 @@ impl Browser {
     }
 
     pub async fn click(&self, css: &str) {
-        let element = self.client.find(By::Css(css)).await.unwrap();
-        element.click().await.unwrap();
+        self.act_on(css, async |element| element.click().await)
+            .await;
     }
 
     pub async fn press_enter_on(&self, css: &str) {
-        let element = self.client.find(By::Css(css)).await.unwrap();
-        element.send_keys("\u{e007}").await.unwrap();
+        self.act_on(css, async |element| element.send_keys("\u{e007}").await)
+            .await;
+    }
+
+    /// An event may replace the element before the action reaches it: then the new one gets it.
+    async fn act_on(&self, css: &str, act: impl AsyncFn(&WebElement) -> WebDriverResult<()>) {
+        let what = format!("{css} is there for an action");
+        eventually(&what, async || {
+            let element = self.client.find(By::Css(css)).await.unwrap();
+            match act(&element).await.map_err(WebDriverError::into_inner) {
+                Err(WebDriverErrorInner::StaleElementReference(_)) => false,
+                acted => {
+                    acted.unwrap();
+                    true
+                }
+            }
+        })
+        .await;
     }
 
     /// Presses Enter or types into the element that has the focus.

@@ -101,6 +101,7 @@ pub(super) fn judge(evidence: &Evidence<'_>, verdict: &mut Verdict) {
     verdict.returns_seen += claims.iter().filter(|claim| claim.until.is_some()).count();
     let claimed = Claimed::new(claims.iter().flat_map(Claim::changes));
     let rejected = evidence.rejected_buyers();
+    let mut first_wrong = None;
     for refusal in evidence.refusals() {
         let (begun, answered) = refusal.span;
         let window = (
@@ -115,6 +116,7 @@ pub(super) fn judge(evidence: &Evidence<'_>, verdict: &mut Verdict) {
         let free = claimed.free(evidence.stock_min, window.0, window.1);
         if free >= i64::from(refusal.units) {
             verdict.wrongly_sold_out += 1;
+            first_wrong.get_or_insert(begun);
             verdict.findings.push(format!(
                 "{}: {} was refused {} units as sold out, while at least {free} were free: {}",
                 evidence.item.id,
@@ -124,9 +126,62 @@ pub(super) fn judge(evidence: &Evidence<'_>, verdict: &mut Verdict) {
             ));
         }
     }
+    if let Some(begun) = first_wrong {
+        verdict.findings.push(evidence.around(begun));
+    }
 }
 
 impl<'a> Evidence<'a> {
+    /// What happened to the item around this instant, to explain a finding by: which order or cart had
+    /// the units.
+    fn around(&self, at: Instant) -> String {
+        let span = |span: Option<(Instant, Instant)>| match span {
+            Some((from, until)) => format!("{} to {}", relative(from, at), relative(until, at)),
+            None => "never sent".into(),
+        };
+        let mut lines = vec![format!(
+            "{}: at least {} units; times from the first refusal found:",
+            self.item.id, self.stock_min
+        )];
+        for order in self.orders() {
+            lines.push(format!(
+                "order of {} {} for {}: {:?}, {} requests, {}, {:?} of {:?}",
+                order.buyer,
+                order.key,
+                order.quantity,
+                order.placement,
+                order.requests,
+                span(order.span),
+                order.acknowledged,
+                order.requested
+            ));
+        }
+        let of_item = |cart: &&CartHistory| cart.units().contains_key(&*self.item.id);
+        for cart in self.carts.iter().filter(of_item) {
+            lines.push(format!(
+                "cart of {} {} for {:?}: {:?}, {} requests, {}, {:?} of {:?}",
+                cart.buyer,
+                cart.key,
+                cart.units(),
+                cart.placement,
+                cart.requests,
+                span(cart.span),
+                cart.acknowledged,
+                cart.requested
+            ));
+        }
+        for (id, row) in self.rows {
+            let back = self.returned.get(id).map(|back| relative(*back, at));
+            let what = if self.lines.contains(id) {
+                "line"
+            } else {
+                "order"
+            };
+            lines.push(format!("row of {what} {id}: {row:?}, back {back:?}"));
+        }
+        lines.join("\n  ")
+    }
+
     fn orders(&self) -> impl Iterator<Item = &'a OrderHistory> {
         let item = &self.item.id;
         self.histories
@@ -274,10 +329,7 @@ impl Refusal<'_> {
     /// The latest claims before its answer, to explain a finding by: the ledger is gone by then.
     fn amid(&self, claims: &[Claim]) -> String {
         let (begun, answered) = self.span;
-        let when = |at: Instant| match at.checked_duration_since(begun) {
-            Some(after) => format!("{after:.3?} after"),
-            None => format!("{:.3?} before", begun.duration_since(at)),
-        };
+        let when = |at: Instant| relative(at, begun);
         let before = claims.iter().filter(|claim| claim.from <= answered);
         let mut before: Vec<_> = before.collect();
         let ended = |claim: &Claim| claim.until.filter(|until| *until <= answered);
@@ -292,6 +344,13 @@ impl Refusal<'_> {
             before.len(),
             latest.collect::<Vec<_>>().join(", ")
         )
+    }
+}
+
+fn relative(at: Instant, to: Instant) -> String {
+    match at.checked_duration_since(to) {
+        Some(after) => format!("{after:.3?} after"),
+        None => format!("{:.3?} before", to.duration_since(at)),
     }
 }
 

@@ -79,6 +79,8 @@ pub struct Unrecorded {
     pub effect: i64,
     /// Units that orders took by them.
     pub taken: u64,
+    /// Units that orders gave back by them.
+    pub released: u64,
 }
 
 impl Unrecorded {
@@ -91,12 +93,13 @@ impl Unrecorded {
         // `opened` has the units that the row began with. A repair writes `adjusted` only over a
         // row with the same units.
         let effect = entry.change.effect().unwrap_or(0);
-        let takes = matches!(entry.change, Change::Taken { .. });
+        let units = |is_so| if is_so { effect.unsigned_abs() } else { 0 };
         Self {
             entries: 1,
             oldest_ms: Some(entry.id.ms),
             effect,
-            taken: if takes { effect.unsigned_abs() } else { 0 },
+            taken: units(matches!(entry.change, Change::Taken { .. })),
+            released: units(matches!(entry.change, Change::Released { .. })),
         }
     }
 
@@ -107,6 +110,7 @@ impl Unrecorded {
             oldest_ms: oldest.min(),
             effect: self.effect + other.effect,
             taken: self.taken + other.taken,
+            released: self.released + other.released,
         }
     }
 }

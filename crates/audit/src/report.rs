@@ -201,7 +201,7 @@ impl AuditReport {
         let drift = sum(|segment| segment.drift.unsigned_abs())
             + stock.abs_diff(allocated + rows.in_transit)
             + orders.miscounted_before;
-        let promised = sum(|segment| segment.held + segment.confirmed + segment.in_flight);
+        let promised: u64 = snapshots.iter().map(Snapshot::promised).sum();
         let oversold = orders.oversold.max(promised.saturating_sub(stock));
         Self {
             item: rows.item.id.to_string(),

@@ -118,6 +118,14 @@ impl Snapshot {
         self.unrecorded.taken
     }
 
+    /// Units that orders have. Redis was read after the row: units that orders have given back since were
+    /// held or confirmed by it, and may have been sold again.
+    pub(crate) fn promised(&self) -> u64 {
+        let row = &self.row;
+        let ended_since = self.unrecorded.released.saturating_sub(row.returning);
+        (row.held + row.confirmed).saturating_sub(ended_since) + self.in_flight()
+    }
+
     /// Units in Redis beyond those of the invariant; negative if Redis has fewer. A segment that is
     /// missing, has lost a key, or has a diverged outbox drifts even if the counters agree.
     pub fn drift(&self) -> i64 {
@@ -168,4 +176,52 @@ fn is_anchored(row: &SegmentRow, inspection: Option<&Inspection>) -> bool {
 
 pub(crate) fn signed(units: u64) -> i64 {
     i64::try_from(units).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::{ItemId, SegmentKey};
+    use ledger::SegmentRow;
+
+    use super::Snapshot;
+    use crate::follow::Unrecorded;
+
+    /// A segment of twenty units, of which the orders of its row have all.
+    fn promised(returning: u64, released: u64, taken: u64) -> u64 {
+        let snapshot = Snapshot {
+            row: SegmentRow {
+                key: SegmentKey {
+                    item: ItemId::new("vase").unwrap(),
+                    segment: 0,
+                },
+                allocated: 20,
+                available: 0,
+                held: 15 - returning,
+                confirmed: 5,
+                returning,
+                checkpoint: None,
+                anchor: None,
+                version: 1,
+                fence: 0,
+            },
+            inspection: None,
+            unrecorded: Unrecorded {
+                released,
+                taken,
+                ..Unrecorded::default()
+            },
+            is_anchored: true,
+        };
+        snapshot.promised()
+    }
+
+    #[test]
+    fn a_unit_that_was_given_back_after_the_row_was_read_is_promised_once() {
+        assert_eq!(promised(0, 0, 0), 20);
+        assert_eq!(promised(4, 4, 3), 19, "the row knows that they have ended");
+        assert_eq!(promised(0, 4, 3), 19);
+        assert_eq!(promised(2, 4, 4), 20);
+        assert_eq!(promised(4, 0, 3), 19, "on their way");
+        assert_eq!(promised(0, 0, 1), 21, "oversold");
+    }
 }

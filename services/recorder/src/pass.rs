@@ -186,7 +186,12 @@ async fn record_together(
     )
     .await;
     let found = sort(&rows, outboxes, quarantine)?;
-    let mut again = untrimmed(stock, found.drained, quarantine).await?;
+    let (mut again, failed) = untrimmed(stock, found.drained, quarantine).await;
+    match failed {
+        Some(error) if found.replays.is_empty() => return Err(error.into()),
+        Some(error) => tracing::debug!(%error, "some outboxes could not be trimmed"),
+        None => {}
+    }
     if found.replays.is_empty() {
         // Release explicitly: a drop takes effect later, and a wake-up that meets the claimed rows
         // until then would be lost.
@@ -352,11 +357,14 @@ fn number_of_orders(entry: &Entry) -> usize {
 /// Trims outboxes that held no entry after their anchor, and returns those that are still longer
 /// than the anchor. Scripts that append to those send no wake-up, so they must be read again. An
 /// earlier pass may have failed to trim, or its trim may run between our read and now.
+///
+/// Where a master takes no writes, what others have is recorded all the same, and the sweep finds these
+/// again. The error is one of them.
 async fn untrimmed(
     stock: &Stock,
     drained: Vec<(SegmentKey, Option<EntryId>)>,
     quarantine: &Quarantine,
-) -> Result<Vec<SegmentKey>, StockError> {
+) -> (Vec<SegmentKey>, Option<StockError>) {
     drained
         .iter()
         .for_each(|(segment, _)| quarantine.recovered(segment));
@@ -364,14 +372,18 @@ async fn untrimmed(
         .into_iter()
         .filter_map(|(segment, checkpoint)| Some((segment, checkpoint?)))
         .collect();
-    let mut again = Vec::new();
+    let (mut again, mut failed) = (Vec::new(), None);
     for ((segment, _), trimmed) in anchored.iter().zip(stock.trim_outboxes(&anchored).await) {
-        let Trimmed { dropped, left } = trimmed?;
-        if dropped > 0 || left != ANCHOR_ALONE {
-            again.push(segment.clone());
+        match trimmed {
+            Ok(Trimmed {
+                dropped: 0,
+                left: ANCHOR_ALONE,
+            }) => {}
+            Ok(_) => again.push(segment.clone()),
+            Err(error) => failed = Some(error),
         }
     }
-    Ok(again)
+    (again, failed)
 }
 
 /// The entries in which orders took units: buyers wait for these.

@@ -141,3 +141,42 @@ async fn a_recorder_without_servers_stops_when_it_is_asked_to() {
     in_time("the end of the recorder", recorder).await.unwrap();
     stock.shutdown().await;
 }
+
+/// As on a master that lacks its replicas. One segment has been recorded and cannot be trimmed, the other
+/// has entries.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outbox_that_cannot_be_trimmed_keeps_no_entry_from_being_recorded() {
+    let server = Redis::start().await.unwrap();
+    let env = Arc::new(TestEnv::at(Database::empty_sqlite(), server.url()).await);
+    let sale = env.sell(20, 2).await;
+    let mut orders = Vec::new();
+    for home in 0..2 {
+        let buyer = sale.buyer_at(home, 0);
+        let reservation = sale.reservation_for(&buyer, "key", 1, Acknowledge::Accepted);
+        orders.push(reservation.order);
+        assert!(is_held(&sale.try_order(reservation).await.unwrap()));
+    }
+    let replicas = async |needed: &str| {
+        let mut config = redis::cmd("CONFIG");
+        config.arg("SET").arg("min-replicas-to-write").arg(needed);
+        env.redis::<()>(&config).await;
+    };
+    replicas("1").await;
+    let first = [sale.segment(0)];
+    recorder::record_once(&sale.stock, &*sale.ledger, &first)
+        .await
+        .unwrap_err();
+    assert!(
+        sale.state(orders[0]).await.is_some(),
+        "recorded all the same"
+    );
+    let recorder = env.recorder(RecorderSettings::default()).await;
+    eventually("the entries of the other segment", async || {
+        sale.state(orders[1]).await.is_some()
+    })
+    .await;
+    replicas("0").await;
+    sale.all_drained().await;
+    recorder.stop().await;
+    crate::env::audit(&env).await;
+}

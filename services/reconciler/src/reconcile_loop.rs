@@ -45,7 +45,7 @@ pub(crate) async fn run(reconciler: Arc<Reconciler>) {
         }
         requests.clear();
         tokio::select! {
-            () = reconciler.stop.cancelled() => return,
+            () = reconciler.stop.cancelled() => return rounds.end(&reconciler).await,
             () = tokio::time::sleep(reconciler.settings.poll_interval) => {}
             Some(request) = incoming.recv() => take_in(&mut requests, request),
         }

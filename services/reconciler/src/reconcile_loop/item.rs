@@ -75,12 +75,15 @@ pub(super) enum Next {
     Rest,
 }
 
+/// An item that has been reconciled, and when it is polled next.
+pub(super) type Reconciled = (ItemId, Watched, Next);
+
 /// Reconciles the item, and says when it is polled next.
 pub(super) async fn reconcile_and_latch(
     reconciler: &Arc<Reconciler>,
     due_item: DueItem,
     mut watched: Watched,
-) -> (ItemId, Watched, Next) {
+) -> Reconciled {
     // A wave that cannot be added, because clocks differ, must not keep the item from its repair.
     let waved = if due_item.wave && due_item.item.config.state != ItemState::Archived {
         waves::add(reconciler, &due_item.item.id).await

@@ -1,22 +1,30 @@
 //! Which items a round reconciles, and when each is due again.
+//!
+//! A round waits for the items that it has begun, but not long: a repair takes a minute, and waves and
+//! repairs of other items must not wait for it. What goes on is left out of the next rounds until it has
+//! ended.
 
 use std::{
     collections::{HashMap, HashSet},
+    panic::resume_unwind,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use domain::{ItemId, ItemState};
-use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use ledger::{LiveItems, Transfer};
 use stock::Woken;
 use supervision::{Calendar, Rota};
+use tokio::{
+    task::{JoinError, JoinSet},
+    time::timeout,
+};
 
 use super::{
     ConsolidationRequests,
     due::{DueItem, End, first_moment},
-    item::{Next, Watched, reconcile_and_latch},
+    item::{Next, Reconciled, Watched, reconcile_and_latch},
     wanted,
 };
 use crate::{Reconciler, ReconcilerError, archives::Ending, waves};
@@ -57,6 +65,13 @@ pub(super) struct Rounds {
     clock_looked: Option<Instant>,
     /// When the end of an item was last begun.
     turns: HashMap<ItemId, Instant>,
+    under_way: JoinSet<Reconciled>,
+    /// Items that are under way.
+    busy: HashSet<ItemId>,
+    /// Of these, the ones that something has changed meanwhile.
+    changed_meanwhile: HashSet<ItemId>,
+    /// Whether wake-ups arrive.
+    hears: bool,
 }
 
 impl Rounds {
@@ -66,6 +81,9 @@ impl Rounds {
         reconciler: &Arc<Reconciler>,
         requests: &ConsolidationRequests,
     ) -> Result<(), ReconcilerError> {
+        while let Some(ended) = self.under_way.try_join_next() {
+            self.take_in(reconciler, ended);
+        }
         let now = Instant::now();
         let woken = reconciler.woken.take();
         self.wake(&woken, now);
@@ -79,6 +97,7 @@ impl Rounds {
         let changes = self.items.refresh(&*reconciler.ledger).await?;
         for id in &changes.changed {
             self.rota.rest(id, Some(now), now);
+            self.note_if_busy(id);
             let item = self.items.get(id);
             let moment = item.and_then(|item| first_moment(reconciler, item));
             self.calendar.set(id, moment);
@@ -94,12 +113,14 @@ impl Rounds {
                 .chain(by_clock.keys())
                 .cloned(),
         );
-        let mut due = Vec::new();
         for id in ids {
             let Some(item) = self.items.get(&id) else {
                 self.forget(reconciler, &id);
                 continue;
             };
+            if self.busy.contains(&id) {
+                continue;
+            }
             let clock = by_clock.remove(&id);
             let due_item = DueItem {
                 item: item.clone(),
@@ -108,26 +129,69 @@ impl Rounds {
                 transfers: open.remove(&id).unwrap_or_default(),
                 wanted: wanted(requests, &id, &item.config).unwrap_or(0),
             };
-            let watched = self.watched.remove(&id).unwrap_or_else(Watched::new);
-            due.push((due_item, watched));
+            while self.under_way.len() >= ITEM_CONCURRENCY {
+                self.end_next(reconciler).await;
+            }
+            self.begin(reconciler, due_item);
         }
-        let reconciled = stream::iter(due)
-            .map(|(due_item, watched)| reconcile_and_latch(reconciler, due_item, watched))
-            .buffer_unordered(ITEM_CONCURRENCY);
-        let reconciled: Vec<_> = reconciled.collect().await;
-        for (id, watched, next) in reconciled {
-            self.plan(reconciler, &id, next, woken.hears);
-            self.watched.insert(id, watched);
-        }
+        // What takes longer goes on beside the next rounds.
+        let ends = self.end(reconciler);
+        let _ = timeout(reconciler.settings.poll_interval, ends).await;
         Ok(())
     }
 
+    fn begin(&mut self, reconciler: &Arc<Reconciler>, due_item: DueItem) {
+        let id = &due_item.item.id;
+        let watched = self.watched.remove(id).unwrap_or_else(Watched::new);
+        self.busy.insert(id.clone());
+        let reconciler = Arc::clone(reconciler);
+        self.under_way
+            .spawn(async move { reconcile_and_latch(&reconciler, due_item, watched).await });
+    }
+
+    /// Waits until all items that are under way have ended.
+    pub(super) async fn end(&mut self, reconciler: &Reconciler) {
+        while !self.under_way.is_empty() {
+            self.end_next(reconciler).await;
+        }
+    }
+
+    async fn end_next(&mut self, reconciler: &Reconciler) {
+        if let Some(ended) = self.under_way.join_next().await {
+            self.take_in(reconciler, ended);
+        }
+    }
+
+    fn take_in(&mut self, reconciler: &Reconciler, ended: Result<Reconciled, JoinError>) {
+        let (id, watched, next) = ended.unwrap_or_else(|error| resume_unwind(error.into_panic()));
+        self.busy.remove(&id);
+        let has_changed = self.changed_meanwhile.remove(&id);
+        if self.items.get(&id).is_none() {
+            return self.forget(reconciler, &id);
+        }
+        self.plan(reconciler, &id, next);
+        if has_changed {
+            self.rota.wake(&id, Instant::now() + WAKE_TIME);
+        }
+        self.watched.insert(id, watched);
+    }
+
     fn wake(&mut self, woken: &Woken, now: Instant) {
+        self.hears = woken.hears;
         for id in &woken.items {
             self.rota.wake(id, now + WAKE_TIME);
+            self.note_if_busy(id);
         }
         if woken.missed || !woken.hears {
             self.rota.look_everywhere(now);
+            self.changed_meanwhile.extend(self.busy.iter().cloned());
+        }
+    }
+
+    /// What has looked at it before may put it to rest.
+    fn note_if_busy(&mut self, id: &ItemId) {
+        if self.busy.contains(id) {
+            self.changed_meanwhile.insert(id.clone());
         }
     }
 
@@ -152,7 +216,11 @@ impl Rounds {
         }
         self.clock_looked = Some(now);
         let time = (reconciler.settings.clock)();
-        let due = self.calendar.due(time).filter_map(|id| {
+        let due = self
+            .calendar
+            .due(time)
+            .filter(|id| !self.busy.contains(*id));
+        let due = due.filter_map(|id| {
             let item = self.items.get(id)?;
             Some(ByClock {
                 id: item.id.clone(),
@@ -174,7 +242,7 @@ impl Rounds {
         due.into_iter().map(|of| (of.id.clone(), of)).collect()
     }
 
-    fn plan(&mut self, reconciler: &Reconciler, id: &ItemId, next: Next, hears: bool) {
+    fn plan(&mut self, reconciler: &Reconciler, id: &ItemId, next: Next) {
         let now = Instant::now();
         let is_closed = self.items.get(id).is_none_or(|item| {
             matches!(item.config.state, ItemState::Closed | ItemState::Archived)
@@ -182,7 +250,7 @@ impl Rounds {
         let pause = match next {
             Next::Round => return self.rota.wake(id, now),
             Next::Wait => Some(WAITING_POLL_INTERVAL),
-            Next::Rest if !hears => Some(Duration::ZERO),
+            Next::Rest if !self.hears => Some(Duration::ZERO),
             Next::Rest => resting_pause(is_closed, reconciler.stock.may_lose_messages()),
         };
         self.rota.rest_about(id, pause, now);

@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use ledger::SegmentReplay;
 use reconciler::ReconcilerSettings;
 use stock::Outcome;
-use testkit::{Sale, TestEnv, buyer, in_time, on_both_databases, shared_lock, tested};
+use testkit::{Sale, TestEnv, buyer, eventually, in_time, on_both_databases, shared_lock, tested};
 use tokio_util::sync::CancellationToken;
 
 use crate::{env::quick, unresponsive::UnresponsiveLedger};
@@ -119,6 +119,25 @@ async fn a_repair_that_dies_at_any_step_is_repeated_to_its_end(env: &Arc<TestEnv
     }
     let left = 2_000 - ORDERS as u64 + 2;
     assert_eq!(sale.available().await.iter().sum::<u64>(), left);
+}
+
+#[tested(on_both_databases(crate::env::run))]
+async fn other_sales_go_on_beside_a_repair(env: &Arc<TestEnv>) {
+    let broken = env.create(2_000, 2).await;
+    only_in_the_ledger(&broken, 1_000).await;
+    let other = env.sell(10, 2).await;
+    env.record().await;
+    let ledger = UnresponsiveLedger::with_pages(env.ledger().await, 20);
+    env.reconcile_on(Arc::clone(&ledger) as _, in_pages_of(10))
+        .await;
+    ledger.until_it_waits_for_a_page().await;
+    other.top_up(0, 5).await;
+    eventually("the new units", async || {
+        other.available().await.iter().sum::<u64>() == 15
+    })
+    .await;
+    assert!(broken.journal("repair").await.is_empty(), "it is under way");
+    ledger.give_all_pages();
 }
 
 #[tested(on_both_databases(crate::env::run))]

@@ -33,6 +33,7 @@ mod recording;
 mod refunds;
 mod repair;
 mod replay;
+mod scope;
 mod since;
 mod sinks;
 mod sqlite;
@@ -76,6 +77,7 @@ pub use processes::{ProcessReport, ReportedLock, RequestCounts, SeenProcess};
 
 pub use refunds::{NotedRefund, Payer, PaymentReturn, RefundReport, RefundState, ReturnedPayment};
 pub use repair::{Repair, Repaired};
+pub use scope::ItemScope;
 pub use since::Sums;
 pub use sinks::KnownSink;
 pub use webhooks::{FailedAttempt, NewWebhook, Webhook};

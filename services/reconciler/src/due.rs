@@ -13,7 +13,8 @@ use crate::{Reconciler, ReconcilerError, batch_size::BatchSize, returns};
 /// Orders whose holds one transaction ends, alone or with their carts. Each transaction has a cost of
 /// its own, so with fewer at a time the units would be back much later.
 const BATCH: RangeInclusive<usize> = 64..=500;
-/// What such a transaction may take, with its wait for the ledger. Orders of other items share the processors with it.
+/// What such a transaction may take, with its wait for the ledger. Orders of other items share the
+/// processors with it.
 const BATCH_TIME: Duration = Duration::from_millis(5);
 /// The same on a ledger with one writer. There an order waits for it, and then for the one that records
 /// what has returned.
@@ -39,7 +40,7 @@ pub(crate) trait Due {
         size: &mut BatchSize,
     ) -> Result<Vec<Order>, ReconcilerError>;
 
-    /// Nothing is left.
+    /// Nothing is left, but for what is [`Stuck`](crate::stuck::Stuck).
     fn are_ended(&self) -> bool;
 }
 
@@ -58,10 +59,16 @@ pub(crate) async fn end_all(
             due.end_next(reconciler, size)
         );
         freed = next?;
-        let pause = began.elapsed().mul_f64(PAUSE_FACTOR);
-        if due.are_ended() || reconciler.pause(pause).await {
+        if due.are_ended() || pause(reconciler, began).await {
             returns::return_orders(reconciler, &freed).await;
             return Ok(());
         }
     }
+}
+
+/// Pauses after work that began then. `true`: the reconciler stops.
+pub(crate) async fn pause(reconciler: &Reconciler, began: Instant) -> bool {
+    reconciler
+        .pause(began.elapsed().mul_f64(PAUSE_FACTOR))
+        .await
 }

@@ -5,13 +5,15 @@
 //! can be sold again immediately. Any number of expirers may run.
 
 use std::{
+    collections::BTreeMap,
+    slice,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use domain::{ItemId, Order, OrderState};
 use jiff::Timestamp;
-use ledger::{Ledger, LedgerError, Transition};
+use ledger::{ItemScope, Ledger, LedgerError};
 use supervision::ErrorLatch;
 use tokio::time::timeout;
 
@@ -21,6 +23,7 @@ use crate::{
     clock,
     due::{self, Due},
     returns,
+    stuck::{self, Part, Stuck},
 };
 
 /// Maximum number of holds of one search.
@@ -60,6 +63,7 @@ async fn expire_due(
 ) -> Result<Duration, ReconcilerError> {
     let mut due = DueHolds::default();
     due::end_all(reconciler, &mut due, size).await?;
+    due.stuck.into_result()?;
     Ok(due.searched)
 }
 
@@ -71,6 +75,7 @@ struct DueHolds {
     searched: Duration,
     /// Whether it has found as many as it may: there may be more.
     is_full: bool,
+    stuck: Stuck,
 }
 
 impl Due for DueHolds {
@@ -84,13 +89,19 @@ impl Due for DueHolds {
         if self.left.is_empty() {
             self.search(reconciler).await?;
         }
-        let rest = self.left.split_off(size.rows().min(self.left.len()));
-        let batch = std::mem::replace(&mut self.left, rest);
-        let (rows, began) = (batch.len(), Instant::now());
-        let ended = end_all(reconciler, batch).await;
+        let rows = size.rows().min(self.left.len());
+        let batch: Vec<_> = self.left.drain(..rows).collect();
+        let began = Instant::now();
+        let ended = end(reconciler, &batch).await;
         // Also after a time-out.
         size.adapt(rows, began.elapsed());
-        Ok(ended?)
+        match ended {
+            Err(error) if stuck::may_be_of_a_part(&error) => {
+                self.end_by_sale(reconciler, batch).await?;
+                Ok(Vec::new())
+            }
+            ended => Ok(ended?),
+        }
     }
 
     fn are_ended(&self) -> bool {
@@ -102,35 +113,51 @@ impl DueHolds {
     async fn search(&mut self, reconciler: &Reconciler) -> Result<(), ReconcilerError> {
         let now = clock::now(reconciler).await?;
         let began = Instant::now();
-        let found = reconciler.ledger.due(None, now, SEARCH_MAX);
+        let scope = ItemScope::Except(self.stuck.items());
+        let found = reconciler.ledger.due(scope, now, SEARCH_MAX);
         self.left = with_timeout(reconciler, found).await?;
         self.searched = began.elapsed();
         self.is_full = self.left.len() >= SEARCH_MAX;
         Ok(())
     }
+
+    async fn end_by_sale(
+        &mut self,
+        reconciler: &Reconciler,
+        batch: Vec<Order>,
+    ) -> Result<(), ReconcilerError> {
+        let mut sales: BTreeMap<ItemId, Vec<Order>> = BTreeMap::new();
+        for order in batch {
+            sales.entry(order.item.clone()).or_default().push(order);
+        }
+        let sales = sales.into_values().map(SaleHolds).collect();
+        self.stuck.end_each(reconciler, sales).await?;
+        self.left
+            .retain(|order| !self.stuck.has_any(slice::from_ref(&order.item)));
+        Ok(())
+    }
 }
 
-/// Ends these holds, and returns the orders that this call ended.
-async fn end_all(reconciler: &Reconciler, due: Vec<Order>) -> Result<Vec<Order>, LedgerError> {
-    if due.is_empty() {
-        return Ok(Vec::new());
+/// The due holds of one sale.
+struct SaleHolds(Vec<Order>);
+
+impl Part for SaleHolds {
+    fn items(&self) -> Vec<ItemId> {
+        let first = self.0.first().map(|order| order.item.clone());
+        first.into_iter().collect()
     }
-    let transitions: Vec<_> = due
-        .into_iter()
-        .map(|order| Transition {
-            order,
-            to: OrderState::Expired,
-            payment: None,
-        })
-        .collect();
-    let expired = match end(reconciler, &transitions).await {
-        Ok(expired) => expired,
-        Err(error) if error.is_retryable() => return Err(error),
-        Err(error) => end_each(reconciler, &transitions, &error).await?,
-    };
-    metrics::counter!("stockade_transitions_total", "to" => OrderState::Expired.as_str())
-        .increment(expired.len() as u64);
-    Ok(expired)
+
+    /// One by one, if the ledger refuses some of them.
+    async fn end(self, reconciler: &Reconciler) -> Result<(), ReconcilerError> {
+        match end(reconciler, &self.0).await {
+            Ok(ended) => {
+                returns::return_orders(reconciler, &ended).await;
+                Ok(())
+            }
+            Err(error) if error.is_retryable() => Err(error.into()),
+            Err(_) => end_each(reconciler, &self.0).await,
+        }
+    }
 }
 
 /// Expires the due holds of one item.
@@ -139,9 +166,8 @@ pub(crate) async fn expire_item(
     id: &ItemId,
 ) -> Result<(), ReconcilerError> {
     let now = clock::now(reconciler).await?;
-    let ended = end_all(reconciler, due_of(&*reconciler.ledger, id, now).await?).await?;
-    returns::return_orders(reconciler, &ended).await;
-    Ok(())
+    let due = due_of(&*reconciler.ledger, id, now).await?;
+    SaleHolds(due).end(reconciler).await
 }
 
 /// Orders of one item whose holds have expired at `now`, up to [`SEARCH_MAX`].
@@ -150,20 +176,18 @@ pub(crate) async fn due_of(
     id: &ItemId,
     now: Timestamp,
 ) -> Result<Vec<Order>, LedgerError> {
-    ledger.due(Some(id), now, SEARCH_MAX).await
+    ledger.due(ItemScope::Only(id), now, SEARCH_MAX).await
 }
 
-async fn end(
-    reconciler: &Reconciler,
-    transitions: &[Transition],
-) -> Result<Vec<Order>, LedgerError> {
-    Ok(
-        with_timeout(reconciler, reconciler.ledger.transition(transitions))
-            .await?
-            .into_iter()
-            .flatten()
-            .collect(),
-    )
+/// Ends these holds in one transaction, and returns the orders that this call ended.
+async fn end(reconciler: &Reconciler, due: &[Order]) -> Result<Vec<Order>, LedgerError> {
+    if due.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ended = with_timeout(reconciler, reconciler.ledger.expire_orders(due)).await?;
+    metrics::counter!("stockade_transitions_total", "to" => OrderState::Expired.as_str())
+        .increment(ended.len() as u64);
+    Ok(ended)
 }
 
 /// Gives up on a ledger that does not answer. The next round retries; holds whose end was committed
@@ -178,26 +202,19 @@ pub(crate) async fn with_timeout<T>(
         .unwrap_or(Err(LedgerError::NoAnswer(limit)))
 }
 
-/// Retries each hold separately: an error may belong to one of them, and must not block the others.
-async fn end_each(
-    reconciler: &Reconciler,
-    transitions: &[Transition],
-    all: &LedgerError,
-) -> Result<Vec<Order>, LedgerError> {
-    tracing::warn!(
-        error = all as &dyn std::error::Error,
-        holds = transitions.len(),
-        "could not end a batch of holds, ending them one by one"
-    );
-    let mut ended = Vec::new();
-    for transition in transitions {
-        match end(reconciler, std::slice::from_ref(transition)).await {
-            Ok(orders) => ended.extend(orders),
-            Err(error) if error.is_retryable() => return Err(error),
+/// Ends each hold in a transaction of its own: one that the ledger refuses must not keep the others from
+/// their end. Returns the first refusal, after all.
+async fn end_each(reconciler: &Reconciler, holds: &[Order]) -> Result<(), ReconcilerError> {
+    let mut refusal = Ok(());
+    for hold in holds {
+        match end(reconciler, slice::from_ref(hold)).await {
+            Ok(ended) => returns::return_orders(reconciler, &ended).await,
+            Err(error) if error.is_retryable() => return Err(error.into()),
             Err(error) => {
-                tracing::error!(order = %transition.order.id, error = &error as &dyn std::error::Error, "could not end a hold")
+                tracing::error!(order = %hold.id, error = &error as &dyn std::error::Error, "could not end a hold");
+                refusal = refusal.and(Err(error.into()));
             }
         }
     }
-    Ok(ended)
+    refusal
 }

@@ -38,6 +38,7 @@ mod repair;
 mod restore;
 mod returns;
 mod spillovers;
+mod stuck;
 mod transfers;
 mod wakeups;
 mod waves;
@@ -304,6 +305,7 @@ pub async fn run(
     let [
         expirer,
         carter,
+        placer,
         returner,
         looper,
         gauger,
@@ -312,11 +314,16 @@ pub async fn run(
         dropper,
         listener,
         watcher,
-    ] = [0; 10].map(|_| Arc::clone(&reconciler));
+    ] = [0; 11].map(|_| Arc::clone(&reconciler));
     tasks.spawn(supervise("expiry", move || {
         expire::run(Arc::clone(&expirer))
     }));
-    tasks.spawn(supervise("carts", move || carts::run(Arc::clone(&carter))));
+    tasks.spawn(supervise("the expiry of carts", move || {
+        carts::held::run(Arc::clone(&carter))
+    }));
+    tasks.spawn(supervise("the end of abandoned carts", move || {
+        carts::abandoned::run(Arc::clone(&placer))
+    }));
     tasks.spawn(supervise("returns", move || {
         returns::run(Arc::clone(&returner))
     }));

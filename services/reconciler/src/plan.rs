@@ -8,7 +8,7 @@ use std::{
 use audit::Snapshot;
 use domain::{Change, Entry, ItemId, ItemState, Order, SegmentConfig, SegmentKey};
 use jiff::Timestamp;
-use ledger::{Ledger, PendingReturn, Transfer, TransferState};
+use ledger::{ItemScope, Ledger, PendingReturn, Transfer, TransferState};
 use lock::Lock;
 use serde::Serialize;
 use stock::Stock;
@@ -77,7 +77,7 @@ pub async fn plan(
         &expire::due_of(ledger, id, stock.time().await?).await?,
     ));
     let pending = ledger
-        .pending_returns(Some(id), Timestamp::now(), usize::from(u16::MAX))
+        .pending_returns(ItemScope::Only(id), Timestamp::now(), usize::from(u16::MAX))
         .await?;
     steps.extend(return_step(&pending));
     steps.extend(spillover_step(&snapshots));
@@ -383,7 +383,7 @@ async fn execute(
         expire::expire_item(reconciler, id).await?;
     }
     if has(&["return"]) {
-        returns::repeat_pending(reconciler, Some(id)).await?;
+        returns::repeat_pending(reconciler, id).await?;
     }
     if has(&["spillovers"]) {
         spillovers::settle(reconciler, id).await?;

@@ -11,7 +11,7 @@ WHERE state = 'held' AND expires_at <= to_timestamp($1::double precision / 1000)
                 WHERE order_id = orders.id), 'failed') IN ('failed', 'expired')
 
 -- name: DUE
-{DUE_ORDERS} ORDER BY expires_at LIMIT $2
+{DUE_ORDERS} AND item <> ALL($3) ORDER BY expires_at LIMIT $2
 
 -- name: DUE_OF_ITEM
 -- It uses the same index and skips the due orders of other items. Only a manual repair asks for
@@ -31,7 +31,7 @@ ON CONFLICT (target, session) DO NOTHING
 
 -- name: PENDING_RETURNS
 SELECT id, item, segment::bigint, buyer, quantity FROM returns
-WHERE since < to_timestamp($1::double precision / 1000) ORDER BY since LIMIT $2
+WHERE since < to_timestamp($1::double precision / 1000) AND item <> ALL($3) ORDER BY since LIMIT $2
 
 -- name: PENDING_RETURNS_OF_ITEM
 -- A statement of its own, so that each uses its index.

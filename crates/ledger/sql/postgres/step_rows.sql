@@ -1,5 +1,9 @@
 -- apart
 
+-- name: WAIT_BRIEFLY
+-- Transactions that are not stuck have the rows for some milliseconds.
+SET LOCAL lock_timeout = '500ms'
+
 -- name: LOCK_SEGMENTS
 -- In byte order, like the sorted keys and like every other transaction that locks segments. The
 -- collation of the database could be a different one.

@@ -17,9 +17,18 @@ SELECT cart FROM cart_lines WHERE order_id = ?1
 -- name: TAKE_OVER
 UPDATE carts SET version = version + 1 WHERE id = ?1 AND state = 'placing'
 
--- name: DUE
+-- fragment: DUE_CARTS
+-- The subquery stays one search for each due cart.
 SELECT {cart_columns!} FROM carts
-WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2
+WHERE due_at <= ?1
+  AND (?3 = '[]' OR (SELECT count(*) FROM cart_lines WHERE cart = carts.id
+                     AND item IN (SELECT value FROM json_each(?3))) = 0)
+
+-- name: DUE
+{DUE_CARTS} AND state = 'held' ORDER BY due_at LIMIT ?2
+
+-- name: ABANDONED
+{DUE_CARTS} AND state IN ('placing', 'failed') ORDER BY due_at LIMIT ?2
 
 -- name: OF_BUYER
 SELECT {cart_columns!} FROM carts

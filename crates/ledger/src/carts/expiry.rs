@@ -108,6 +108,8 @@ impl Expiry {
         if ids.is_empty() {
             return Ok(self.carts);
         }
+        let items = self.moves.iter().map(|moved| &moved.order.item).collect();
+        transition::spare_other_sales(transaction, items).await?;
         self.moves.sort_unstable_by_key(|moved| moved.order.id);
         let moves = self.moves.iter().collect();
         let moved = transition::make(transaction, moves, &Actors::default(), self.events).await?;

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use domain::{BuyerId, Cart, CartId, SessionId};
+use domain::{BuyerId, Cart, CartId, ItemId, SessionId};
 use jiff::Timestamp;
 
 use crate::{CartStep, CreatedCart, ExpiredCarts, LedgerError, Page, ReturnedLine, SteppedCart};
@@ -51,13 +51,14 @@ pub trait Carts: Send + Sync + 'static {
     /// `LedgerError::CartSuperseded` if one of them has changed meanwhile. Nothing is changed.
     async fn step_cart(&self, step: &CartStep) -> Result<Option<SteppedCart>, LedgerError>;
 
-    /// Ends the holds of these held carts in one transaction, each that still has this version, that no other
-    /// transaction is changing, and whose lines are all recorded as held. [`Carts::step_cart`] knows what becomes of those with other
-    /// lines.
+    /// Ends the holds of these held carts in one transaction, each that still has this version, that
+    /// no other transaction is changing, and whose lines are all recorded as held.
+    /// [`Carts::step_cart`] knows what becomes of those with other lines.
     ///
     /// # Errors
     ///
-    /// `LedgerError::CartSuperseded` if a line has changed meanwhile. Nothing is changed.
+    /// `LedgerError::CartSuperseded` if a line has changed meanwhile, and `LedgerError::TimedOut` as
+    /// [`OrderLife::expire_orders`](crate::OrderLife::expire_orders). Nothing is changed.
     async fn expire_carts(&self, carts: &[Cart]) -> Result<ExpiredCarts, LedgerError>;
 
     /// Notes that `actor` has returned the money of one line of a confirmed cart, if the cart still
@@ -103,8 +104,24 @@ pub trait Carts: Send + Sync + 'static {
         actor: Option<&str>,
     ) -> Result<Option<Cart>, LedgerError>;
 
-    /// Carts that a reconciler has to look at by `now`, the longest due first.
-    async fn due_carts(&self, now: Timestamp, at_most: usize) -> Result<Vec<Cart>, LedgerError>;
+    /// Held carts whose holds have expired at `now`, earliest deadline first, without those that have
+    /// a line of one of the items in `except`.
+    async fn due_carts(
+        &self,
+        except: &[ItemId],
+        now: Timestamp,
+        at_most: usize,
+    ) -> Result<Vec<Cart>, LedgerError>;
+
+    /// Carts of which a reconciler has to look at the placing by `now`: its deadline has passed, or it
+    /// has failed and is not settled. The longest due first, without those that have a line of one of
+    /// the items in `except`.
+    async fn abandoned_carts(
+        &self,
+        except: &[ItemId],
+        now: Timestamp,
+        at_most: usize,
+    ) -> Result<Vec<Cart>, LedgerError>;
 
     /// The carts of a buyer, in all states, by id.
     async fn list_buyer_carts(

@@ -1,11 +1,11 @@
 //! The life of an order after it was recorded.
 
 use async_trait::async_trait;
-use domain::{ItemId, Order, OrderId, OrderState, PaymentId, SessionId};
+use domain::{Order, OrderId, OrderState, PaymentId, SessionId};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::{Actors, LedgerError, PendingReturn, Transition};
+use crate::{Actors, ItemScope, LedgerError, PendingReturn, Transition};
 
 /// What the order service and the expiry need: orders, their transitions, and pending returns.
 #[async_trait]
@@ -17,12 +17,12 @@ pub trait OrderLife: Send + Sync + 'static {
     /// their own: however many there are, none delays a payment or a recording.
     async fn look_up_order(&self, id: OrderId) -> Result<Option<Order>, LedgerError>;
 
-    /// Held orders whose hold has expired at `now`, earliest deadline first, of this item or of
-    /// all. Lines of carts are left to their carts ([`Carts::due_carts`](crate::Carts::due_carts)),
+    /// Held orders of these items whose hold has expired at `now`, earliest deadline first. Lines of
+    /// carts are left to their carts ([`Carts::due_carts`](crate::Carts::due_carts)),
     /// unless the cart has failed or expired.
     async fn due(
         &self,
-        item: Option<&ItemId>,
+        of: ItemScope<'_>,
         now: Timestamp,
         at_most: usize,
     ) -> Result<Vec<Order>, LedgerError>;
@@ -48,6 +48,15 @@ pub trait OrderLife: Send + Sync + 'static {
     ) -> Result<Vec<Option<Order>>, LedgerError> {
         self.transition_by(transitions, &Actors::new()).await
     }
+
+    /// Ends the holds of these orders in one transaction, each only if the order still has this
+    /// version. Returns those that have ended.
+    ///
+    /// # Errors
+    ///
+    /// `LedgerError::TimedOut` if the orders are of several sales and something else locks the rows of
+    /// one for half a second. The orders of the other sales wait for as long.
+    async fn expire_orders(&self, orders: &[Order]) -> Result<Vec<Order>, LedgerError>;
 
     /// Moves the deadline of a held order, if the order still has the version of `order`. Returns
     /// the order afterwards, or `None` if a concurrent change came first.
@@ -101,10 +110,10 @@ pub trait OrderLife: Send + Sync + 'static {
     /// The order that has this payment, or that a payment which was returned was reported for.
     async fn paid_order(&self, payment: &PaymentId) -> Result<Option<OrderId>, LedgerError>;
 
-    /// Returns that have been pending since before `before`, oldest first, of this item or of all.
+    /// Returns of these items that have been pending since before `before`, oldest first.
     async fn pending_returns(
         &self,
-        item: Option<&ItemId>,
+        of: ItemScope<'_>,
         before: Timestamp,
         at_most: usize,
     ) -> Result<Vec<PendingReturn>, LedgerError>;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use async_trait::async_trait;
-use domain::{Order, OrderId, OrderState, SafetyCheck, SegmentKey, SessionId, Units};
+use domain::{ItemId, Order, OrderId, OrderState, SafetyCheck, SegmentKey, SessionId, Units};
 use jiff::Timestamp;
 use serde_json::json;
 use uuid::Uuid;
@@ -23,6 +23,9 @@ use crate::{
 /// journal. None is called with an empty list.
 #[async_trait]
 pub(crate) trait Statements: statements::Statements + item::Statements {
+    /// Limits how long each later statement waits for a row that something else has locked.
+    async fn wait_briefly(&mut self) -> Result<(), LedgerError>;
+
     /// Locks the rows in this order, waiting for transactions that have them. Returns those whose
     /// item is archived.
     async fn lock_segments(
@@ -131,6 +134,41 @@ pub(crate) async fn transition(
 ) -> Result<Vec<Option<Order>>, LedgerError> {
     let made = apply(&mut transaction, steps, actors).await;
     end(transaction, made).await
+}
+
+/// Ends the holds in the transaction, and returns the orders that have ended.
+pub(crate) async fn expire(
+    mut transaction: impl Statements,
+    orders: &[Order],
+) -> Result<Vec<Order>, LedgerError> {
+    let step = |order: &Order| Transition {
+        order: order.clone(),
+        to: OrderState::Expired,
+        payment: None,
+    };
+    let steps: Vec<_> = orders.iter().map(step).collect();
+    let ended = async {
+        spare_other_sales(
+            &mut transaction,
+            orders.iter().map(|order| &order.item).collect(),
+        )
+        .await?;
+        apply(&mut transaction, &steps, &Actors::default()).await
+    };
+    let ended = ended.await;
+    let ended = end(transaction, ended).await?;
+    Ok(ended.into_iter().flatten().collect())
+}
+
+/// A transaction that waits for the rows of one sale keeps those of others locked.
+pub(crate) async fn spare_other_sales(
+    transaction: &mut impl Statements,
+    items: BTreeSet<&ItemId>,
+) -> Result<(), LedgerError> {
+    match items.len() {
+        0 | 1 => Ok(()),
+        _ => transaction.wait_briefly().await,
+    }
 }
 
 async fn apply(

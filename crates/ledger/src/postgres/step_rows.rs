@@ -13,6 +13,14 @@ use crate::{
     life::transition::{BoundPayment, Moved},
 };
 
+/// Limits how long each later statement of the transaction waits for a lock.
+pub(super) async fn wait_briefly(transaction: &mut Transaction) -> Result<(), LedgerError> {
+    sqlx::query(sql::WAIT_BRIEFLY)
+        .execute(&mut **transaction)
+        .await?;
+    Ok(())
+}
+
 /// Locks the rows of the segments, and returns those that are archived.
 pub(super) async fn lock_segments(
     transaction: &mut Transaction,

@@ -13,6 +13,12 @@ use crate::{
     life::transition::{BoundPayment, Moved},
 };
 
+/// A transaction has locked all that there is when it begins.
+#[expect(clippy::unused_async, reason = "PostgreSQL has to ask its server")]
+pub(super) async fn wait_briefly(_: &mut Transaction) -> Result<(), LedgerError> {
+    Ok(())
+}
+
 /// Returns those of the segments that are archived.
 pub(super) async fn lock_segments(
     transaction: &mut Transaction,

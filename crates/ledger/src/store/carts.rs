@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use domain::{BuyerId, Cart, CartId, CartState, Order, OrderId, SessionId};
+use domain::{BuyerId, Cart, CartId, CartState, ItemId, Order, OrderId, SessionId};
 use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{
-    Pool, Store, Transaction, begin, id_list, lend, new_carts, sql::carts as sql, step_reads,
+    Pool, Store, Transaction, begin, id_list, lend, list, new_carts, sql::carts as sql, step_reads,
 };
 use crate::{
     CartStep, Carts, CreatedCart, ExpiredCarts, LedgerError, Page, ReturnedLine, SteppedCart,
@@ -97,13 +97,22 @@ impl Carts for Store {
         carts::extension::extend(begin(self).await?, cart, hold, session, actor).await
     }
 
-    async fn due_carts(&self, now: Timestamp, at_most: usize) -> Result<Vec<Cart>, LedgerError> {
-        let rows = sqlx::query_as::<_, CartColumns>(sql::DUE)
-            .bind(now.as_millisecond())
-            .bind(signed(at_most as u64))
-            .fetch_all(step_reads(self))
-            .await?;
-        with_lines(step_reads(self), rows).await
+    async fn due_carts(
+        &self,
+        except: &[ItemId],
+        now: Timestamp,
+        at_most: usize,
+    ) -> Result<Vec<Cart>, LedgerError> {
+        due(self, sql::DUE, except, now, at_most).await
+    }
+
+    async fn abandoned_carts(
+        &self,
+        except: &[ItemId],
+        now: Timestamp,
+        at_most: usize,
+    ) -> Result<Vec<Cart>, LedgerError> {
+        due(self, sql::ABANDONED, except, now, at_most).await
     }
 
     async fn list_buyer_carts(
@@ -123,6 +132,22 @@ impl Carts for Store {
         let carts = with_lines(&self.lists, rows).await?;
         Ok(Page::cut(carts, at_most, |cart| cart.id))
     }
+}
+
+async fn due(
+    store: &Store,
+    statement: &'static str,
+    except: &[ItemId],
+    now: Timestamp,
+    at_most: usize,
+) -> Result<Vec<Cart>, LedgerError> {
+    let rows = sqlx::query_as::<_, CartColumns>(statement)
+        .bind(now.as_millisecond())
+        .bind(signed(at_most as u64))
+        .bind(list(except.iter().map(ItemId::as_str))?)
+        .fetch_all(step_reads(store))
+        .await?;
+    with_lines(step_reads(store), rows).await
 }
 
 /// A cart's lines never change, so a second statement reads the same as one with the cart.

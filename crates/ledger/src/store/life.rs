@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{
-    Pool, Store, Transaction, begin, id_list, lend, sql::life as sql, step_reads, with_now,
+    Pool, Store, Transaction, begin, id_list, lend, list, sql::life as sql, step_reads, with_now,
 };
 use crate::{
-    Actors, LedgerError, OrderLife, PendingReturn, Transition,
+    Actors, ItemScope, LedgerError, OrderLife, PendingReturn, Transition,
     columns::{OrderColumns, ReturnColumns, reached_attempts, set_stated},
     convert::{parsed, signed},
     life::{extension, transition},
@@ -28,20 +28,21 @@ impl OrderLife for Store {
 
     async fn due(
         &self,
-        item: Option<&ItemId>,
+        of: ItemScope<'_>,
         now: Timestamp,
         at_most: usize,
     ) -> Result<Vec<Order>, LedgerError> {
-        let statement = match item {
-            Some(_) => sql::DUE_OF_ITEM,
-            None => sql::DUE,
+        let statement = match of {
+            ItemScope::Only(_) => sql::DUE_OF_ITEM,
+            ItemScope::Except(_) => sql::DUE,
         };
-        let mut due = sqlx::query_as::<_, OrderColumns>(statement)
+        let due = sqlx::query_as::<_, OrderColumns>(statement)
             .bind(now.as_millisecond())
             .bind(signed(at_most as u64));
-        if let Some(item) = item {
-            due = due.bind(item.as_str());
-        }
+        let due = match of {
+            ItemScope::Only(item) => due.bind(item.as_str()),
+            ItemScope::Except(items) => due.bind(list(items.iter().map(ItemId::as_str))?),
+        };
         let rows = due.fetch_all(step_reads(self)).await?;
         rows.into_iter().map(Order::try_from).collect()
     }
@@ -52,6 +53,13 @@ impl OrderLife for Store {
         actors: &Actors,
     ) -> Result<Vec<Option<Order>>, LedgerError> {
         transition::transition(begin(self).await?, transitions, actors).await
+    }
+
+    async fn expire_orders(&self, orders: &[Order]) -> Result<Vec<Order>, LedgerError> {
+        if orders.is_empty() {
+            return Ok(Vec::new());
+        }
+        transition::expire(begin(self).await?, orders).await
     }
 
     async fn extend_by(
@@ -88,20 +96,21 @@ impl OrderLife for Store {
 
     async fn pending_returns(
         &self,
-        item: Option<&ItemId>,
+        of: ItemScope<'_>,
         before: Timestamp,
         at_most: usize,
     ) -> Result<Vec<PendingReturn>, LedgerError> {
-        let statement = match item {
-            Some(_) => sql::PENDING_RETURNS_OF_ITEM,
-            None => sql::PENDING_RETURNS,
+        let statement = match of {
+            ItemScope::Only(_) => sql::PENDING_RETURNS_OF_ITEM,
+            ItemScope::Except(_) => sql::PENDING_RETURNS,
         };
-        let mut returns = sqlx::query_as::<_, ReturnColumns>(statement)
+        let returns = sqlx::query_as::<_, ReturnColumns>(statement)
             .bind(before.as_millisecond())
             .bind(signed(at_most as u64));
-        if let Some(item) = item {
-            returns = returns.bind(item.as_str());
-        }
+        let returns = match of {
+            ItemScope::Only(item) => returns.bind(item.as_str()),
+            ItemScope::Except(items) => returns.bind(list(items.iter().map(ItemId::as_str))?),
+        };
         let rows = returns.fetch_all(step_reads(self)).await?;
         rows.into_iter().map(PendingReturn::try_from).collect()
     }

@@ -17,6 +17,10 @@ use crate::{
 
 #[async_trait]
 impl Statements for Transaction {
+    async fn wait_briefly(&mut self) -> Result<(), LedgerError> {
+        apart::wait_briefly(self).await
+    }
+
     async fn lock_segments(
         &mut self,
         keys: &BTreeSet<SegmentKey>,

@@ -14,8 +14,9 @@ use domain::{
 };
 use jiff::Timestamp;
 use ledger::{
-    ByOrders, CartStep, Changed, Claim, Created, CreatedCart, ItemChange, Ledger, LedgerError,
-    PendingReturn, Recorded, Repair, SegmentReplay, SegmentRow, StockChange, Transition,
+    ByOrders, CartStep, Changed, Claim, Created, CreatedCart, ItemChange, ItemScope, Ledger,
+    LedgerError, PendingReturn, Recorded, Repair, SegmentReplay, SegmentRow, StockChange,
+    Transition,
 };
 use sqlx::{Connection, PgConnection, SqliteConnection, migrate::Migrator};
 pub use testkit::items::segment;
@@ -439,7 +440,9 @@ pub async fn becomes(ledger: &impl AnyLedger, id: OrderId, to: OrderState) -> do
 /// What of the item returns, the oldest first.
 pub async fn returning(ledger: &impl AnyLedger, item: &Item) -> Vec<PendingReturn> {
     let soon = Timestamp::now() + Duration::from_secs(1);
-    let pending = ledger.pending_returns(Some(&item.id), soon, 10_000).await;
+    let pending = ledger
+        .pending_returns(ItemScope::Only(&item.id), soon, 10_000)
+        .await;
     pending.unwrap()
 }
 

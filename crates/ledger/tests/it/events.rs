@@ -8,7 +8,7 @@ use std::{
 use domain::{Item, ItemState, Order, OrderId, OrderState, PaymentId};
 use jiff::Timestamp;
 use ledger::{
-    Event, EventCursor, Events, ItemChange, LedgerError, NewJournalEntry, NewWebhook,
+    Event, EventCursor, Events, ItemChange, ItemScope, LedgerError, NewJournalEntry, NewWebhook,
     SegmentReplay, Transition,
 };
 use serde_json::json;
@@ -192,7 +192,7 @@ async fn a_batch_is_one_event_for_each_item_and_state(env: &TestEnv) {
     });
     let replays = replays.collect();
     claim.record(replays).await.unwrap();
-    let due = env.due(None, Timestamp::MAX, 100).await.unwrap();
+    let due = env.due(ItemScope::ALL, Timestamp::MAX, 100).await.unwrap();
     assert_eq!(due.len(), 12);
     let expire = |order: Order| Transition {
         order,

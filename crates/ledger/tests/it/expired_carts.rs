@@ -1,13 +1,16 @@
 //! Carts whose holds have expired: many end in one transaction, each of them whole.
 
+use std::collections::BTreeSet;
+
 use cost::statements;
-use domain::{Cart, CartState, Item, OrderState, PaymentId};
+use domain::{Cart, CartRefusal, CartState, Item, ItemId, OrderState, PaymentId, RefusalReason};
 use futures::future::join_all;
 use ledger::{CartStep, Event, ExpiredCarts, LedgerError, SteppedCart};
 use testkit::{on_both_databases, tested};
 
 use crate::env::{
-    AnyLedger, TestEnv, becomes, counters, events_of_kind, held_cart, returning, segment, state,
+    AnyLedger, TestEnv, becomes, counters, events_of_kind, held_cart, new_cart, returning, segment,
+    state,
 };
 
 /// Two items, and carts of a unit of each.
@@ -91,7 +94,7 @@ async fn carts_end_together_as_each_does_by_a_step_of_its_own(env: &TestEnv) {
     for item in &all.items {
         assert_eq!(returning(env, item).await.len(), 3);
     }
-    let due = env.due_carts(first.expires_at, 9).await.unwrap();
+    let due = env.due_carts(&[], first.expires_at, 9).await.unwrap();
     assert_eq!(due, [], "none is to be looked at again");
     let events = events_of_kind(env, "cart.expired", 3).await;
     assert_eq!(events.len(), 3);
@@ -171,4 +174,49 @@ async fn the_number_of_statements_does_not_depend_on_the_number_of_carts(env: &T
     end(&all.carts[..1]).await;
     let one = end(&all.carts[1..2]).await;
     assert_eq!(end(&all.carts[2..]).await, one);
+}
+
+/// Carts that are held, and carts whose placing has not ended, are searched for apart.
+#[tested(on_both_databases(crate::env::run))]
+async fn due_carts_are_found_without_those_of_some_items(env: &TestEnv) {
+    let [bowl, vase, jug] = [
+        env.create_unlimited("bowl", 100, 1).await,
+        env.create_unlimited("vase", 100, 1).await,
+        env.create_unlimited("jug", 100, 1).await,
+    ];
+    let held = [
+        held_cart(env, &[&bowl, &vase], 0).await,
+        held_cart(env, &[&jug], 1).await,
+    ];
+    let placing = [
+        new_cart(env, &[&bowl, &vase], 2).await,
+        new_cart(env, &[&jug], 3).await,
+    ];
+    let failed = new_cart(env, &[&bowl], 4).await;
+    let failure = CartStep {
+        refusal: Some(CartRefusal {
+            reason: RefusalReason::TimedOut,
+            item: None,
+        }),
+        ..CartStep::to(&failed, CartState::Failed)
+    };
+    let failed = env.step_cart(&failure).await.unwrap().unwrap().cart;
+    let later = placing[0].deadline;
+    let of = |carts: &[&Cart]| carts.iter().map(|cart| cart.id).collect::<BTreeSet<_>>();
+    let due = async |except: &[ItemId], at_most| {
+        let held = env.due_carts(except, later, at_most).await.unwrap();
+        let abandoned = env.abandoned_carts(except, later, at_most).await.unwrap();
+        [held, abandoned].map(|carts| of(&carts.iter().collect::<Vec<_>>()))
+    };
+    let all = [
+        of(&[&held[0], &held[1]]),
+        of(&[&placing[0], &placing[1], &failed]),
+    ];
+    assert_eq!(due(&[], 9).await, all);
+    let others = [of(&[&held[1]]), of(&[&placing[1]])];
+    assert_eq!(due(std::slice::from_ref(&bowl.id), 9).await, others);
+    let others = [of(&[&held[1]]), of(&[&placing[1], &failed])];
+    assert_eq!(due(std::slice::from_ref(&vase.id), 9).await, others);
+    assert_eq!(due(&[bowl.id, jug.id], 9).await, [of(&[]), of(&[])]);
+    assert_eq!(due(&[vase.id], 1).await[0].len(), 1);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use domain::{Cart, CartState, Item, OrderId, OrderState, PaymentId, TakenOrder};
 use jiff::Timestamp;
-use ledger::{CartStep, LedgerError, Transition};
+use ledger::{CartStep, ItemScope, LedgerError, Transition};
 use serde_json::json;
 use testkit::{on_both_databases, tested};
 
@@ -177,7 +177,7 @@ async fn a_line_that_is_held_again_expires_alone_and_no_other_does(env: &TestEnv
     let late = Expired::new(env).await;
     let due = async || {
         let later = Timestamp::now() + Duration::from_secs(3600);
-        env.due(None, later, 9).await.unwrap()
+        env.due(ItemScope::ALL, later, 9).await.unwrap()
     };
     assert!(due().await.is_empty());
     late.take_again(env, 0, 1).await;

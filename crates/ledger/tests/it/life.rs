@@ -4,9 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use domain::{Item, Order, OrderId, OrderState, PaymentId, SegmentKey, SessionId};
 use jiff::Timestamp;
-use ledger::{PendingReturn, Transition};
+use ledger::{ItemScope, LedgerError, PendingReturn, TimeLimit, Transition};
 use serde_json::json;
-use testkit::{on_both_databases, tested};
+use sqlx::{Connection, PgConnection};
+use testkit::{Backend, on_both_databases, tested};
 use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::env::{
@@ -180,7 +181,9 @@ async fn orders_are_due_from_their_deadline_on_oldest_first(env: &TestEnv) {
         [taken(0, 300), taken(1, 100), taken(2, 200), taken(3, 301)],
     )
     .await;
-    let due = async |ms, at_most| -> Vec<_> { ids(env.due(None, at(ms), at_most).await.unwrap()) };
+    let due = async |ms, at_most| -> Vec<_> {
+        ids(env.due(ItemScope::ALL, at(ms), at_most).await.unwrap())
+    };
     let [zero, one, two] = [0, 1, 2].map(|n| order_id(&item, n));
     assert_eq!(due(99, 9).await, []);
     assert_eq!(
@@ -193,7 +196,7 @@ async fn orders_are_due_from_their_deadline_on_oldest_first(env: &TestEnv) {
     becomes(env, one, OrderState::Expired).await;
     becomes(env, two, OrderState::Confirmed).await;
     assert_eq!(due(300, 9).await, [zero]);
-    let read = env.due(None, at(300), 1).await.unwrap().remove(0);
+    let read = env.due(ItemScope::ALL, at(300), 1).await.unwrap().remove(0);
     assert_eq!(env.order(zero).await.unwrap(), Some(read));
 }
 
@@ -225,11 +228,21 @@ async fn due_orders_of_one_item_are_found_behind_many_of_other_items(env: &TestE
         ],
     )
     .await;
-    let due =
-        async |at_most| -> Vec<_> { ids(env.due(Some(&jug.id), at(300), at_most).await.unwrap()) };
+    let due = async |at_most| -> Vec<_> {
+        ids(env
+            .due(ItemScope::Only(&jug.id), at(300), at_most)
+            .await
+            .unwrap())
+    };
     assert_eq!(due(5).await, [order_id(&jug, 1), order_id(&jug, 0)]);
     assert_eq!(due(1).await, [order_id(&jug, 1)]);
-    assert_eq!(env.due(None, at(300), 20).await.unwrap().len(), 11);
+    let without = [vase.id.clone()];
+    let others = env.due(ItemScope::Except(&without), at(300), 1).await;
+    assert_eq!(ids(others.unwrap()), [order_id(&jug, 1)]);
+    assert_eq!(
+        env.due(ItemScope::ALL, at(300), 20).await.unwrap().len(),
+        11
+    );
 }
 
 fn ids(orders: Vec<Order>) -> Vec<OrderId> {
@@ -265,21 +278,33 @@ async fn a_return_is_pending_until_the_segments_entry_is_recorded(env: &TestEnv)
     ];
     let soon = Timestamp::now() + Duration::from_secs(1);
     assert_eq!(
-        env.pending_returns(None, soon, 9).await.unwrap(),
+        env.pending_returns(ItemScope::ALL, soon, 9).await.unwrap(),
         all,
         "oldest first"
     );
-    assert_eq!(env.pending_returns(None, soon, 1).await.unwrap(), all[..1]);
     assert_eq!(
-        env.pending_returns(Some(&item.id), soon, 9).await.unwrap(),
+        env.pending_returns(ItemScope::ALL, soon, 1).await.unwrap(),
+        all[..1]
+    );
+    assert_eq!(
+        env.pending_returns(ItemScope::Only(&item.id), soon, 9)
+            .await
+            .unwrap(),
         all[..2]
     );
     assert_eq!(
-        env.pending_returns(Some(&other.id), soon, 9).await.unwrap(),
+        env.pending_returns(ItemScope::Only(&other.id), soon, 9)
+            .await
+            .unwrap(),
         all[2..]
     );
+    let without = [item.id.clone()];
+    let others = env.pending_returns(ItemScope::Except(&without), soon, 9);
+    assert_eq!(others.await.unwrap(), all[2..]);
     assert_eq!(
-        env.pending_returns(None, before, 9).await.unwrap(),
+        env.pending_returns(ItemScope::ALL, before, 9)
+            .await
+            .unwrap(),
         [],
         "not yet pending for long enough"
     );
@@ -295,7 +320,10 @@ async fn a_return_is_pending_until_the_segments_entry_is_recorded(env: &TestEnv)
         (recorded.returned, recorded.held, recorded.repeated),
         (2, 0, 0)
     );
-    assert_eq!(env.pending_returns(None, soon, 9).await.unwrap(), all[2..]);
+    assert_eq!(
+        env.pending_returns(ItemScope::ALL, soon, 9).await.unwrap(),
+        all[2..]
+    );
     assert_eq!(counters(env, &key).await, [998, 2, 0, 0]);
     assert_eq!(
         state(env, order_id(&item, 2)).await,
@@ -495,7 +523,7 @@ async fn a_hold_is_extended_for_its_version_and_state_only(env: &TestEnv) {
         None,
         "an old version"
     );
-    let due = env.due(None, order.expires_at, 9).await.unwrap();
+    let due = env.due(ItemScope::ALL, order.expires_at, 9).await.unwrap();
     let due: Vec<_> = due.into_iter().map(|order| order.id).collect();
     assert_eq!(due, [order_id(&item, 1)], "the extended hold is not due");
     let paid = becomes(env, order.id, OrderState::Confirmed).await;
@@ -620,4 +648,35 @@ async fn of_a_named_session_and_a_cancellation_one_wins(env: &TestEnv) {
             "it is named or nothing is written"
         );
     }
+}
+
+/// A transaction of several sales that waits for the rows of one keeps those of the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn holds_of_several_sales_do_not_wait_for_long_for_the_rows_of_one() {
+    let env = TestEnv::new(Backend::Postgres).await;
+    let (locked, _) = held(&env, "vase", 2).await;
+    let (other, _) = held(&env, "bowl", 2).await;
+    let mut connection = PgConnection::connect(env.url()).await.unwrap();
+    let mut lock = connection.begin().await.unwrap();
+    sqlx::query("SELECT FROM segments WHERE item = $1 FOR UPDATE")
+        .bind(locked.id.as_str())
+        .execute(&mut *lock)
+        .await
+        .unwrap();
+    let of = async |item, n| env.order(order_id(item, n)).await.unwrap().unwrap();
+    let orders = [of(&other, 0).await, of(&locked, 0).await];
+    let error = env.expire_orders(&orders).await.unwrap_err();
+    let LedgerError::TimedOut { limit, .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(limit, TimeLimit::Lock);
+    let ended = env.expire_orders(&orders[..1]).await.unwrap();
+    assert_eq!(ended, [of(&other, 0).await]);
+    // One sale keeps nobody, and waits.
+    let ledger = env.ledger().await;
+    let waiting = tokio::spawn(async move { ledger.expire_orders(&orders[1..]).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!waiting.is_finished());
+    lock.rollback().await.unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap().len(), 1);
 }

@@ -12,7 +12,7 @@ use std::{
 
 use domain::{Item, Order, OrderState, SegmentKey, TakenOrder};
 use jiff::Timestamp;
-use ledger::{Repaired, SegmentReplay, Transition};
+use ledger::{ItemScope, Repaired, SegmentReplay, Transition};
 use testkit::{Backend, Deadline, in_time, on_both_databases, tested};
 use tokio::task::JoinSet;
 
@@ -111,7 +111,7 @@ async fn record_for_a_while(
         };
         let now = Timestamp::now() + Duration::from_secs(1);
         let returns = ledger
-            .pending_returns(Some(&item.id), now, 20)
+            .pending_returns(ItemScope::Only(&item.id), now, 20)
             .await
             .unwrap();
         let mut replays = Vec::new();

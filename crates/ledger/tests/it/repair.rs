@@ -8,7 +8,8 @@ use domain::{
 };
 use jiff::Timestamp;
 use ledger::{
-    ItemChange, LedgerError, NewJournalEntry, Repair, Repaired, TransferPlan, TransferState,
+    ItemChange, ItemScope, LedgerError, NewJournalEntry, Repair, Repaired, TransferPlan,
+    TransferState,
 };
 use serde_json::json;
 use testkit::{Backend, on_both_databases, tested};
@@ -258,7 +259,7 @@ async fn staging_without_a_commit_changes_nothing(env: &TestEnv) {
         );
         assert_eq!(state(env, order_id(&item, 3)).await, None);
         assert_eq!(
-            env.pending_returns(None, Timestamp::now() + Duration::from_secs(1), 9)
+            env.pending_returns(ItemScope::ALL, Timestamp::now() + Duration::from_secs(1), 9)
                 .await
                 .unwrap()
                 .len(),

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use domain::{Item, ItemState, OrderState, PaymentId, TransferId, Window};
 use jiff::Timestamp;
-use ledger::{Created, LedgerError, NewWebhook, RefundReport, RefundState, TransferPlan};
+use ledger::{
+    Created, ItemScope, LedgerError, NewWebhook, RefundReport, RefundState, TransferPlan,
+};
 use testkit::{Backend, on_both_databases, tested};
 use tokio::{sync::Barrier, task::JoinSet};
 
@@ -138,7 +140,11 @@ async fn rows_of_the_first_release_survive(env: TestEnv) {
         (Some(id(7, 1)), Some(-9), 4)
     );
     let due = ledger
-        .due(None, Timestamp::from_second(1_900_000_001).unwrap(), 9)
+        .due(
+            ItemScope::ALL,
+            Timestamp::from_second(1_900_000_001).unwrap(),
+            9,
+        )
         .await
         .unwrap();
     assert_eq!(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use audit::{AuditError, AuditReport, FullAudit, OrdersChecked};
 use jiff::Timestamp;
-use ledger::WithoutPause;
+use ledger::{ItemScope, WithoutPause};
 use stock::InspectionEntries;
 
 use super::{Sale, is_away};
@@ -169,7 +169,7 @@ impl Sale {
         );
         assert_eq!(
             self.ledger
-                .pending_returns(Some(&self.item.id), Timestamp::now(), 10)
+                .pending_returns(ItemScope::Only(&self.item.id), Timestamp::now(), 10)
                 .await
                 .unwrap(),
             []

@@ -1,6 +1,6 @@
 //! Expiry of holds.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use domain::{Cart, CartId, CartLine, CartState, IdempotencyKey, Item, OrderState, Quantity};
 use futures::future::join_all;
@@ -155,11 +155,8 @@ async fn expiry_retries_after_a_ledger_did_not_answer(env: &Arc<TestEnv>) {
     let sale = env.sell_with(20, 2, short_holds).await;
     sale.hold_many(0..20).await;
     let ledger = Arc::new(UnresponsiveLedger::new(env.ledger().await, 2, 2));
-    let settings = ReconcilerSettings {
-        ledger_timeout: Duration::from_millis(300),
-        ..quick()
-    };
-    env.reconcile_on(Arc::clone(&ledger) as _, settings).await;
+    env.reconcile_on(Arc::clone(&ledger) as _, impatient())
+        .await;
     have_expired(&sale, 20).await;
     assert_eq!(
         ledger.left(),
@@ -168,26 +165,66 @@ async fn expiry_retries_after_a_ledger_did_not_answer(env: &Arc<TestEnv>) {
     );
 }
 
+/// The database refuses to end what the fourth buyer has in this table.
+async fn refuse_to_end_one(env: &TestEnv, table: &str) {
+    env.sql_of(
+        &format!(
+            "ALTER TABLE {table} ADD CONSTRAINT not_this_one CHECK (buyer <> 'buyer-3' OR state <> 'expired')"
+        ),
+        &format!(
+            "CREATE TRIGGER not_this_one BEFORE UPDATE ON {table} WHEN new.buyer = 'buyer-3' AND new.state = 'expired' \
+             BEGIN SELECT raise(ABORT, 'not this one'); END"
+        ),
+    )
+    .await;
+}
+
+async fn refuse_none(env: &TestEnv, table: &str) {
+    env.sql_of(
+        &format!("ALTER TABLE {table} DROP CONSTRAINT not_this_one"),
+        "DROP TRIGGER not_this_one",
+    )
+    .await;
+}
+
 #[tested(on_both_databases(crate::env::run))]
 async fn a_hold_that_the_ledger_refuses_to_end_blocks_no_other(env: &Arc<TestEnv>) {
     env.record().await;
     let sale = env.sell_with(20, 2, short_holds).await;
     let orders = sale.hold_many(0..20).await;
-    env.sql_of(
-        "ALTER TABLE orders ADD CONSTRAINT not_this_one CHECK (buyer <> 'buyer-3' OR state <> 'expired')",
-        "CREATE TRIGGER not_this_one BEFORE UPDATE ON orders WHEN new.buyer = 'buyer-3' AND new.state = 'expired' \
-         BEGIN SELECT raise(ABORT, 'not this one'); END",
-    )
-    .await;
+    refuse_to_end_one(env, "orders").await;
     env.reconcile(quick()).await;
     have_expired(&sale, 19).await;
     assert_eq!(sale.state(orders[3]).await, Some(OrderState::Held));
-    env.sql_of(
-        "ALTER TABLE orders DROP CONSTRAINT not_this_one",
-        "DROP TRIGGER not_this_one",
-    )
-    .await;
+    refuse_none(env, "orders").await;
     have_expired(&sale, 20).await;
+}
+
+/// Settings under which a locked sale is given up soon.
+fn impatient() -> ReconcilerSettings {
+    ReconcilerSettings {
+        ledger_timeout: Duration::from_millis(300),
+        ..quick()
+    }
+}
+
+/// More holds than one search finds.
+const MANY: usize = 510;
+
+#[tested(on_both_databases(crate::env::run))]
+async fn holds_of_a_locked_sale_keep_no_other_from_its_end(env: &Arc<TestEnv>) {
+    env.record().await;
+    let locked = env.sell_with(MANY as u64, 2, short_holds).await;
+    locked.hold_many(0..MANY).await;
+    let other = env.sell_with(20, 2, short_holds).await;
+    other.hold_many(0..20).await;
+    let ledger = UnresponsiveLedger::with_a_locked_sale(env.ledger().await, locked.item.id.clone());
+    env.reconcile_on(Arc::clone(&ledger) as _, impatient())
+        .await;
+    have_expired(&other, 20).await;
+    assert_eq!(locked.orders().await.get("held"), Some(&(MANY as u64)));
+    ledger.unlock();
+    have_expired(&locked, MANY as u64).await;
 }
 
 async fn sum_of(sale: &Sale) -> [u64; 3] {
@@ -249,7 +286,7 @@ async fn held_cart(sale: &Sale, ledger: &dyn Ledger, n: usize) -> Cart {
     ledger.step_cart(&held).await.unwrap().unwrap().cart
 }
 
-/// Carts of an item, one for each buyer, whose holds have just ended.
+/// Carts of an item, one of each of its buyers, whose holds have just ended.
 struct EndedHolds {
     sale: Arc<Sale>,
     ledger: Arc<dyn Ledger>,
@@ -257,11 +294,11 @@ struct EndedHolds {
 }
 
 impl EndedHolds {
-    async fn of(env: &TestEnv, carts: usize) -> Self {
+    async fn of(env: &TestEnv, buyers: Range<usize>) -> Self {
         env.record().await;
-        let sale = env.sell_with(carts as u64, 3, short_holds).await;
+        let sale = env.sell_with(buyers.len() as u64, 3, short_holds).await;
         let ledger = env.ledger().await;
-        let carts = (0..carts).map(|n| held_cart(&sale, &*ledger, n));
+        let carts = buyers.map(|n| held_cart(&sale, &*ledger, n));
         let carts = join_all(carts).await;
         let over = carts.iter().map(|cart| cart.expires_at).max().unwrap();
         eventually("the end of all holds", async || Timestamp::now() > over).await;
@@ -278,6 +315,11 @@ impl EndedHolds {
             self.sale.available().await.iter().sum::<u64>() == units
         })
         .await;
+        self.ended().await
+    }
+
+    /// How many carts have ended.
+    async fn ended(&self) -> usize {
         let ids: Vec<_> = self.carts.iter().map(|cart| cart.id).collect();
         let carts = self.ledger.list_carts(&ids).await.unwrap();
         let ended = carts.iter().filter(|cart| cart.state == CartState::Expired);
@@ -295,7 +337,7 @@ fn patient() -> ReconcilerSettings {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn held_carts_end_together_and_their_units_return(env: &Arc<TestEnv>) {
-    let holds = EndedHolds::of(env, 60).await;
+    let holds = EndedHolds::of(env, 0..60).await;
     env.reconcile(patient()).await;
     assert_eq!(holds.have_returned(60).await, 60);
     // One stands for all orders of an item that a transaction has moved.
@@ -315,7 +357,7 @@ async fn held_carts_end_together_and_their_units_return(env: &Arc<TestEnv>) {
 /// In the round that finds all of them: there is no other.
 #[tested(on_both_databases(crate::env::run))]
 async fn abandoned_carts_end_beside_held_ones(env: &Arc<TestEnv>) {
-    let holds = EndedHolds::of(env, 12).await;
+    let holds = EndedHolds::of(env, 0..12).await;
     let abandoned: Vec<_> = (12..20).map(|n| abandoned_cart(&holds.sale, n)).collect();
     for cart in &abandoned {
         holds.ledger.create_cart(cart).await.unwrap();
@@ -336,32 +378,24 @@ async fn abandoned_carts_end_beside_held_ones(env: &Arc<TestEnv>) {
 
 #[tested(on_both_databases(crate::env::run))]
 async fn a_cart_that_the_ledger_refuses_to_end_keeps_no_other_from_its_end(env: &Arc<TestEnv>) {
-    let holds = EndedHolds::of(env, 12).await;
-    env.sql_of(
-        "ALTER TABLE carts ADD CONSTRAINT not_this_one CHECK (buyer <> 'buyer-3' OR state <> 'expired')",
-        "CREATE TRIGGER not_this_one BEFORE UPDATE ON carts WHEN new.buyer = 'buyer-3' AND new.state = 'expired' \
-         BEGIN SELECT raise(ABORT, 'not this one'); END",
-    )
-    .await;
+    let holds = EndedHolds::of(env, 0..12).await;
+    refuse_to_end_one(env, "carts").await;
     env.reconcile(patient()).await;
     assert_eq!(holds.have_returned(11).await, 11);
-    env.sql_of(
-        "ALTER TABLE carts DROP CONSTRAINT not_this_one",
-        "DROP TRIGGER not_this_one",
-    )
-    .await;
+    refuse_none(env, "carts").await;
     assert_eq!(holds.have_returned(12).await, 12);
 }
 
-/// As if their sale was locked.
 #[tested(on_both_databases(crate::env::run))]
-async fn carts_whose_end_is_not_answered_end_one_by_one(env: &Arc<TestEnv>) {
-    let holds = EndedHolds::of(env, 12).await;
-    let ledger = UnresponsiveLedger::new(env.ledger().await, 0, usize::MAX);
-    let settings = ReconcilerSettings {
-        ledger_timeout: Duration::from_millis(300),
-        ..quick()
-    };
-    env.reconcile_on(Arc::new(ledger), settings).await;
-    assert_eq!(holds.have_returned(12).await, 12);
+async fn carts_of_a_locked_sale_keep_no_other_from_its_end(env: &Arc<TestEnv>) {
+    let locked = EndedHolds::of(env, 0..MANY).await;
+    let other = EndedHolds::of(env, MANY..MANY + 12).await;
+    let item = locked.sale.item.id.clone();
+    let ledger = UnresponsiveLedger::with_a_locked_sale(env.ledger().await, item);
+    env.reconcile_on(Arc::clone(&ledger) as _, impatient())
+        .await;
+    assert_eq!(other.have_returned(12).await, 12);
+    assert_eq!(locked.ended().await, 0);
+    ledger.unlock();
+    assert_eq!(locked.have_returned(MANY as u64).await, MANY);
 }

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use domain::{BuyerId, Item, ItemId, OrderState};
 use jiff::Timestamp;
+use ledger::ItemScope;
 use reconciler::{Plan, ReconcilerSettings, plan, reconcile_once};
 use testkit::{Sale, TestEnv, buyer, eventually, is_held, on_both_databases, shared_lock, tested};
 
@@ -286,7 +287,7 @@ async fn a_manual_run_expires_holds_behind_any_number_of_other_holds(env: &Arc<T
     assert_eq!(sale.available().await.iter().sum::<u64>(), 10);
     assert_eq!(
         sale.ledger
-            .due(Some(&others.id), Timestamp::now(), 10_000)
+            .due(ItemScope::Only(&others.id), Timestamp::now(), 10_000)
             .await
             .unwrap()
             .len(),

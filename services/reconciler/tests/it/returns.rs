@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use domain::{Item, OrderState, Quantity};
 use reconciler::ReconcilerSettings;
-use testkit::{TestEnv, buyer, is_held, on_both_databases, tested};
+use testkit::{TestEnv, buyer, eventually, is_held, on_both_databases, tested};
 
 use crate::env::quick;
 
@@ -108,4 +108,42 @@ async fn a_refunded_order_returns_its_units(env: &Arc<TestEnv>) {
     sale.comes_to_rest().await;
     assert_eq!(sale.available().await.iter().sum::<u64>(), 4);
     assert!(is_held(&sale.order(&buyer(0), "again", 1).await));
+}
+
+/// More than one search finds, and older than those of other items.
+#[tested(on_both_databases(crate::env::run))]
+async fn returns_to_an_item_that_takes_none_keep_no_other_from_its_own(env: &Arc<TestEnv>) {
+    env.record().await;
+    let (broken, other) = (env.sell(1, 1).await, env.sell(6, 2).await);
+    let orders = other.hold_many(0..6).await;
+    for order in orders {
+        other.step(order, OrderState::Cancelled).await;
+    }
+    let item = &broken.item.id;
+    env.sql_of(
+        &format!(
+            "INSERT INTO returns (id, item, segment, buyer, quantity, since) \
+             SELECT gen_random_uuid(), '{item}', 0, 'ann', 1, now() - interval '1 hour' \
+             FROM generate_series(1, 5001)"
+        ),
+        &format!(
+            "INSERT INTO returns (id, item, segment, buyer, quantity, since) \
+             WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 5001) \
+             SELECT randomblob(16), '{item}', 0, 'ann', 1, 0 FROM numbers"
+        ),
+    )
+    .await;
+    let (decisions, away) = (broken.key("decisions", 0), broken.key("away", 0));
+    let renames = |from: &str, to: &str| redis::cmd("RENAME").arg(from).arg(to).to_owned();
+    broken.redis::<()>(&renames(&decisions, &away)).await;
+    broken
+        .redis::<()>(redis::cmd("SET").arg(&decisions).arg("no hash"))
+        .await;
+    env.reconcile(quick()).await;
+    eventually("the units of the other item", async || {
+        other.available().await.iter().sum::<u64>() == 6
+    })
+    .await;
+    broken.redis::<()>(&renames(&away, &decisions)).await;
+    env.sql("DELETE FROM returns WHERE buyer = 'ann'").await;
 }

@@ -20,12 +20,13 @@ use ledger::{
     Act, Actors, Acts, Archival, Archives, Audits, CartStep, Carts, Changed, ChangedItem, Claim,
     ComparedSums, Created, CreatedCart, DropEnd, DropRequest, DroppedRows, Drops, Erased,
     EventCursor, EventLog, Events, ExpiredCarts, ExportPage, ExportedRow, FailedAttempt,
-    FailedAudit, FinalAudit, GoodAudit, ItemChange, ItemRows, ItemTotals, JournalEntry, KnownSink,
-    LastAudits, Ledger, LedgerError, ListedItem, Listing, NewAct, NewJournalEntry, NewWebhook,
-    NotedRefund, OrderLife, Pace, Page, PaymentReturn, PendingReturn, ProcessReport, Processes,
-    Reading, Recorded, Recording, RefundReport, Refunds, Repair, RequestCounts, ReturnedLine,
-    ReturnedPayment, SaleTable, SeenProcess, SegmentRow, Sinks, SteppedCart, StockChange,
-    StockOperations, Sums, Transfer, TransferPlan, Transition, VerifiedExport, Webhook, Webhooks,
+    FailedAudit, FinalAudit, GoodAudit, ItemChange, ItemRows, ItemScope, ItemTotals, JournalEntry,
+    KnownSink, LastAudits, Ledger, LedgerError, ListedItem, Listing, NewAct, NewJournalEntry,
+    NewWebhook, NotedRefund, OrderLife, Pace, Page, PaymentReturn, PendingReturn, ProcessReport,
+    Processes, Reading, Recorded, Recording, RefundReport, Refunds, Repair, RequestCounts,
+    ReturnedLine, ReturnedPayment, SaleTable, SeenProcess, SegmentRow, Sinks, SteppedCart,
+    StockChange, StockOperations, Sums, Transfer, TransferPlan, Transition, VerifiedExport,
+    Webhook, Webhooks,
 };
 use testkit::eventually;
 use tokio::sync::Semaphore;
@@ -34,12 +35,13 @@ use uuid::Uuid;
 /// More than any repair reads.
 const ALL_PAGES: usize = 1_000_000;
 
-/// Never answers the first few calls of `due`, `transition` and `expire_carts`, and forwards everything
-/// else.
+/// Never answers the first few calls of `due` and `expire_orders`, nor any that ends an order of a
+/// locked sale, and forwards everything else.
 pub struct UnresponsiveLedger {
     ledger: Arc<dyn Ledger>,
     due_calls: AtomicUsize,
-    transition_calls: AtomicUsize,
+    expire_calls: AtomicUsize,
+    locked: Mutex<Option<ItemId>>,
     passes: Mutex<Vec<Pass>>,
     rounds: AtomicUsize,
     lists: AtomicUsize,
@@ -62,13 +64,13 @@ pub struct Pass {
 }
 
 impl UnresponsiveLedger {
-    /// Leaves the first `due_calls` of `due` and `transition_calls` of `transition` and `expire_carts`
-    /// unanswered.
-    pub fn new(ledger: Arc<dyn Ledger>, due_calls: usize, transition_calls: usize) -> Self {
+    /// Leaves the first `due_calls` of `due` and `expire_calls` of `expire_orders` unanswered.
+    pub fn new(ledger: Arc<dyn Ledger>, due_calls: usize, expire_calls: usize) -> Self {
         Self {
             ledger,
             due_calls: AtomicUsize::new(due_calls),
-            transition_calls: AtomicUsize::new(transition_calls),
+            expire_calls: AtomicUsize::new(expire_calls),
+            locked: Mutex::default(),
             passes: Mutex::default(),
             rounds: AtomicUsize::new(0),
             lists: AtomicUsize::new(0),
@@ -77,6 +79,27 @@ impl UnresponsiveLedger {
             waits_for_page: AtomicBool::new(false),
             endless_walk: Mutex::default(),
             endless_walks: AtomicUsize::new(0),
+        }
+    }
+
+    /// Answers every call, but ends no order of this sale, as if something else had locked its rows.
+    pub fn with_a_locked_sale(ledger: Arc<dyn Ledger>, item: ItemId) -> Arc<Self> {
+        Arc::new(Self {
+            locked: Mutex::new(Some(item)),
+            ..Self::new(ledger, 0, 0)
+        })
+    }
+
+    /// The sale is not locked any more.
+    pub fn unlock(&self) {
+        *self.locked.lock().unwrap() = None;
+    }
+
+    /// Never returns if the sale of one of them is locked.
+    async fn wait_for<'a>(&self, items: impl IntoIterator<Item = &'a ItemId>) {
+        let locked = self.locked.lock().unwrap().clone();
+        if items.into_iter().any(|item| Some(item) == locked.as_ref()) {
+            std::future::pending().await
         }
     }
 
@@ -163,10 +186,9 @@ impl UnresponsiveLedger {
         eventually("more sweeps", async || self.sweeps() >= before + sweeps).await;
     }
 
-    /// Number of calls of `due`, and of `transition` and `expire_carts`, that it will still leave
-    /// unanswered.
+    /// Number of calls of `due`, and of `expire_orders`, that it will still leave unanswered.
     pub fn left(&self) -> [usize; 2] {
-        [&self.due_calls, &self.transition_calls].map(|left| left.load(Ordering::SeqCst))
+        [&self.due_calls, &self.expire_calls].map(|left| left.load(Ordering::SeqCst))
     }
 }
 
@@ -201,8 +223,9 @@ forwards! {
     OrderLife {
         order(id: OrderId) -> Option<Order>;
         look_up_order(id: OrderId) -> Option<Order>;
-        pending_returns(item: Option<&ItemId>, before: Timestamp, at_most: usize)
+        pending_returns(of: ItemScope<'_>, before: Timestamp, at_most: usize)
             -> Vec<PendingReturn>;
+        transition_by(transitions: &[Transition], actors: &Actors) -> Vec<Option<Order>>;
         extend_by(order: &Order, expires_at: Timestamp, session: Option<&SessionId>,
             actor: Option<&str>)
             -> Option<Order>;
@@ -215,24 +238,21 @@ forwards! {
 
     async fn due(
         &self,
-        item: Option<&ItemId>,
+        of: ItemScope<'_>,
         now: Timestamp,
         at_most: usize,
     ) -> Result<Vec<Order>, LedgerError> {
         answer(&self.due_calls).await;
-        let due = self.ledger().due(item, now, at_most).await?;
+        let due = self.ledger().due(of, now, at_most).await?;
         let found = due.len();
         self.passes.lock().unwrap().push(Pass { now, found });
         Ok(due)
     }
 
-    async fn transition_by(
-        &self,
-        transitions: &[Transition],
-        actors: &Actors,
-    ) -> Result<Vec<Option<Order>>, LedgerError> {
-        answer(&self.transition_calls).await;
-        self.ledger().transition_by(transitions, actors).await
+    async fn expire_orders(&self, orders: &[Order]) -> Result<Vec<Order>, LedgerError> {
+        answer(&self.expire_calls).await;
+        self.wait_for(orders.iter().map(|order| &order.item)).await;
+        self.ledger().expire_orders(orders).await
     }
 }
 
@@ -245,18 +265,25 @@ forwards! {
         known_carts(ids: &[CartId]) -> Vec<CartId>;
         cart_of_line(order: OrderId) -> Option<CartId>;
         take_over_cart(id: CartId) -> bool;
-        step_cart(step: &CartStep) -> Option<SteppedCart>;
         return_cart_line(cart: &Cart, line: OrderId, actor: &Arc<str>) -> Option<ReturnedLine>;
         extend_cart_by(cart: &Cart, hold: Option<Duration>,
             session: Option<&SessionId>, actor: Option<&str>)
             -> Option<Cart>;
-        due_carts(now: Timestamp, at_most: usize) -> Vec<Cart>;
+        due_carts(except: &[ItemId], now: Timestamp, at_most: usize) -> Vec<Cart>;
+        abandoned_carts(except: &[ItemId], now: Timestamp, at_most: usize) -> Vec<Cart>;
         list_buyer_carts(buyer: &BuyerId, after: Option<CartId>, at_most: usize)
             -> Page<Cart, CartId>;
     }
 
+    async fn step_cart(&self, step: &CartStep) -> Result<Option<SteppedCart>, LedgerError> {
+        self.wait_for(step.cart.lines.iter().map(|line| &line.item))
+            .await;
+        self.ledger().step_cart(step).await
+    }
+
     async fn expire_carts(&self, carts: &[Cart]) -> Result<ExpiredCarts, LedgerError> {
-        answer(&self.transition_calls).await;
+        let lines = carts.iter().flat_map(|cart| &cart.lines);
+        self.wait_for(lines.map(|line| &line.item)).await;
         self.ledger().expire_carts(carts).await
     }
 }

@@ -4,7 +4,10 @@ use domain::{Order, OrderId};
 use stock::{Acknowledge, Outcome, Reservation, StockError};
 use tokio::time::Instant;
 
-use super::{Engine, EngineError};
+use super::{
+    Engine, EngineError,
+    orders::{POLL_PAUSE_MAX, POLL_PAUSE_MIN},
+};
 
 /// What became of an order that wants its units again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,22 +26,35 @@ impl Engine {
     /// any instance has the same result.
     ///
     /// The expired units may still be returning. Until then they count against the buyer's limit,
-    /// and they may be the last units of the item. So this returns them first.
+    /// and they may be the last units of the item. So this returns them first: an order never has
+    /// twice as many, of which other buyers would hear that the item is sold out.
     pub(super) async fn reacquire(
         &self,
         order: &Order,
         acknowledge: Acknowledge,
         until: Instant,
     ) -> Result<Reacquired, EngineError> {
-        let returned = self.return_units(order).await;
-        if order.attempt < OrderId::MAX_REACQUISITIONS {
-            let reserved = self.reserve_again(order, acknowledge, until).await?;
-            if reserved != Reacquired::Refused {
-                return Ok(reserved);
-            }
+        // The rest of the time belongs to the reservation.
+        let half = Instant::now() + until.saturating_duration_since(Instant::now()) / 2;
+        self.return_first(order, half).await?;
+        if order.attempt >= OrderId::MAX_REACQUISITIONS {
+            return Ok(Reacquired::Refused);
         }
-        // If the return failed, it is not certain that there are no units for the order.
-        returned.map(|()| Reacquired::Refused)
+        self.reserve_again(order, acknowledge, until).await
+    }
+
+    /// Returns the units of the order, with the patience of a reservation.
+    async fn return_first(&self, order: &Order, until: Instant) -> Result<(), EngineError> {
+        let mut pause = POLL_PAUSE_MIN;
+        loop {
+            match self.return_units(order).await {
+                Err(EngineError::Stock(_)) if Instant::now() + pause < until => {
+                    tokio::time::sleep(pause).await;
+                }
+                returned => return returned,
+            }
+            pause = (pause * 2).min(POLL_PAUSE_MAX);
+        }
     }
 
     async fn reserve_again(

@@ -281,3 +281,34 @@ async fn forget(env: &TestEnv, item: &str, order: domain::OrderId) {
         .await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_payment_gives_the_old_units_back_before_it_takes_others() {
+    let redis = Redis::start().await.unwrap();
+    let options = Options {
+        redis_url: Some(redis.url()),
+        ..Options::default()
+    };
+    open(options, async |env| {
+        let item = env.create(json!({ "stock": 4, "segments": 1 })).await;
+        let order = env.order(&item, "ann", "k", 2).await.is_held().id();
+        let ledger = ledger::connect(&env.database_url, 1).await.unwrap();
+        let recorded = ledger.order(order.parse().unwrap()).await.unwrap();
+        let ended = ledger.expire_orders(&[recorded.unwrap()]).await.unwrap();
+        assert_eq!(ended.len(), 1, "and its units are not back");
+        let replicas = async |needed: &str| {
+            let mut config = redis::cmd("CONFIG");
+            config.arg("SET").arg("min-replicas-to-write").arg(needed);
+            run(&redis.url(), &config).await;
+        };
+        replicas("1").await;
+        let resume = async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            replicas("0").await;
+        };
+        let (paid, ()) = tokio::join!(env.pay(&order, "late"), resume);
+        paid.is_now("confirmed");
+        assert_eq!(env.units(&item).await, [2, 0, 2]);
+    })
+    .await;
+}

@@ -133,7 +133,7 @@ impl DueHolds {
         let sales = sales.into_values().map(SaleHolds).collect();
         self.stuck.end_each(reconciler, sales).await?;
         self.left
-            .retain(|order| !self.stuck.has_any(slice::from_ref(&order.item)));
+            .retain(|order| !self.stuck.would_wait(slice::from_ref(&order.item)));
         Ok(())
     }
 }
@@ -203,18 +203,25 @@ pub(crate) async fn with_timeout<T>(
 }
 
 /// Ends each hold in a transaction of its own: one that the ledger refuses must not keep the others from
-/// their end. Returns the first refusal, after all.
+/// their end. Returns the first refusal, after all, or why they could not be tried.
 async fn end_each(reconciler: &Reconciler, holds: &[Order]) -> Result<(), ReconcilerError> {
-    let mut refusal = Ok(());
+    let (mut freed, mut failure) = (Vec::new(), Ok(()));
     for hold in holds {
         match end(reconciler, slice::from_ref(hold)).await {
-            Ok(ended) => returns::return_orders(reconciler, &ended).await,
-            Err(error) if error.is_retryable() => return Err(error.into()),
+            Ok(ended) => freed.extend(ended),
+            Err(error) if error.is_retryable() => {
+                failure = Err(error.into());
+                break;
+            }
             Err(error) => {
                 tracing::error!(order = %hold.id, error = &error as &dyn std::error::Error, "could not end a hold");
-                refusal = refusal.and(Err(error.into()));
+                failure = failure.and(Err(error.into()));
             }
         }
+        if reconciler.stop.is_cancelled() {
+            break;
+        }
     }
-    refusal
+    returns::return_orders(reconciler, &freed).await;
+    failure
 }

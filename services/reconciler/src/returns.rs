@@ -1,10 +1,7 @@
 //! Returns the units of ended orders to their segments: of orders that this process has just ended,
 //! and of orders whose return was interrupted.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use domain::{ItemId, Order, TakenOrder};
 use futures::{StreamExt, stream};
@@ -36,26 +33,23 @@ pub(crate) async fn run(reconciler: Arc<Reconciler>) {
     }
 }
 
-/// As long as units of some items cannot return, another search finds what is behind them.
+/// A return stays pending until it is recorded, and as long as it fails. So each search leaves out the
+/// items of the ones before, and finds what is behind them.
 async fn repeat_all_pending(reconciler: &Reconciler) -> Result<(), LedgerError> {
-    let (mut stuck, mut pending) = (Vec::new(), 0);
+    let (mut repeated, mut pending) = (Vec::new(), 0);
     loop {
-        let found = find_pending(reconciler, ItemScope::Except(&stuck)).await?;
-        let failed = return_units(reconciler, &found).await;
-        if number(found.values()) < RETURN_BATCH_MAX || failed.is_empty() {
-            pending += number(found.values());
+        let found = find_pending(reconciler, ItemScope::Except(&repeated)).await?;
+        return_units(reconciler, &found).await;
+        let number = found.values().map(Vec::len).sum::<usize>();
+        pending += number;
+        if number < RETURN_BATCH_MAX || reconciler.stop.is_cancelled() {
             break;
         }
-        pending += number(failed.iter().filter_map(|item| found.get(item)));
-        stuck.extend(failed);
+        repeated.extend(found.into_keys());
     }
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     metrics::gauge!("stockade_pending_returns").set(pending as f64);
     Ok(())
-}
-
-fn number<'a>(returns: impl Iterator<Item = &'a Vec<Release>>) -> usize {
-    returns.map(Vec::len).sum()
 }
 
 /// Repeats the returns of this item that have been pending for longer than `return_delay`. Repeating
@@ -114,42 +108,31 @@ pub(crate) async fn return_orders(reconciler: &Reconciler, orders: &[Order]) {
     return_units(reconciler, &by_item).await;
 }
 
-/// Returns the items of which not all units could return.
-async fn return_units(reconciler: &Reconciler, by_item: &ByItem) -> BTreeSet<ItemId> {
+async fn return_units(reconciler: &Reconciler, by_item: &ByItem) {
     let returns = by_item.iter();
-    let returns = returns.map(|(id, returns)| has_returned(reconciler, id, returns));
+    let returns = returns.map(|(id, returns)| return_or_log(reconciler, id, returns));
     // A list first: futures that borrow what an iterator yields are not known to be `Send`.
     let returns: Vec<_> = returns.collect();
-    let mut returned = stream::iter(returns).buffer_unordered(CONCURRENCY);
-    let mut failed = BTreeSet::new();
-    while let Some((id, has_returned)) = returned.next().await {
-        if !has_returned {
-            failed.insert(id.clone());
-        }
-    }
-    failed
+    let returned = stream::iter(returns).buffer_unordered(CONCURRENCY);
+    returned.collect::<()>().await;
 }
 
-async fn has_returned<'a>(
-    reconciler: &Reconciler,
-    id: &'a ItemId,
-    returns: &[Release],
-) -> (&'a ItemId, bool) {
-    let returned = return_of(reconciler, id, returns).await;
-    if let Err(error) = &returned {
-        tracing::debug!(item = %id, error = error as &dyn std::error::Error, "could not return all units yet");
+async fn return_or_log(reconciler: &Reconciler, id: &ItemId, returns: &[Release]) {
+    match return_of(reconciler, id, returns).await {
+        Ok(released) => metrics::counter!("stockade_released_orders_total").increment(released),
+        Err(error) => {
+            tracing::debug!(item = %id, error = &error as &dyn std::error::Error, "could not return all units yet");
+        }
     }
-    (id, returned.is_ok())
 }
 
 async fn return_of(
     reconciler: &Reconciler,
     id: &ItemId,
     returns: &[Release],
-) -> Result<(), ReconcilerError> {
-    if let Some(item) = reconciler.item_stock(id).await? {
-        let released = item.release(returns).await?;
-        metrics::counter!("stockade_released_orders_total").increment(released);
+) -> Result<u64, ReconcilerError> {
+    match reconciler.item_stock(id).await? {
+        Some(item) => Ok(item.release(returns).await?),
+        None => Ok(0),
     }
-    Ok(())
 }

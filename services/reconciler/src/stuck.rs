@@ -28,7 +28,10 @@ pub(crate) trait Part {
 /// Sales of which something could not be ended in this pass.
 #[derive(Default)]
 pub(crate) struct Stuck {
+    /// The searches of this pass leave them out.
     items: Vec<ItemId>,
+    /// The items of each part that waited in vain. What has all items of one would wait as well.
+    waited: Vec<Vec<ItemId>>,
     error: Option<ReconcilerError>,
 }
 
@@ -37,8 +40,10 @@ impl Stuck {
         &self.items
     }
 
-    pub(crate) fn has_any(&self, items: &[ItemId]) -> bool {
-        items.iter().any(|item| self.items.contains(item))
+    /// Whether something with these items would wait in vain.
+    pub(crate) fn would_wait(&self, items: &[ItemId]) -> bool {
+        let has_all = |waited: &Vec<ItemId>| waited.iter().all(|item| items.contains(item));
+        self.waited.iter().any(has_all)
     }
 
     /// Why one of them is stuck.
@@ -46,8 +51,8 @@ impl Stuck {
         self.error.map_or(Ok(()), Err)
     }
 
-    /// Ends each part by itself, without those of sales that are stuck. Returns whether one of them has
-    /// ended, or another sale is stuck.
+    /// Ends each part by itself, without those that would wait in vain. Returns whether one of them has
+    /// ended, or another sale is stuck. An error is one of the whole ledger.
     pub(crate) async fn end_each<P: Part>(
         &mut self,
         reconciler: &Reconciler,
@@ -58,7 +63,7 @@ impl Stuck {
         let (mut has_progressed, mut unanswered) = (false, 0);
         loop {
             while under_way.len() < CONCURRENCY && !reconciler.stop.is_cancelled() {
-                let is_free = |part: &P| !self.has_any(&part.items());
+                let is_free = |part: &P| !self.would_wait(&part.items());
                 let Some(part) = parts.find(is_free) else {
                     break;
                 };
@@ -72,28 +77,35 @@ impl Stuck {
                 (has_progressed, unanswered) = (true, 0);
                 continue;
             };
-            let is_new = self.add(items, &error);
-            has_progressed |= is_new;
+            if is_of_all(&error) {
+                return Err(error);
+            }
             unanswered = match is_unanswered(&error) {
-                true => unanswered + usize::from(is_new),
+                true => unanswered + usize::from(!self.would_wait(&items)),
                 false => 0,
             };
             if unanswered >= UNANSWERED_MAX {
                 return Err(error);
             }
-            self.error.get_or_insert(error);
+            has_progressed |= self.add(items, error);
         }
     }
 
-    /// Returns whether one of them was not stuck before.
-    fn add(&mut self, items: Vec<ItemId>, error: &ReconcilerError) -> bool {
+    /// Returns whether one of the items was not stuck before.
+    fn add(&mut self, items: Vec<ItemId>, error: ReconcilerError) -> bool {
         let before = self.items.len();
-        for item in items {
-            if !self.items.contains(&item) {
-                tracing::warn!(%item, error = error as &dyn std::error::Error, "could not end all that is due of an item, which is left to the next pass");
-                self.items.push(item);
+        for item in &items {
+            if !self.items.contains(item) {
+                tracing::warn!(%item, error = &error as &dyn std::error::Error, "could not end all that is due of an item, which is left to the next pass");
+                self.items.push(item.clone());
             }
         }
+        if (is_unanswered(&error) || matches!(error, ReconcilerError::Stock(_)))
+            && !self.would_wait(&items)
+        {
+            self.waited.push(items);
+        }
+        self.error.get_or_insert(error);
         self.items.len() > before
     }
 }
@@ -102,6 +114,11 @@ impl Stuck {
 /// changed, or it waits for a row that something else has locked.
 pub(crate) fn may_be_of_a_part(error: &LedgerError) -> bool {
     !error.is_retryable() || is_slow(error) || matches!(error, LedgerError::CartSuperseded(_))
+}
+
+/// Whether any other part would have failed as well.
+fn is_of_all(error: &ReconcilerError) -> bool {
+    matches!(error, ReconcilerError::Ledger(error) if !may_be_of_a_part(error))
 }
 
 fn is_unanswered(error: &ReconcilerError) -> bool {

@@ -106,7 +106,7 @@ pub(crate) async fn announce(stock: &Stock, recorded: Vec<Announcement>) -> Vec<
 /// there is more. So an order of an item that sells little costs one claim, and not a second one
 /// that finds nothing.
 ///
-/// Besides these, a segment is left out in three cases only. A read found no entry after the anchor
+/// Besides these, and those whose trim failed, a segment is left out in three cases only. A read found no entry after the anchor
 /// and the outbox was trimmed down to it; from then on the script that appends sends a wake-up. Or
 /// another recorder holds the row, and will find the entries. Or the segment cannot be recorded, and
 /// is in `quarantine`.

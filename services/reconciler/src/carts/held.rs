@@ -114,7 +114,8 @@ impl DueCarts {
     ) -> Result<(), ReconcilerError> {
         let carts = carts.into_iter().map(HeldCart).collect();
         self.has_progressed |= self.stuck.end_each(reconciler, carts).await?;
-        self.left.retain(|cart| !self.stuck.has_any(&items(cart)));
+        self.left
+            .retain(|cart| !self.stuck.would_wait(&items(cart)));
         Ok(())
     }
 }

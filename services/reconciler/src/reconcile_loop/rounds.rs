@@ -66,10 +66,8 @@ pub(super) struct Rounds {
     /// When the end of an item was last begun.
     turns: HashMap<ItemId, Instant>,
     under_way: JoinSet<Reconciled>,
-    /// Items that are under way.
-    busy: HashSet<ItemId>,
-    /// Of these, the ones that something has changed meanwhile.
-    changed_meanwhile: HashSet<ItemId>,
+    /// Items that are under way, and whether something has changed them meanwhile.
+    busy: HashMap<ItemId, bool>,
     /// Whether wake-ups arrive.
     hears: bool,
 }
@@ -118,7 +116,7 @@ impl Rounds {
                 self.forget(reconciler, &id);
                 continue;
             };
-            if self.busy.contains(&id) {
+            if self.busy.contains_key(&id) {
                 continue;
             }
             let clock = by_clock.remove(&id);
@@ -143,7 +141,7 @@ impl Rounds {
     fn begin(&mut self, reconciler: &Arc<Reconciler>, due_item: DueItem) {
         let id = &due_item.item.id;
         let watched = self.watched.remove(id).unwrap_or_else(Watched::new);
-        self.busy.insert(id.clone());
+        self.busy.insert(id.clone(), false);
         let reconciler = Arc::clone(reconciler);
         self.under_way
             .spawn(async move { reconcile_and_latch(&reconciler, due_item, watched).await });
@@ -164,8 +162,7 @@ impl Rounds {
 
     fn take_in(&mut self, reconciler: &Reconciler, ended: Result<Reconciled, JoinError>) {
         let (id, watched, next) = ended.unwrap_or_else(|error| resume_unwind(error.into_panic()));
-        self.busy.remove(&id);
-        let has_changed = self.changed_meanwhile.remove(&id);
+        let has_changed = self.busy.remove(&id) == Some(true);
         if self.items.get(&id).is_none() {
             return self.forget(reconciler, &id);
         }
@@ -184,14 +181,16 @@ impl Rounds {
         }
         if woken.missed || !woken.hears {
             self.rota.look_everywhere(now);
-            self.changed_meanwhile.extend(self.busy.iter().cloned());
+            self.busy
+                .values_mut()
+                .for_each(|has_changed| *has_changed = true);
         }
     }
 
     /// What has looked at it before may put it to rest.
     fn note_if_busy(&mut self, id: &ItemId) {
-        if self.busy.contains(id) {
-            self.changed_meanwhile.insert(id.clone());
+        if let Some(has_changed) = self.busy.get_mut(id) {
+            *has_changed = true;
         }
     }
 
@@ -219,7 +218,7 @@ impl Rounds {
         let due = self
             .calendar
             .due(time)
-            .filter(|id| !self.busy.contains(*id));
+            .filter(|id| !self.busy.contains_key(*id));
         let due = due.filter_map(|id| {
             let item = self.items.get(id)?;
             Some(ByClock {

@@ -106,10 +106,10 @@ pub(crate) async fn announce(stock: &Stock, recorded: Vec<Announcement>) -> Vec<
 /// there is more. So an order of an item that sells little costs one claim, and not a second one
 /// that finds nothing.
 ///
-/// Besides these, and those whose trim failed, a segment is left out in three cases only. A read found no entry after the anchor
+/// Besides these, a segment is left out in four cases only. A read found no entry after the anchor
 /// and the outbox was trimmed down to it; from then on the script that appends sends a wake-up. Or
-/// another recorder holds the row, and will find the entries. Or the segment cannot be recorded, and
-/// is in `quarantine`.
+/// the trim failed, and the sweep will find it. Or another recorder holds the row, and will find the
+/// entries. Or the segment cannot be recorded, and is in `quarantine`.
 pub(crate) async fn record_pass(
     stock: &Stock,
     ledger: &dyn Ledger,
@@ -187,16 +187,17 @@ async fn record_together(
     .await;
     let found = sort(&rows, outboxes, quarantine)?;
     let (mut again, failed) = untrimmed(stock, found.drained, quarantine).await;
-    match failed {
-        Some(error) if found.replays.is_empty() => return Err(error.into()),
-        Some(error) => tracing::debug!(%error, "some outboxes could not be trimmed"),
-        None => {}
-    }
     if found.replays.is_empty() {
         // Release explicitly: a drop takes effect later, and a wake-up that meets the claimed rows
         // until then would be lost.
         claim.release().await;
-        return Ok(PassResult::to_do_again(again));
+        return match failed {
+            Some(error) => Err(error.into()),
+            None => Ok(PassResult::to_do_again(again)),
+        };
+    }
+    if let Some(error) = failed {
+        tracing::debug!(%error, "some outboxes could not be trimmed");
     }
     let replays = capped(found.replays);
     let busy = replays.iter().filter(|replay| replay.entries.len() > 1);

@@ -301,9 +301,22 @@ async fn a_late_payment_gives_the_old_units_back_before_it_takes_others() {
             config.arg("SET").arg("min-replicas-to-write").arg(needed);
             run(&redis.url(), &config).await;
         };
+        let refusals = async || {
+            let mut redis = testbed::patient_connection(&redis.url()).await.unwrap();
+            let mut info = redis::cmd("INFO");
+            let info: String = info
+                .arg("errorstats")
+                .query_async(&mut redis)
+                .await
+                .unwrap();
+            let count = info.split("errorstat_NOREPLICAS:count=").nth(1);
+            let count = count.and_then(|count| count.lines().next());
+            count.map_or(0, |count| count.trim().parse::<u64>().unwrap())
+        };
         replicas("1").await;
         let resume = async {
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            // The payment is refused, and tries again.
+            eventually("refused writes", async || refusals().await >= 10).await;
             replicas("0").await;
         };
         let (paid, ()) = tokio::join!(env.pay(&order, "late"), resume);

@@ -1,3 +1,5 @@
+//! Which items a search is about.
+
 use domain::ItemId;
 
 /// The items of which a search finds something.

@@ -672,7 +672,7 @@ async fn holds_of_several_sales_do_not_wait_for_long_for_the_rows_of_one() {
     assert_eq!(limit, TimeLimit::Lock);
     let ended = env.expire_orders(&orders[..1]).await.unwrap();
     assert_eq!(ended, [of(&other, 0).await]);
-    // One sale keeps nobody, and waits.
+    // A transaction of one sale keeps no rows of others. It waits for longer than those of several.
     let ledger = env.ledger().await;
     let waiting = tokio::spawn(async move { ledger.expire_orders(&orders[1..]).await });
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -67,6 +67,11 @@ impl ServerProcess {
         self.log.path()
     }
 
+    /// The last lines that the present run has logged.
+    pub fn log_tail(&self) -> String {
+        self.log.tail()
+    }
+
     /// Starts the server and polls `readiness` with its pid until it is ready. Kills a server that
     /// does not become ready. `port` is for errors only.
     pub async fn launch<F: Future<Output = Readiness>>(

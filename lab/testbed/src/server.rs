@@ -153,6 +153,11 @@ impl<K: TestKind> Server<K> {
         self.instance.dir()
     }
 
+    /// The last lines that the present run of the server has logged.
+    pub fn log_tail(&self) -> String {
+        self.instance.process().log_tail()
+    }
+
     /// Whether the server was killed or has ended by itself. PostgreSQL ends by itself when it
     /// cannot write its log.
     pub fn has_ended(&mut self) -> bool {

@@ -7,6 +7,7 @@
 //! | module | contents | feature |
 //! |---|---|---|
 //! | [`servers`] | the servers that all tests of a binary share | |
+//! | [`logs`] | what the code under test logs | |
 //! | [`items`] | items, buyers and orders with distinct names | |
 //! | [`program`] | the program `stockade`: lookup, command, output | |
 //! | `database` | a ledger database in SQLite or PostgreSQL | `ledger` |
@@ -25,6 +26,7 @@ pub mod database;
 #[cfg(feature = "services")]
 pub mod env;
 pub mod items;
+pub mod logs;
 pub mod program;
 #[cfg(feature = "services")]
 pub mod sale;
@@ -37,6 +39,7 @@ pub use env::shared_lock;
 #[cfg(feature = "services")]
 pub use env::{Running, TestEnv};
 pub use items::{buyer, fresh_item_id, item};
+pub use logs::show_logs;
 #[cfg(feature = "services")]
 pub use sale::{Sale, is_held};
 pub use servers::{postgres_database, shared_cluster, shared_redis};

@@ -37,6 +37,8 @@ pub trait Broker: Sized {
     async fn restart(&mut self);
     async fn pause(&self);
     async fn resume(&self);
+    /// The last lines of the broker's log.
+    fn log(&self) -> String;
 
     /// The same without repeats.
     async fn distinct(&mut self) -> Vec<Received> {
@@ -66,6 +68,10 @@ macro_rules! faults {
 
         async fn resume(&self) {
             self.$server.resume().await.unwrap();
+        }
+
+        fn log(&self) -> String {
+            self.$server.log_tail()
         }
     };
 }
@@ -179,6 +185,7 @@ mod amqp {
 
     use lapin::{
         Channel, Connection, ConnectionProperties, ExchangeKind,
+        message::BasicGetMessage,
         options::{BasicGetOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
         types::FieldTable,
     };
@@ -218,6 +225,11 @@ mod amqp {
                 Some((connection, channel))
             })
             .await
+        }
+
+        async fn next(&self, channel: &Channel) -> lapin::Result<Option<BasicGetMessage>> {
+            let options = BasicGetOptions { no_ack: true };
+            channel.basic_get(self.name.as_str().into(), options).await
         }
 
         pub async fn bind(&self) {
@@ -266,11 +278,11 @@ mod amqp {
 
         async fn received(&mut self) -> Vec<Received> {
             let (_connection, channel) = self.channel().await;
-            let options = BasicGetOptions { no_ack: true };
             // An error ends this look: the queue may not have recovered yet. The next look goes on.
-            while let Ok(Some(message)) =
-                channel.basic_get(self.name.as_str().into(), options).await
-            {
+            while let Some(message) = self.next(&channel).await.unwrap_or_else(|error| {
+                eprintln!("the queue {}: {error}", self.name);
+                None
+            }) {
                 let properties = &message.delivery.properties;
                 let id = properties.message_id().clone().unwrap();
                 assert_eq!(*properties.delivery_mode(), Some(2));

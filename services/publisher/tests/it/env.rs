@@ -6,7 +6,7 @@ use domain::{ItemId, ItemState};
 use events::TargetPolicy;
 use ledger::{Created, EventCursor, Events, ItemChange, Ledger, NewWebhook, Webhook};
 use publisher::PublisherSettings;
-use testkit::{Backend, Database, eventually, eventually_some, in_time, items, timeout};
+use testkit::{Backend, Database, eventually, eventually_some, in_time, items, show_logs, timeout};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -14,6 +14,7 @@ use uuid::Uuid;
 use crate::receiver::Receiver;
 
 pub async fn run<T: AsyncFnOnce(Arc<TestEnv>)>(backend: Backend, test: T) {
+    show_logs();
     let database = Database::new(backend).await;
     let ledger = database.ledger().await;
     test(Arc::new(TestEnv { database, ledger })).await;

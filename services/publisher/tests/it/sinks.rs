@@ -82,7 +82,7 @@ async fn has(env: &TestEnv, broker: &mut impl Broker, items: &[(&ItemId, usize)]
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
-    assert_eq!(received.len(), expected);
+    assert_eq!(received.len(), expected, "broker: {}", broker.log());
     for (item, count) in items {
         let ids = env.ids(item, *count).await;
         assert_eq!(ids_of(&received, item), ids);

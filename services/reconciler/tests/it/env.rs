@@ -6,7 +6,7 @@ use ledger::Ledger;
 use reconciler::ReconcilerSettings;
 use recorder::RecorderSettings;
 use testbed::Redis;
-use testkit::{Backend, Database, TestEnv, shared_redis};
+use testkit::{Backend, Database, TestEnv, shared_redis, show_logs};
 use tokio_util::sync::CancellationToken;
 
 /// Response timeout of stocks whose server is killed. A client that hears nothing of the failover
@@ -46,11 +46,13 @@ pub async fn run_on_own_redis<T: AsyncFnOnce(&Arc<TestEnv>)>(backend: Backend, t
 
 /// An environment with a new database, on this Redis.
 pub async fn open(backend: Backend, redis_url: String) -> Arc<TestEnv> {
+    show_logs();
     Arc::new(TestEnv::at(Database::new(backend).await, redis_url).await)
 }
 
 /// [`open`] on servers of which one is killed.
 pub async fn open_on_failover(backend: Backend, redis_url: String) -> Arc<TestEnv> {
+    show_logs();
     let env = TestEnv::at(Database::new(backend).await, redis_url).await;
     Arc::new(env.with_response_timeout(FAILOVER_RESPONSE_TIMEOUT))
 }

@@ -38,6 +38,16 @@ impl<K: Clone + Ord + Hash, M: Copy + Ord> Calendar<K, M> {
             .extend(moment.map(|moment| (moment, key.clone())));
     }
 
+    /// The moment of a thing, if it has one.
+    pub fn moment(&self, key: &K) -> Option<M> {
+        self.moments.get(key).copied()
+    }
+
+    /// Everything that has a moment.
+    pub fn into_keys(self) -> impl Iterator<Item = K> {
+        self.moments.into_keys()
+    }
+
     /// What is due, the earliest first. Each stays due until its moment is another one.
     pub fn due(&self, now: M) -> impl Iterator<Item = &K> {
         let due = self.in_order.iter();
@@ -62,6 +72,10 @@ mod tests {
         assert!(due(&calendar, 9).is_empty());
         assert_eq!(due(&calendar, 10), ["lamp"]);
         assert_eq!(due(&calendar, 20), ["lamp", "vase"]);
+        assert_eq!(
+            ["lamp", "bowl"].map(|key| calendar.moment(&key)),
+            [Some(10), None]
+        );
         calendar.set(&"lamp", Some(30));
         calendar.set(&"vase", Some(20));
         assert_eq!(due(&calendar, 29), ["vase"]);

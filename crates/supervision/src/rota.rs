@@ -72,10 +72,13 @@ impl<K: Clone + Ord + Hash> Rota<K> {
         self.stop_resting(key);
     }
 
-    /// Has everything at rest looked at, as soon as there is time.
+    /// Has everything at rest looked at, as soon as there is time. What has waited for its look before
+    /// this stays in front: what is looked at in parts, again and again, is looked at as a whole.
     pub fn look_everywhere(&mut self, now: Instant) {
         for key in &self.resting {
-            self.looks.set(key, Some(now));
+            if self.looks.moment(key).is_none_or(|moment| moment > now) {
+                self.looks.set(key, Some(now));
+            }
         }
     }
 
@@ -160,6 +163,25 @@ mod tests {
         let range = SECOND / 2..=SECOND * 3 / 2;
         assert!(spread.iter().all(|time| range.contains(time)));
         assert_eq!(super::spread(&7, SECOND), spread[7]);
+    }
+
+    #[test]
+    fn looks_everywhere_that_come_in_parts_reach_everything() {
+        let (mut rota, now) = (Rota::default(), Instant::now());
+        for key in 0..9 {
+            rota.rest(&key, None, now);
+        }
+        let mut looked_at = Vec::new();
+        for round in 0..3 {
+            let now = now + SECOND * round;
+            rota.look_everywhere(now);
+            for key in rota.due(now, 3) {
+                looked_at.push(key);
+                rota.rest(&key, Some(now + SECOND * 2), now);
+            }
+        }
+        looked_at.sort_unstable();
+        assert_eq!(looked_at, [0, 1, 2, 3, 4, 5, 6, 7, 8]);
     }
 
     #[test]

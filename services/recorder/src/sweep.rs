@@ -12,9 +12,13 @@
 //! publishes a wake-up in the script that writes it. A wake-up is lost with the subscription only,
 //! and then the sweep looks at every item. In a cluster a wake-up can be lost between two masters,
 //! and no subscriber notices: there a rest is short.
+//!
+//! A server that does not answer may have ten thousand items, and each poll of them waits for its time
+//! limit. So one sweep repeats few polls that have failed, those first that have waited longest. A
+//! wake-up of an item, and a subscription that is back, are signs that its server answers again.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -23,7 +27,7 @@ use domain::{EntryId, Item, ItemId, ItemState, SegmentKey};
 use futures::{StreamExt, stream};
 use ledger::{Ledger, LiveItem, LiveItems};
 use stock::{Inspection, InspectionEntries, Opened, Stock, StockError, Woken};
-use supervision::Rota;
+use supervision::{Calendar, Rota};
 
 use crate::{
     Recorder,
@@ -51,6 +55,12 @@ const REST: Duration = Duration::from_secs(3600);
 /// The same where a wake-up can be lost.
 const BRIEF_REST: Duration = Duration::from_secs(10);
 
+/// How many items whose last poll has failed one sweep polls at most.
+const REPEATS_MAX: usize = 32;
+
+/// How long an item waits for its next poll after one that has failed, at least.
+const REPEAT_PAUSE: Duration = Duration::from_secs(1);
+
 /// Limit for one sweep.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -62,10 +72,9 @@ pub(crate) async fn run(recorder: Arc<Recorder>) {
     loop {
         let sweeping = sweeper.sweep(&recorder, RESTING_MAX);
         let polls = match with_timeout(SWEEP_TIMEOUT, sweeping).await {
-            Ok(swept) => {
+            Ok(polls) => {
                 recorder.sweeping.recovered();
-                recorder.work.add(swept.working);
-                swept.polls
+                polls
             }
             Err(error) => {
                 recorder.sweeping.failed(&error);
@@ -89,9 +98,7 @@ pub(crate) async fn run(recorder: Arc<Recorder>) {
 pub(crate) async fn final_sweep(recorder: &Recorder) {
     let mut sweeper = Sweeper::default();
     let sweep = sweeper.sweep(recorder, usize::MAX);
-    if let Ok(Ok(swept)) = tokio::time::timeout(FINAL_SWEEP_TIMEOUT, sweep).await {
-        recorder.work.add(swept.working);
-    }
+    let _ = tokio::time::timeout(FINAL_SWEEP_TIMEOUT, sweep).await;
 }
 
 /// What the sweep knows between two rounds.
@@ -99,99 +106,131 @@ pub(crate) async fn final_sweep(recorder: &Recorder) {
 struct Sweeper {
     items: LiveItems,
     rota: Rota<ItemId>,
-}
-
-#[derive(Default)]
-struct Swept {
-    polls: usize,
-    /// Segments whose outbox is ahead of the ledger, or longer than it should be.
-    working: Vec<SegmentKey>,
+    /// Items with a segment whose last poll has failed, and when they are polled again. They are not
+    /// in the rota.
+    failing: Calendar<ItemId, Instant>,
 }
 
 impl Sweeper {
+    /// Adds segments to the work whose outbox is ahead of the ledger, or longer than it should be.
+    /// Returns the number of polls.
     async fn sweep(
         &mut self,
         recorder: &Recorder,
         resting_max: usize,
-    ) -> Result<Swept, RecorderError> {
+    ) -> Result<usize, RecorderError> {
         let now = Instant::now();
         let woken = recorder.woken.take();
         self.wake(&woken, now);
         // The items are read before they are polled: a change after that is read by the next sweep.
         let changes = self.items.refresh(&*recorder.ledger).await?;
         for id in &changes.changed {
+            self.failing.set(id, None);
             self.rota.rest(id, Some(now), now);
         }
         for id in &changes.gone {
-            self.rota.remove(id);
+            self.forget(id);
         }
         let due = self.due(now, resting_max);
         if due.is_empty() {
-            return Ok(Swept::default());
+            return Ok(0);
         }
-        let (swept, at_rest) = self.poll(recorder, &due).await?;
+        let Polls {
+            number,
+            busy,
+            failed,
+        } = self.poll(recorder, &due).await?;
         let may_lose = recorder.stock.may_lose_messages();
-        for id in &due {
+        for id in due.iter().filter(|id| !failed.contains(*id)) {
+            self.failing.set(id, None);
             let is_over = self.items.get(id).is_some_and(is_over);
-            if at_rest.get(id).copied().unwrap_or(true) {
+            if busy.contains(id) {
+                self.rota.wake(id, now);
+            } else {
                 let pause = rest(is_over, woken.hears, may_lose);
                 self.rota.rest_about(id, pause, now);
-            } else {
-                self.rota.wake(id, now);
             }
         }
-        Ok(swept)
+        Ok(number)
     }
 
     fn wake(&mut self, woken: &Woken, now: Instant) {
         for id in &woken.items {
+            self.failing.set(id, None);
             self.rota.wake(id, now + WAKE_TIME);
+        }
+        if woken.missed {
+            for id in std::mem::take(&mut self.failing).into_keys() {
+                self.rota.rest(&id, Some(now), now);
+            }
         }
         if woken.missed || !woken.hears {
             self.rota.look_everywhere(now);
         }
     }
 
+    fn forget(&mut self, id: &ItemId) {
+        self.rota.remove(id);
+        self.failing.set(id, None);
+    }
+
     /// The items to poll. What is no item of this ledger is forgotten.
     fn due(&mut self, now: Instant, resting_max: usize) -> Vec<ItemId> {
-        let (due, unknown): (Vec<_>, Vec<_>) = self
-            .rota
-            .due(now, resting_max)
-            .into_iter()
-            .partition(|id| self.items.get(id).is_some());
+        let repeats = self.failing.due(now).take(REPEATS_MAX).cloned();
+        let due = self.rota.due(now, resting_max).into_iter().chain(repeats);
+        let (due, unknown): (Vec<_>, Vec<_>) = due.partition(|id| self.items.get(id).is_some());
         for id in &unknown {
-            self.rota.remove(id);
+            self.forget(id);
         }
         due
     }
 
-    /// Polls every segment of these items. Returns also which of the items may rest.
-    async fn poll(
-        &self,
-        recorder: &Recorder,
-        due: &[ItemId],
-    ) -> Result<(Swept, HashMap<ItemId, bool>), RecorderError> {
+    /// Polls every segment of these items. What has failed and what has work is noted as soon as it is
+    /// known, so that it counts also if the sweep takes too long.
+    async fn poll(&mut self, recorder: &Recorder, due: &[ItemId]) -> Result<Polls, RecorderError> {
         let ids: Vec<_> = due.iter().collect();
         let checkpoints = recorder.ledger.checkpoints_of(&ids).await?;
-        let mut swept = Swept {
-            polls: checkpoints.len(),
-            ..Swept::default()
+        let Self {
+            items,
+            rota,
+            failing,
+        } = self;
+        let mut polls = Polls {
+            number: checkpoints.len(),
+            ..Polls::default()
         };
-        let polls = checkpoints.into_iter().map(|(segment, checkpoint)| {
-            let item = self.items.get(&segment.item);
+        let polled = checkpoints.into_iter().map(|(segment, checkpoint)| {
+            let item = items.get(&segment.item);
             poll(recorder, segment, checkpoint, item)
         });
-        let polls = stream::iter(polls).buffer_unordered(POLL_CONCURRENCY);
-        let polled: Vec<_> = polls.collect().await;
-        let mut at_rest = HashMap::new();
-        for (segment, polled) in polled {
-            *at_rest.entry(segment.item.clone()).or_insert(true) &= polled.at_rest;
-            if polled.work {
-                swept.working.push(segment);
+        let polled = stream::iter(polled).buffer_unordered(POLL_CONCURRENCY);
+        let mut polled = polled.ready_chunks(POLL_CONCURRENCY);
+        while let Some(polled) = polled.next().await {
+            for (SegmentKey { item, .. }, polled) in &polled {
+                if polled.has_failed {
+                    rota.remove(item);
+                    failing.set(item, Some(Instant::now() + REPEAT_PAUSE));
+                    polls.failed.insert(item.clone());
+                }
+                if !polled.at_rest {
+                    polls.busy.insert(item.clone());
+                }
             }
+            let with_work = polled.into_iter().filter(|(_, polled)| polled.work);
+            recorder.work.add(with_work.map(|(segment, _)| segment));
         }
-        Ok((swept, at_rest))
+        Ok(polls)
     }
+}
+
+/// What the polls of one sweep have shown.
+#[derive(Default)]
+struct Polls {
+    number: usize,
+    /// Items that may not rest.
+    busy: HashSet<ItemId>,
+    /// Items with a segment whose poll has failed.
+    failed: HashSet<ItemId>,
 }
 
 fn is_over(item: &LiveItem) -> bool {
@@ -214,12 +253,21 @@ struct Polled {
     work: bool,
     /// Whether the segment has nothing to record, and the settings of its item.
     at_rest: bool,
+    /// Whether the poll has failed: most often, its server did not answer.
+    has_failed: bool,
 }
 
 impl Polled {
     const WORK: Self = Self {
         work: true,
         at_rest: false,
+        has_failed: false,
+    };
+
+    const FAILED: Self = Self {
+        work: false,
+        at_rest: false,
+        has_failed: true,
     };
 
     fn of(
@@ -234,6 +282,7 @@ impl Polled {
         Self {
             work,
             at_rest: is_drained && item.is_none_or(|item| segment.is_set_as(&item.config)),
+            has_failed: false,
         }
     }
 }
@@ -266,7 +315,7 @@ async fn poll(
         },
         Err(error) => {
             tracing::debug!(%segment, %error, "could not poll segment");
-            Polled::default()
+            Polled::FAILED
         }
     };
     (segment, polled)
@@ -312,7 +361,7 @@ async fn open_of(stock: &Stock, item: &Item, segment: &SegmentKey) -> Polled {
         Ok(Opened::Existing) => {}
         Err(error) => {
             tracing::warn!(%segment, %error, "could not open segment");
-            return Polled::default();
+            return Polled::FAILED;
         }
     }
     Polled::WORK

@@ -32,6 +32,8 @@ pub(super) struct Watched {
     error_latch: ErrorLatch,
     pace: Pace,
     consolidated: Option<Instant>,
+    /// Attempts that have failed since the last that did not.
+    failures: u32,
 }
 
 impl Watched {
@@ -43,7 +45,13 @@ impl Watched {
             error_latch: ErrorLatch::new("reconciling an item", ERRORS),
             pace: Pace::default(),
             consolidated: None,
+            failures: 0,
         }
+    }
+
+    /// Whether the last attempt has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failures > 0
     }
 
     /// When the item is polled again after these snapshots.
@@ -73,6 +81,8 @@ pub(super) enum Next {
     Wait,
     /// Nothing is to be done for it until something changes.
     Rest,
+    /// After a pause: it has failed so often, one time after the other.
+    Repeat(u32),
 }
 
 /// An item that has been reconciled, and when it is polled next.
@@ -91,7 +101,13 @@ pub(super) async fn reconcile_and_latch(
         Ok(())
     };
     let reconciled = reconcile(reconciler, &due_item, &mut watched).await;
-    let next = *reconciled.as_ref().unwrap_or(&Next::Round);
+    watched.failures = match &reconciled {
+        Ok(_) => 0,
+        Err(_) => watched.failures.saturating_add(1),
+    };
+    let next = *reconciled
+        .as_ref()
+        .unwrap_or(&Next::Repeat(watched.failures));
     match reconciled.map(drop).and(waved) {
         Ok(()) => watched.error_latch.recovered(),
         Err(error) => watched.error_latch.failed(&error),

@@ -3,6 +3,9 @@
 //! A round waits for the items that it has begun, but not long: a repair takes a minute, and waves and
 //! repairs of other items must not wait for it. What goes on is left out of the next rounds until it has
 //! ended.
+//!
+//! Items that have failed are repeated last, after pauses, and a few at a time. Most of them wait for a
+//! server that does not answer, which may have ten thousand items, and others have items as well.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -31,6 +34,14 @@ use crate::{Reconciler, ReconcilerError, archives::Ending, waves};
 
 /// Number of items that are reconciled concurrently.
 const ITEM_CONCURRENCY: usize = 16;
+/// Time in which a round begins items that have not failed. Those that are left are due in the next one:
+/// of a server that hangs, each may take as long as its time limit.
+const BEGIN_TIME_MAX: Duration = Duration::from_secs(2);
+/// How many of the items that are under way may have failed the last time.
+const REPEAT_CONCURRENCY: usize = ITEM_CONCURRENCY / 2;
+/// Longest pause before an item that has failed is repeated. The pauses begin with the one between two
+/// rounds, and double.
+const REPEAT_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Items at rest whose time has come that one round polls. The others wait for the next one.
 const RESTING_MAX: usize = 256;
 /// How long an item is polled in every round after its last wake-up.
@@ -66,10 +77,17 @@ pub(super) struct Rounds {
     /// When the end of an item was last begun.
     turns: HashMap<ItemId, Instant>,
     under_way: JoinSet<Reconciled>,
-    /// Items that are under way, and whether something has changed them meanwhile.
-    busy: HashMap<ItemId, bool>,
+    busy: HashMap<ItemId, Busy>,
     /// Whether wake-ups arrive.
     hears: bool,
+}
+
+/// What is known of an item that is under way.
+struct Busy {
+    /// Something has changed it meanwhile.
+    has_changed: bool,
+    /// It had failed before.
+    is_repeat: bool,
 }
 
 impl Rounds {
@@ -111,6 +129,7 @@ impl Rounds {
                 .chain(by_clock.keys())
                 .cloned(),
         );
+        let (mut first, mut others, mut repeats) = (Vec::new(), Vec::new(), Vec::new());
         for id in ids {
             let Some(item) = self.items.get(&id) else {
                 self.forget(reconciler, &id);
@@ -120,28 +139,80 @@ impl Rounds {
                 continue;
             }
             let clock = by_clock.remove(&id);
-            let due_item = DueItem {
+            let queue = match &clock {
+                _ if self.has_failed(&id) => &mut repeats,
+                Some(_) => &mut first,
+                None => &mut others,
+            };
+            queue.push(DueItem {
                 item: item.clone(),
                 close: clock.as_ref().is_some_and(|due| due.end == End::Close),
                 wave: clock.is_some_and(|due| due.wave),
                 transfers: open.remove(&id).unwrap_or_default(),
                 wanted: wanted(requests, &id, &item.config).unwrap_or(0),
-            };
+            });
+        }
+        let begins = self.begin_all(reconciler, first.into_iter().chain(others));
+        let _ = timeout(BEGIN_TIME_MAX, begins).await;
+        // What takes longer goes on beside the next rounds.
+        let ends = self.repeat_and_end(reconciler, &mut repeats);
+        let _ = timeout(reconciler.settings.poll_interval, ends).await;
+        for DueItem { item, .. } in repeats {
+            // Behind those that rest and are due as well, of which one round looks at a part.
+            let pause = Some(REPEAT_PAUSE_MAX);
+            self.rota.rest_about(&item.id, pause, Instant::now());
+        }
+        Ok(())
+    }
+
+    fn has_failed(&self, id: &ItemId) -> bool {
+        self.watched.get(id).is_some_and(Watched::has_failed)
+    }
+
+    /// Begins the items, each as soon as there is room for it. One that is not begun stays due.
+    async fn begin_all(
+        &mut self,
+        reconciler: &Arc<Reconciler>,
+        due: impl Iterator<Item = DueItem>,
+    ) {
+        for due_item in due {
             while self.under_way.len() >= ITEM_CONCURRENCY {
                 self.end_next(reconciler).await;
             }
             self.begin(reconciler, due_item);
         }
-        // What takes longer goes on beside the next rounds.
-        let ends = self.end(reconciler);
-        let _ = timeout(reconciler.settings.poll_interval, ends).await;
-        Ok(())
+    }
+
+    /// Begins as many of the items as there is time and room for, and waits until all that is under way
+    /// has ended.
+    async fn repeat_and_end(&mut self, reconciler: &Arc<Reconciler>, repeats: &mut Vec<DueItem>) {
+        // Waves come first.
+        repeats.sort_by_key(|due_item| due_item.wave);
+        loop {
+            while self.under_way.len() >= ITEM_CONCURRENCY || self.repeated() >= REPEAT_CONCURRENCY
+            {
+                self.end_next(reconciler).await;
+            }
+            let Some(due_item) = repeats.pop() else {
+                return self.end(reconciler).await;
+            };
+            self.begin(reconciler, due_item);
+        }
+    }
+
+    /// Items that are under way and had failed before.
+    fn repeated(&self) -> usize {
+        self.busy.values().filter(|busy| busy.is_repeat).count()
     }
 
     fn begin(&mut self, reconciler: &Arc<Reconciler>, due_item: DueItem) {
         let id = &due_item.item.id;
         let watched = self.watched.remove(id).unwrap_or_else(Watched::new);
-        self.busy.insert(id.clone(), false);
+        let busy = Busy {
+            has_changed: false,
+            is_repeat: watched.has_failed(),
+        };
+        self.busy.insert(id.clone(), busy);
         let reconciler = Arc::clone(reconciler);
         self.under_way
             .spawn(async move { reconcile_and_latch(&reconciler, due_item, watched).await });
@@ -162,7 +233,7 @@ impl Rounds {
 
     fn take_in(&mut self, reconciler: &Reconciler, ended: Result<Reconciled, JoinError>) {
         let (id, watched, next) = ended.unwrap_or_else(|error| resume_unwind(error.into_panic()));
-        let has_changed = self.busy.remove(&id) == Some(true);
+        let has_changed = self.busy.remove(&id).is_some_and(|busy| busy.has_changed);
         if self.items.get(&id).is_none() {
             return self.forget(reconciler, &id);
         }
@@ -183,14 +254,14 @@ impl Rounds {
             self.rota.look_everywhere(now);
             self.busy
                 .values_mut()
-                .for_each(|has_changed| *has_changed = true);
+                .for_each(|busy| busy.has_changed = true);
         }
     }
 
     /// What has looked at it before may put it to rest.
     fn note_if_busy(&mut self, id: &ItemId) {
-        if let Some(has_changed) = self.busy.get_mut(id) {
-            *has_changed = true;
+        if let Some(busy) = self.busy.get_mut(id) {
+            busy.has_changed = true;
         }
     }
 
@@ -251,6 +322,9 @@ impl Rounds {
             Next::Wait => Some(WAITING_POLL_INTERVAL),
             Next::Rest if !self.hears => Some(Duration::ZERO),
             Next::Rest => resting_pause(is_closed, reconciler.stock.may_lose_messages()),
+            Next::Repeat(failures) => {
+                Some(repeat_pause(reconciler.settings.poll_interval, failures))
+            }
         };
         self.rota.rest_about(id, pause, now);
     }
@@ -264,6 +338,12 @@ fn resting_pause(is_closed: bool, may_lose: bool) -> Option<Duration> {
         (true, false) => None,
         (true, true) => Some(BRIEF_POLL_INTERVAL_WHEN_CLOSED),
     }
+}
+
+/// How long to wait, about, before an item is repeated that has failed so often in a row.
+fn repeat_pause(poll_interval: Duration, failures: u32) -> Duration {
+    let factor = 2_u32.saturating_pow(failures.saturating_sub(1));
+    poll_interval.saturating_mul(factor).min(REPEAT_PAUSE_MAX)
 }
 
 /// What the clock has made due for an item.
@@ -310,7 +390,7 @@ mod tests {
 
     use super::{
         ARCHIVES_MAX, BRIEF_POLL_INTERVAL, BRIEF_POLL_INTERVAL_WHEN_CLOSED, ByClock, CLOSES_MAX,
-        End, RESTING_POLL_INTERVAL, in_turn, resting_pause,
+        End, REPEAT_PAUSE_MAX, RESTING_POLL_INTERVAL, in_turn, repeat_pause, resting_pause,
     };
 
     const ITEMS: usize = 1_000;
@@ -333,6 +413,16 @@ mod tests {
             resting_pause(true, true),
             Some(BRIEF_POLL_INTERVAL_WHEN_CLOSED)
         );
+    }
+
+    #[test]
+    fn an_item_that_fails_again_and_again_is_repeated_less_often() {
+        let pause = |failures| repeat_pause(Duration::from_millis(250), failures);
+        assert_eq!(
+            [1, 2].map(|failures| pause(failures).as_millis()),
+            [250, 500]
+        );
+        assert_eq!([3, 4, u32::MAX].map(pause), [REPEAT_PAUSE_MAX; 3]);
     }
 
     #[test]

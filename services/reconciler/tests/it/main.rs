@@ -28,6 +28,7 @@ mod locks;
 mod metrics;
 mod plan;
 mod returns;
+mod silent;
 mod spillovers;
 mod stock_changes;
 mod unresponsive;

@@ -45,6 +45,8 @@ pub struct UnresponsiveLedger {
     passes: Mutex<Vec<Pass>>,
     rounds: AtomicUsize,
     lists: AtomicUsize,
+    looks: Mutex<Vec<ItemId>>,
+    polls: Mutex<Vec<Vec<ItemId>>>,
     calls: AtomicUsize,
     /// Pages of orders that may still be read.
     pages: Semaphore,
@@ -74,6 +76,8 @@ impl UnresponsiveLedger {
             passes: Mutex::default(),
             rounds: AtomicUsize::new(0),
             lists: AtomicUsize::new(0),
+            looks: Mutex::default(),
+            polls: Mutex::default(),
             calls: AtomicUsize::new(0),
             pages: Semaphore::new(ALL_PAGES),
             waits_for_page: AtomicBool::new(false),
@@ -155,6 +159,16 @@ impl UnresponsiveLedger {
     /// Rounds of the reconcile loop so far.
     pub fn rounds(&self) -> usize {
         self.rounds.load(Ordering::SeqCst)
+    }
+
+    /// The items whose segments were looked at since the last call.
+    pub fn take_looks(&self) -> Vec<ItemId> {
+        std::mem::take(&mut *self.looks.lock().unwrap())
+    }
+
+    /// The items that each sweep of a recorder has polled since the last call.
+    pub fn take_polls(&self) -> Vec<Vec<ItemId>> {
+        std::mem::take(&mut *self.polls.lock().unwrap())
     }
 
     /// The ledger, for one more call.
@@ -291,12 +305,20 @@ forwards! {
 forwards! {
     Recording {
         checkpoints() -> Vec<(SegmentKey, Option<EntryId>)>;
-        checkpoints_of(items: &[&ItemId]) -> Vec<(SegmentKey, Option<EntryId>)>;
         unrecorded_segments() -> Vec<SegmentKey>;
         items_at_work() -> Vec<ItemId>;
         has_open_work(item: &ItemId) -> bool;
         claim(wanted: &[SegmentKey], at_most: usize) -> Option<Box<dyn Claim>>;
         rehearse(item: &Item, entries: Vec<Entry>) -> Recorded;
+    }
+
+    async fn checkpoints_of(
+        &self,
+        items: &[&ItemId],
+    ) -> Result<Vec<(SegmentKey, Option<EntryId>)>, LedgerError> {
+        let polled = items.iter().copied().cloned().collect();
+        self.polls.lock().unwrap().push(polled);
+        self.ledger().checkpoints_of(items).await
     }
 
     fn has_one_writer(&self) -> bool {
@@ -358,10 +380,14 @@ forwards! {
         item(id: &ItemId) -> Option<Item>;
         items_tagged(tag: ItemTag) -> Vec<Item>;
         journal(item: &ItemId, at_most: usize) -> Vec<JournalEntry>;
-        segments(item: &ItemId) -> Vec<SegmentRow>;
         item_rows(item: &ItemId) -> Option<ItemRows>;
         walk_changes(item: &ItemId, since: &Sums) -> Option<ItemTotals>;
         unaccounted(item: &ItemId) -> i64;
+    }
+
+    async fn segments(&self, item: &ItemId) -> Result<Vec<SegmentRow>, LedgerError> {
+        self.looks.lock().unwrap().push(item.clone());
+        self.ledger().segments(item).await
     }
 
     async fn walk(

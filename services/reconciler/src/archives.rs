@@ -33,6 +33,10 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// were pauses.
 const REPEAT_FACTOR: u32 = 4;
 
+/// So many items that were noted one after the other are taken in an order that each process has of its
+/// own.
+const BATCH: u64 = 64;
+
 /// An item that is to be archived, or whose keys are to be removed.
 #[derive(Debug, Clone)]
 pub(crate) struct Ending {
@@ -50,25 +54,71 @@ pub(crate) struct Archives {
 
 #[derive(Default)]
 struct State {
-    waiting: Vec<Ending>,
+    waiting: Vec<Waiting>,
+    /// How many have waited so far.
+    noted: u64,
     attempts: HashMap<ItemId, Attempts>,
-    /// Another order of the items in each process: two reconcilers seldom read the orders of the same
-    /// one.
+    /// Another order of the items of a batch in each process: two reconcilers seldom read the orders
+    /// of the same one.
     order: RandomState,
 }
 
+/// What waits for its turn.
+struct Waiting {
+    ending: Ending,
+    /// Those that were noted about as early have the same.
+    batch: u64,
+    is_urgent: bool,
+}
+
+/// Why an item comes before others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Urgency {
+    #[default]
+    None,
+    /// An admin waits for its archive.
+    AskedFor,
+    /// It is archived. To remove its keys takes no time.
+    HasKeys,
+}
+
+impl Urgency {
+    fn of(item: &LiveItem) -> Self {
+        match item.config.state {
+            ItemState::Archived => Self::HasKeys,
+            _ if item.archive_by.is_some() => Self::AskedFor,
+            _ => Self::None,
+        }
+    }
+}
+
 impl State {
-    /// To remove keys takes no time, and an admin waits for what was asked for.
+    /// What is urgent comes first, once. Otherwise what was noted first comes first, so that items that
+    /// cannot be archived, and are noted again and again, keep no other from its archive.
+    fn add(&mut self, ending: Ending) {
+        let attempts = self.attempts.entry(ending.item.id.clone()).or_default();
+        if std::mem::replace(&mut attempts.is_under_way, true) {
+            return;
+        }
+        let urgency = Urgency::of(&ending.item);
+        let before = std::mem::replace(&mut attempts.urgency, urgency);
+        self.waiting.push(Waiting {
+            ending,
+            batch: self.noted / BATCH,
+            is_urgent: urgency > before,
+        });
+        self.noted += 1;
+    }
+
     fn next(&mut self) -> Option<Ending> {
-        let rank = |Ending { item, .. }: &Ending| {
-            let is_archived = item.config.state == ItemState::Archived;
-            let is_asked_for = item.archive_by.is_some();
-            (!is_archived, !is_asked_for, self.order.hash_one(&item.id))
+        let rank = |waiting: &Waiting| {
+            let within_batch = self.order.hash_one(&waiting.ending.item.id);
+            (!waiting.is_urgent, waiting.batch, within_batch)
         };
         let waiting = self.waiting.iter().enumerate();
-        let next = waiting.min_by_key(|(_, ending)| rank(ending));
+        let next = waiting.min_by_key(|(_, waiting)| rank(waiting));
         let place = next.map(|(place, _)| place)?;
-        Some(self.waiting.swap_remove(place))
+        Some(self.waiting.swap_remove(place).ending)
     }
 }
 
@@ -76,6 +126,8 @@ impl State {
 struct Attempts {
     /// Whether one waits, or is under way.
     is_under_way: bool,
+    /// Its urgency when it was last noted.
+    urgency: Urgency,
     /// When the last one has ended.
     ended: Option<Instant>,
     took: Duration,
@@ -88,6 +140,7 @@ impl Default for Attempts {
     fn default() -> Self {
         Self {
             is_under_way: false,
+            urgency: Urgency::None,
             ended: None,
             took: Duration::ZERO,
             reasons: Vec::new(),
@@ -121,12 +174,8 @@ impl Archives {
 
     /// Has the item archived in its turn.
     pub(crate) fn note(&self, ending: Ending) {
-        let mut state = self.state();
-        let attempts = state.attempts.entry(ending.item.id.clone()).or_default();
-        if !std::mem::replace(&mut attempts.is_under_way, true) {
-            state.waiting.push(ending);
-            self.noted.notify_one();
-        }
+        self.state().add(ending);
+        self.noted.notify_one();
     }
 
     /// Forgets the attempts of an item that is not live any more.
@@ -180,7 +229,7 @@ impl Archives {
             waiting, attempts, ..
         } = &mut *state;
         for (id, attempts) in attempts {
-            attempts.is_under_way = waiting.iter().any(|ending| ending.item.id == *id);
+            attempts.is_under_way = waiting.iter().any(|waiting| waiting.ending.item.id == *id);
         }
     }
 }
@@ -250,9 +299,76 @@ async fn is_due(reconciler: &Reconciler, noted: &LiveItem) -> Result<bool, Recon
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::{
+        collections::HashSet,
+        time::{Duration, Instant},
+    };
 
-    use super::Attempts;
+    use domain::{ItemId, ItemState, SegmentConfig, Window};
+    use ledger::LiveItem;
+
+    use super::{Attempts, BATCH, Ending, State};
+
+    fn ending(id: &str, asked_for_by: Option<&str>) -> Ending {
+        let config = SegmentConfig {
+            state: ItemState::Closed,
+            limit_per_buyer: None,
+            window: Window::default(),
+            price: None,
+            epoch: 1,
+        };
+        let item = LiveItem {
+            id: ItemId::new(id).unwrap(),
+            config,
+            closed_at: None,
+            archive_by: asked_for_by.map(str::to_owned),
+            next_wave: None,
+        };
+        Ending {
+            item,
+            actor: "reconciler".into(),
+        }
+    }
+
+    /// The next item, whose attempt fails.
+    fn fail_next(state: &mut State) -> Ending {
+        let next = state.next().unwrap();
+        state.attempts.get_mut(&next.item.id).unwrap().is_under_way = false;
+        next
+    }
+
+    #[test]
+    fn items_that_cannot_be_archived_keep_no_other_from_its_archive() {
+        let (mut state, mut ended) = (State::default(), HashSet::new());
+        for number in 0..20 {
+            state.add(ending(&format!("other-{number}"), None));
+        }
+        for number in 0..5 {
+            state.add(ending(&format!("stuck-{number}"), Some("ann")));
+        }
+        for _ in 0..BATCH + 25 {
+            let next = fail_next(&mut state);
+            ended.insert(next.item.id.clone());
+            if next.item.archive_by.is_some() {
+                state.add(next);
+            }
+        }
+        assert_eq!(ended.len(), 25);
+    }
+
+    #[test]
+    fn what_an_admin_waits_for_comes_first_once() {
+        let mut state = State::default();
+        for number in 0..3 * BATCH {
+            state.add(ending(&format!("other-{number}"), None));
+        }
+        state.add(ending("asked-for", Some("ann")));
+        let next = fail_next(&mut state);
+        assert_eq!(next.item.id.as_str(), "asked-for");
+        state.add(next);
+        let next = fail_next(&mut state);
+        assert_ne!(next.item.id.as_str(), "asked-for");
+    }
 
     #[test]
     fn an_archive_that_took_long_is_tried_again_later() {

@@ -171,10 +171,16 @@ async fn request_old(reconciler: &Reconciler) -> Result<(), DropError> {
         return Ok(());
     };
     let ledger = &reconciler.ledger;
+    let mut asked = Ok(());
     for id in ledger.items_archived_before(before, REQUESTS_MAX).await? {
-        ledger.request_drop(&id, before, "reconciler").await?;
+        if reconciler.stop.is_cancelled() {
+            break;
+        }
+        // An item that is locked keeps no other from its drop.
+        let request = ledger.request_drop(&id, before, "reconciler").await;
+        asked = asked.and(request.map(drop).map_err(DropError::from));
     }
-    Ok(())
+    asked
 }
 
 /// Drops the item. `false`: orders are left whose money is to be returned.

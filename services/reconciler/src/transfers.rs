@@ -13,6 +13,7 @@ use std::{
 };
 
 use domain::{ItemId, SegmentKey};
+use futures::future::join_all;
 use ledger::{Transfer, TransferState};
 use stock::{Inspection, InspectionEntries};
 
@@ -29,17 +30,23 @@ pub(crate) async fn drive(
     token: u64,
 ) -> Result<(), ReconcilerError> {
     let until = Instant::now() + TRANSFER_TIMEOUT;
+    let mut stepped = Ok(());
     loop {
         let open = reconciler.ledger.open_transfers(Some(id)).await?;
         if open.is_empty() {
             return settle_all(reconciler, id).await;
         }
-        if Instant::now() > until {
-            return Ok(());
+        let is_fenced = stepped
+            .as_ref()
+            .is_err_and(|error: &ReconcilerError| error.fence().is_some());
+        if is_fenced || Instant::now() > until {
+            return stepped;
         }
-        for transfer in &open {
-            step(reconciler, transfer, token).await?;
-        }
+        // One whose step fails keeps no other from its next steps.
+        let steps = open
+            .iter()
+            .map(|transfer| step(reconciler, transfer, token));
+        stepped = join_all(steps).await.into_iter().collect();
         tokio::time::sleep(TRANSFER_POLL_INTERVAL).await;
     }
 }

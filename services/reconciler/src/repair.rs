@@ -97,7 +97,7 @@ async fn repair_once(
     let Some(item) = reconciler.ledger.item(id).await? else {
         return Ok(None);
     };
-    let halted = halt(reconciler, segments, token, memory).await?;
+    let (halted, not_halted) = halt(reconciler, segments, token, memory).await?;
     let read = read(reconciler, halted).await?;
     let halted: Vec<_> = read.iter().map(|read| read.halted.clone()).collect();
     let mut restore = Restore::new(reconciler, &item, &halted);
@@ -116,7 +116,11 @@ async fn repair_once(
             .map_err(ReconcilerError::from),
         Ok(Set::MoreSegments(all)) => {
             repair.release().await;
-            Ok(Some(all))
+            // Where one of them cannot be halted, the next attempt would end here as well.
+            match not_halted {
+                Some(error) if segments.len() >= all.len() => Err(error.into()),
+                _ => Ok(Some(all)),
+            }
         }
         Err(error) => {
             repair.release().await;
@@ -137,14 +141,14 @@ async fn wake_recorders(reconciler: &Reconciler, segments: &[SegmentKey]) {
     }
 }
 
-/// Halts the segments and returns those that were halted. A shard that is down must not block the
-/// repair of the others.
+/// Halts the segments and returns those that were halted, and why others were not. A shard that is
+/// down must not block the repair of the others.
 async fn halt(
     reconciler: &Reconciler,
     segments: &[SegmentKey],
     token: u64,
     memory: OldMemory,
-) -> Result<Vec<Halted>, ReconcilerError> {
+) -> Result<(Vec<Halted>, Option<StockError>), ReconcilerError> {
     let (mut halted, mut failed) = (Vec::new(), None);
     for segment in segments {
         match reconciler.stock.halt(segment, token, memory).await {
@@ -154,7 +158,7 @@ async fn halt(
     }
     match failed {
         Some(error) if halted.is_empty() => Err(error.into()),
-        _ => Ok(halted),
+        failed => Ok((halted, failed)),
     }
 }
 

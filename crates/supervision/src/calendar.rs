@@ -43,11 +43,6 @@ impl<K: Clone + Ord + Hash, M: Copy + Ord> Calendar<K, M> {
         self.moments.get(key).copied()
     }
 
-    /// Everything that has a moment.
-    pub fn into_keys(self) -> impl Iterator<Item = K> {
-        self.moments.into_keys()
-    }
-
     /// What is due, the earliest first. Each stays due until its moment is another one.
     pub fn due(&self, now: M) -> impl Iterator<Item = &K> {
         let due = self.in_order.iter();

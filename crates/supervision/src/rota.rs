@@ -73,7 +73,7 @@ impl<K: Clone + Ord + Hash> Rota<K> {
     }
 
     /// Has everything at rest looked at, as soon as there is time. What has waited for its look before
-    /// this stays in front: what is looked at in parts, again and again, is looked at as a whole.
+    /// this stays in front, so that repeated looks in parts reach everything.
     pub fn look_everywhere(&mut self, now: Instant) {
         for key in &self.resting {
             if self.looks.moment(key).is_none_or(|moment| moment > now) {

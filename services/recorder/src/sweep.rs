@@ -13,9 +13,9 @@
 //! and then the sweep looks at every item. In a cluster a wake-up can be lost between two masters,
 //! and no subscriber notices: there a rest is short.
 //!
-//! A server that does not answer may have ten thousand items, and each poll of them waits for its time
-//! limit. So one sweep repeats few polls that have failed, those first that have waited longest. A
-//! wake-up of an item, and a subscription that is back, are signs that its server answers again.
+//! A server that does not answer may have segments of ten thousand items, and each poll of them waits for
+//! its time limit. So one sweep repeats few polls that have failed, those first that have waited longest.
+//! The other segments of these items are polled like any other.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -55,10 +55,10 @@ const REST: Duration = Duration::from_secs(3600);
 /// The same where a wake-up can be lost.
 const BRIEF_REST: Duration = Duration::from_secs(10);
 
-/// How many items whose last poll has failed one sweep polls at most.
-const REPEATS_MAX: usize = 32;
+/// How many polls that have failed one sweep repeats at most: all of them wait together.
+const REPEATS_MAX: usize = POLL_CONCURRENCY / 2;
 
-/// How long an item waits for its next poll after one that has failed, at least.
+/// How long a segment waits for its next poll after one that has failed, at least.
 const REPEAT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Limit for one sweep.
@@ -106,9 +106,8 @@ pub(crate) async fn final_sweep(recorder: &Recorder) {
 struct Sweeper {
     items: LiveItems,
     rota: Rota<ItemId>,
-    /// Items with a segment whose last poll has failed, and when they are polled again. They are not
-    /// in the rota.
-    failing: Calendar<ItemId, Instant>,
+    /// Segments whose last poll has failed, and when they are polled again.
+    failing: Calendar<SegmentKey, Instant>,
 }
 
 impl Sweeper {
@@ -125,112 +124,105 @@ impl Sweeper {
         // The items are read before they are polled: a change after that is read by the next sweep.
         let changes = self.items.refresh(&*recorder.ledger).await?;
         for id in &changes.changed {
-            self.failing.set(id, None);
             self.rota.rest(id, Some(now), now);
         }
         for id in &changes.gone {
-            self.forget(id);
+            self.rota.remove(id);
         }
         let due = self.due(now, resting_max);
-        if due.is_empty() {
+        let repeats = self.repeats(now);
+        if due.is_empty() && repeats.is_empty() {
             return Ok(0);
         }
-        let Polls {
-            number,
-            busy,
-            failed,
-        } = self.poll(recorder, &due).await?;
+        let (polls, busy) = self.poll(recorder, &due, &repeats).await?;
         let may_lose = recorder.stock.may_lose_messages();
-        for id in due.iter().filter(|id| !failed.contains(*id)) {
-            self.failing.set(id, None);
+        for id in &due {
             let is_over = self.items.get(id).is_some_and(is_over);
-            if busy.contains(id) {
-                self.rota.wake(id, now);
-            } else {
+            if !busy.contains(id) {
                 let pause = rest(is_over, woken.hears, may_lose);
                 self.rota.rest_about(id, pause, now);
             }
         }
-        Ok(number)
+        for id in &busy {
+            self.rota.wake(id, now);
+        }
+        Ok(polls)
     }
 
     fn wake(&mut self, woken: &Woken, now: Instant) {
         for id in &woken.items {
-            self.failing.set(id, None);
             self.rota.wake(id, now + WAKE_TIME);
-        }
-        if woken.missed {
-            for id in std::mem::take(&mut self.failing).into_keys() {
-                self.rota.rest(&id, Some(now), now);
-            }
         }
         if woken.missed || !woken.hears {
             self.rota.look_everywhere(now);
         }
     }
 
-    fn forget(&mut self, id: &ItemId) {
-        self.rota.remove(id);
-        self.failing.set(id, None);
-    }
-
     /// The items to poll. What is no item of this ledger is forgotten.
     fn due(&mut self, now: Instant, resting_max: usize) -> Vec<ItemId> {
-        let repeats = self.failing.due(now).take(REPEATS_MAX).cloned();
-        let due = self.rota.due(now, resting_max).into_iter().chain(repeats);
-        let (due, unknown): (Vec<_>, Vec<_>) = due.partition(|id| self.items.get(id).is_some());
+        let (due, unknown): (Vec<_>, Vec<_>) = self
+            .rota
+            .due(now, resting_max)
+            .into_iter()
+            .partition(|id| self.items.get(id).is_some());
         for id in &unknown {
-            self.forget(id);
+            self.rota.remove(id);
         }
         due
     }
 
-    /// Polls every segment of these items. What has failed and what has work is noted as soon as it is
-    /// known, so that it counts also if the sweep takes too long.
-    async fn poll(&mut self, recorder: &Recorder, due: &[ItemId]) -> Result<Polls, RecorderError> {
-        let ids: Vec<_> = due.iter().collect();
-        let checkpoints = recorder.ledger.checkpoints_of(&ids).await?;
-        let Self {
-            items,
-            rota,
-            failing,
-        } = self;
-        let mut polls = Polls {
-            number: checkpoints.len(),
-            ..Polls::default()
-        };
-        let polled = checkpoints.into_iter().map(|(segment, checkpoint)| {
+    /// The failed polls to repeat. Those of what is no item of this ledger any more are forgotten.
+    fn repeats(&mut self, now: Instant) -> HashSet<SegmentKey> {
+        let repeats = self.failing.due(now).take(REPEATS_MAX).cloned();
+        let (repeats, unknown): (HashSet<_>, HashSet<_>) =
+            repeats.partition(|segment| self.items.get(&segment.item).is_some());
+        for segment in &unknown {
+            self.failing.set(segment, None);
+        }
+        repeats
+    }
+
+    /// Polls the segments of the items that are due, without those whose last poll has failed, and
+    /// repeats some of these. Returns the number of polls, and the items that may not rest. What fails
+    /// and what has work is noted as soon as it is known, so that it counts also if the sweep takes too
+    /// long.
+    async fn poll(
+        &mut self,
+        recorder: &Recorder,
+        due: &[ItemId],
+        repeats: &HashSet<SegmentKey>,
+    ) -> Result<(usize, HashSet<ItemId>), RecorderError> {
+        let due: HashSet<_> = due.iter().collect();
+        let repeated = repeats.iter().map(|segment| &segment.item);
+        let ids: HashSet<_> = due.iter().copied().chain(repeated).collect();
+        let ids: Vec<_> = ids.into_iter().collect();
+        let mut checkpoints = recorder.ledger.checkpoints_of(&ids).await?;
+        let Self { items, failing, .. } = self;
+        checkpoints.retain(|(segment, _)| match failing.moment(segment) {
+            Some(_) => repeats.contains(segment),
+            None => due.contains(&segment.item),
+        });
+        let number = checkpoints.len();
+        let polls = checkpoints.into_iter().map(|(segment, checkpoint)| {
             let item = items.get(&segment.item);
             poll(recorder, segment, checkpoint, item)
         });
-        let polled = stream::iter(polled).buffer_unordered(POLL_CONCURRENCY);
-        let mut polled = polled.ready_chunks(POLL_CONCURRENCY);
-        while let Some(polled) = polled.next().await {
-            for (SegmentKey { item, .. }, polled) in &polled {
-                if polled.has_failed {
-                    rota.remove(item);
-                    failing.set(item, Some(Instant::now() + REPEAT_PAUSE));
-                    polls.failed.insert(item.clone());
-                }
-                if !polled.at_rest {
-                    polls.busy.insert(item.clone());
+        let polls = stream::iter(polls).buffer_unordered(POLL_CONCURRENCY);
+        let mut polls = polls.ready_chunks(POLL_CONCURRENCY);
+        let mut busy = HashSet::new();
+        while let Some(polled) = polls.next().await {
+            for (segment, polled) in &polled {
+                let repeat = polled.has_failed.then(|| Instant::now() + REPEAT_PAUSE);
+                failing.set(segment, repeat);
+                if !polled.at_rest && !polled.has_failed {
+                    busy.insert(segment.item.clone());
                 }
             }
             let with_work = polled.into_iter().filter(|(_, polled)| polled.work);
             recorder.work.add(with_work.map(|(segment, _)| segment));
         }
-        Ok(polls)
+        Ok((number, busy))
     }
-}
-
-/// What the polls of one sweep have shown.
-#[derive(Default)]
-struct Polls {
-    number: usize,
-    /// Items that may not rest.
-    busy: HashSet<ItemId>,
-    /// Items with a segment whose poll has failed.
-    failed: HashSet<ItemId>,
 }
 
 fn is_over(item: &LiveItem) -> bool {

@@ -33,8 +33,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// were pauses.
 const REPEAT_FACTOR: u32 = 4;
 
-/// So many items that were noted one after the other are taken in an order that each process has of its
-/// own.
+/// Within so many items noted one after the other, each process has an order of its own.
 const BATCH: u64 = 64;
 
 /// An item that is to be archived, or whose keys are to be removed.

@@ -34,6 +34,8 @@ pub(super) struct Watched {
     consolidated: Option<Instant>,
     /// Attempts that have failed since the last that did not.
     failures: u32,
+    /// When the last one has failed. `None`: something has changed since.
+    failed: Option<Instant>,
 }
 
 impl Watched {
@@ -46,12 +48,23 @@ impl Watched {
             pace: Pace::default(),
             consolidated: None,
             failures: 0,
+            failed: None,
         }
     }
 
     /// Whether the last attempt has failed.
     pub(super) fn has_failed(&self) -> bool {
         self.failures > 0
+    }
+
+    /// When the last attempt has failed. `None`: something has changed since.
+    pub(super) fn failed(&self) -> Option<Instant> {
+        self.failed
+    }
+
+    /// Something has changed, so that the next attempt may succeed.
+    pub(super) fn note_change(&mut self) {
+        self.failed = None;
     }
 
     /// When the item is polled again after these snapshots.
@@ -101,9 +114,11 @@ pub(super) async fn reconcile_and_latch(
         Ok(())
     };
     let reconciled = reconcile(reconciler, &due_item, &mut watched).await;
-    watched.failures = match &reconciled {
-        Ok(_) => 0,
-        Err(_) => watched.failures.saturating_add(1),
+    let has_failed = reconciled.is_err() || waved.is_err();
+    watched.failed = has_failed.then(Instant::now);
+    watched.failures = match has_failed {
+        true => watched.failures.saturating_add(1),
+        false => 0,
     };
     let next = *reconciled
         .as_ref()

@@ -4,10 +4,12 @@
 //! repairs of other items must not wait for it. What goes on is left out of the next rounds until it has
 //! ended.
 //!
-//! Items that have failed are repeated last, after pauses, and a few at a time. Most of them wait for a
-//! server that does not answer, which may have ten thousand items, and others have items as well.
+//! Items that have failed are repeated last, after pauses, and a few at a time: those first of which
+//! something has changed, and then those that have waited longest. Most of them wait for a server that
+//! does not answer, which may have ten thousand items, and those of other servers must not wait for them.
 
 use std::{
+    cmp::Reverse,
     collections::{HashMap, HashSet},
     panic::resume_unwind,
     sync::Arc,
@@ -35,12 +37,12 @@ use crate::{Reconciler, ReconcilerError, archives::Ending, waves};
 /// Number of items that are reconciled concurrently.
 const ITEM_CONCURRENCY: usize = 16;
 /// Time in which a round begins items that have not failed. Those that are left are due in the next one:
-/// of a server that hangs, each may take as long as its time limit.
+/// an item whose server hangs takes its whole time limit.
 const BEGIN_TIME_MAX: Duration = Duration::from_secs(2);
 /// How many of the items that are under way may have failed the last time.
 const REPEAT_CONCURRENCY: usize = ITEM_CONCURRENCY / 2;
-/// Longest pause before an item that has failed is repeated. The pauses begin with the one between two
-/// rounds, and double.
+/// Longest pause before an item that has failed is repeated, about. The pauses begin with the one between
+/// two rounds, and double.
 const REPEAT_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Items at rest whose time has come that one round polls. The others wait for the next one.
 const RESTING_MAX: usize = 256;
@@ -74,7 +76,7 @@ pub(super) struct Rounds {
     calendar: Calendar<ItemId, Timestamp>,
     /// When it was last looked for what is due by the clock.
     clock_looked: Option<Instant>,
-    /// When the end of an item was last begun.
+    /// When the end of an item last had its turn.
     turns: HashMap<ItemId, Instant>,
     under_way: JoinSet<Reconciled>,
     busy: HashMap<ItemId, Busy>,
@@ -113,7 +115,7 @@ impl Rounds {
         let changes = self.items.refresh(&*reconciler.ledger).await?;
         for id in &changes.changed {
             self.rota.rest(id, Some(now), now);
-            self.note_if_busy(id);
+            self.note_change(id);
             let item = self.items.get(id);
             let moment = item.and_then(|item| first_moment(reconciler, item));
             self.calendar.set(id, moment);
@@ -186,8 +188,11 @@ impl Rounds {
     /// Begins as many of the items as there is time and room for, and waits until all that is under way
     /// has ended.
     async fn repeat_and_end(&mut self, reconciler: &Arc<Reconciler>, repeats: &mut Vec<DueItem>) {
-        // Waves come first.
-        repeats.sort_by_key(|due_item| due_item.wave);
+        repeats.sort_by_cached_key(|DueItem { item, wave, .. }| {
+            let failed = self.watched.get(&item.id).and_then(Watched::failed);
+            // The last one is taken first.
+            (*wave, Reverse(failed))
+        });
         loop {
             while self.under_way.len() >= ITEM_CONCURRENCY || self.repeated() >= REPEAT_CONCURRENCY
             {
@@ -248,7 +253,7 @@ impl Rounds {
         self.hears = woken.hears;
         for id in &woken.items {
             self.rota.wake(id, now + WAKE_TIME);
-            self.note_if_busy(id);
+            self.note_change(id);
         }
         if woken.missed || !woken.hears {
             self.rota.look_everywhere(now);
@@ -259,7 +264,10 @@ impl Rounds {
     }
 
     /// What has looked at it before may put it to rest.
-    fn note_if_busy(&mut self, id: &ItemId) {
+    fn note_change(&mut self, id: &ItemId) {
+        if let Some(watched) = self.watched.get_mut(id) {
+            watched.note_change();
+        }
         if let Some(busy) = self.busy.get_mut(id) {
             busy.has_changed = true;
         }

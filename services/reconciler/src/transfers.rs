@@ -8,11 +8,12 @@
 //! arrived: a spillover that misses them must not end sold out.
 
 use std::{
+    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use domain::{ItemId, SegmentKey};
+use domain::{ItemId, SegmentKey, TransferId};
 use futures::future::join_all;
 use ledger::{Transfer, TransferState};
 use stock::{Inspection, InspectionEntries};
@@ -30,23 +31,27 @@ pub(crate) async fn drive(
     token: u64,
 ) -> Result<(), ReconcilerError> {
     let until = Instant::now() + TRANSFER_TIMEOUT;
-    let mut stepped = Ok(());
+    // One whose step fails is left to the next attempt, and keeps no other from its next steps.
+    let mut failed: HashMap<TransferId, ReconcilerError> = HashMap::new();
     loop {
-        let open = reconciler.ledger.open_transfers(Some(id)).await?;
+        let mut open = reconciler.ledger.open_transfers(Some(id)).await?;
         if open.is_empty() {
             return settle_all(reconciler, id).await;
         }
-        let is_fenced = stepped
-            .as_ref()
-            .is_err_and(|error: &ReconcilerError| error.fence().is_some());
-        if is_fenced || Instant::now() > until {
-            return stepped;
+        open.retain(|transfer| !failed.contains_key(&transfer.id));
+        if open.is_empty() || Instant::now() > until {
+            return failed.into_values().next().map_or(Ok(()), Err);
         }
-        // One whose step fails keeps no other from its next steps.
         let steps = open
             .iter()
             .map(|transfer| step(reconciler, transfer, token));
-        stepped = join_all(steps).await.into_iter().collect();
+        for (transfer, stepped) in open.iter().zip(join_all(steps).await) {
+            match stepped {
+                Ok(()) => {}
+                Err(error) if error.fence().is_some() => return Err(error),
+                Err(error) => drop(failed.insert(transfer.id, error)),
+            }
+        }
         tokio::time::sleep(TRANSFER_POLL_INTERVAL).await;
     }
 }

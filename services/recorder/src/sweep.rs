@@ -198,6 +198,14 @@ impl Sweeper {
         let ids: Vec<_> = ids.into_iter().collect();
         let mut checkpoints = recorder.ledger.checkpoints_of(&ids).await?;
         let Self { items, failing, .. } = self;
+        // An archived item has no segments to poll. Its place among the repeats is another's.
+        let mut unknown = repeats.clone();
+        for (segment, _) in &checkpoints {
+            unknown.remove(segment);
+        }
+        for segment in &unknown {
+            failing.set(segment, None);
+        }
         checkpoints.retain(|(segment, _)| match failing.moment(segment) {
             Some(_) => repeats.contains(segment),
             None => due.contains(&segment.item),

@@ -156,7 +156,28 @@ async fn rename(redis: &Redis, items: &[Item], [from, to]: [&str; 2]) {
     }
 }
 
-/// A server that answers each poll with an error does not hold up the sweep, so that these are counted.
+/// Polls of the items fail: an outbox is no hash. A server that answers each poll with an error does not
+/// hold up the sweep, so that polls are counted.
+async fn have_polls_fail(redis: &Redis, ledger: &UnresponsiveLedger, items: &[Item]) {
+    rename(redis, items, ["stock", "kept"]).await;
+    rename(redis, items, ["outbox", "stock"]).await;
+    change(ledger, items).await;
+    let mut polled = HashSet::<ItemId>::new();
+    eventually("a poll of each item", async || {
+        polled.extend(ledger.take_polls().into_iter().flatten());
+        polled.len() == ITEMS
+    })
+    .await;
+    // The changes of some may be read only now.
+    ledger.more_sweeps(2).await;
+    ledger.take_polls();
+}
+
+async fn have_polls_succeed(redis: &Redis, items: &[Item]) {
+    rename(redis, items, ["stock", "outbox"]).await;
+    rename(redis, items, ["kept", "stock"]).await;
+}
+
 #[tested(on_both_databases(crate::silent::run))]
 async fn a_sweep_repeats_some_of_the_polls_that_have_failed(
     env: &TestEnv,
@@ -167,19 +188,7 @@ async fn a_sweep_repeats_some_of_the_polls_that_have_failed(
     let items = open_items(stock, &*ledger).await;
     record_on(env, Arc::clone(&ledger) as _, RecorderSettings::default()).await;
     no_more_polls(&ledger).await;
-    // An outbox is no hash.
-    rename(redis, &items, ["stock", "kept"]).await;
-    rename(redis, &items, ["outbox", "stock"]).await;
-    change(&*ledger, &items).await;
-    let mut polled = HashSet::<ItemId>::new();
-    eventually("a poll of each item", async || {
-        polled.extend(ledger.take_polls().into_iter().flatten());
-        polled.len() == ITEMS
-    })
-    .await;
-    // The changes of some may be read only now.
-    ledger.more_sweeps(2).await;
-    ledger.take_polls();
+    have_polls_fail(redis, &ledger, &items).await;
     let (mut again, mut largest) = (HashSet::<ItemId>::new(), 0);
     eventually("another poll of each item", async || {
         let polls = ledger.take_polls();
@@ -189,11 +198,55 @@ async fn a_sweep_repeats_some_of_the_polls_that_have_failed(
     })
     .await;
     assert!(largest <= REPEATS_MAX, "{largest}");
-    rename(redis, &items, ["stock", "outbox"]).await;
-    rename(redis, &items, ["kept", "stock"]).await;
+    have_polls_succeed(redis, &items).await;
     eventually("the changes reach the segments", async || {
         are_paused(stock, &*ledger, &items).await
     })
     .await;
     no_more_polls(&ledger).await;
+}
+
+/// An item may be archived after a poll of it has failed, and its segments are polled no more.
+#[tested(on_both_databases(crate::silent::run))]
+async fn archived_items_keep_no_place_among_the_polls_that_have_failed(
+    env: &TestEnv,
+    stock: &Stock,
+    ledger: Arc<UnresponsiveLedger>,
+    redis: &Redis,
+) {
+    let items = open_items(stock, &*ledger).await;
+    record_on(env, Arc::clone(&ledger) as _, RecorderSettings::default()).await;
+    no_more_polls(&ledger).await;
+    have_polls_fail(redis, &ledger, &items).await;
+    let (archived, others) = items.split_at(REPEATS_MAX + 1);
+    let ids: Vec<_> = archived
+        .iter()
+        .map(|item| format!("'{}'", item.id))
+        .collect();
+    let archive = format!(
+        "UPDATE segments SET archived = TRUE WHERE item IN ({})",
+        ids.join(", ")
+    );
+    assert_eq!(
+        env.database.execute(&archive).await.unwrap(),
+        ids.len() as u64
+    );
+    let ids =
+        |items: &[Item]| -> HashSet<ItemId> { items.iter().map(|item| item.id.clone()).collect() };
+    let (archived, other_ids) = (ids(archived), ids(others));
+    eventually(
+        "polls of all others, and of none that is archived",
+        async || {
+            ledger.take_polls();
+            ledger.more_sweeps(10).await;
+            let polled: HashSet<_> = ledger.take_polls().into_iter().flatten().collect();
+            polled.is_superset(&other_ids) && polled.is_disjoint(&archived)
+        },
+    )
+    .await;
+    have_polls_succeed(redis, &items).await;
+    eventually("the changes reach the segments", async || {
+        are_paused(stock, &*ledger, others).await
+    })
+    .await;
 }

@@ -32,10 +32,15 @@ pub(super) struct Watched {
     error_latch: ErrorLatch,
     pace: Pace,
     consolidated: Option<Instant>,
+    failure: Option<Failure>,
+}
+
+/// The last attempt has failed.
+struct Failure {
     /// Attempts that have failed since the last that did not.
-    failures: u32,
+    in_a_row: u32,
     /// When the last one has failed. `None`: something has changed since.
-    failed: Option<Instant>,
+    at: Option<Instant>,
 }
 
 impl Watched {
@@ -47,24 +52,35 @@ impl Watched {
             error_latch: ErrorLatch::new("reconciling an item", ERRORS),
             pace: Pace::default(),
             consolidated: None,
-            failures: 0,
-            failed: None,
+            failure: None,
         }
     }
 
     /// Whether the last attempt has failed.
     pub(super) fn has_failed(&self) -> bool {
-        self.failures > 0
+        self.failure.is_some()
     }
 
     /// When the last attempt has failed. `None`: something has changed since.
     pub(super) fn failed(&self) -> Option<Instant> {
-        self.failed
+        self.failure.as_ref()?.at
     }
 
     /// Something has changed, so that the next attempt may succeed.
     pub(super) fn note_change(&mut self) {
-        self.failed = None;
+        if let Some(failure) = &mut self.failure {
+            failure.at = None;
+        }
+    }
+
+    /// Returns how many attempts have failed in a row.
+    fn note_attempt(&mut self, has_failed: bool) -> u32 {
+        let before = self.failure.take().map_or(0, |failure| failure.in_a_row);
+        self.failure = has_failed.then(|| Failure {
+            in_a_row: before.saturating_add(1),
+            at: Some(Instant::now()),
+        });
+        self.failure.as_ref().map_or(0, |failure| failure.in_a_row)
     }
 
     /// When the item is polled again after these snapshots.
@@ -114,15 +130,8 @@ pub(super) async fn reconcile_and_latch(
         Ok(())
     };
     let reconciled = reconcile(reconciler, &due_item, &mut watched).await;
-    let has_failed = reconciled.is_err() || waved.is_err();
-    watched.failed = has_failed.then(Instant::now);
-    watched.failures = match has_failed {
-        true => watched.failures.saturating_add(1),
-        false => 0,
-    };
-    let next = *reconciled
-        .as_ref()
-        .unwrap_or(&Next::Repeat(watched.failures));
+    let failures = watched.note_attempt(reconciled.is_err() || waved.is_err());
+    let next = *reconciled.as_ref().unwrap_or(&Next::Repeat(failures));
     match reconciled.map(drop).and(waved) {
         Ok(()) => watched.error_latch.recovered(),
         Err(error) => watched.error_latch.failed(&error),

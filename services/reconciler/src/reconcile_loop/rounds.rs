@@ -18,7 +18,7 @@ use std::{
 
 use domain::{ItemId, ItemState};
 use jiff::Timestamp;
-use ledger::{LiveItems, Transfer};
+use ledger::{ListChanges, LiveItems, Transfer};
 use stock::Woken;
 use supervision::{Calendar, Rota};
 use tokio::{
@@ -92,6 +92,16 @@ struct Busy {
     is_repeat: bool,
 }
 
+/// The items that are due in one round. It begins these lists one after the other.
+#[derive(Default)]
+struct Due {
+    /// What the clock has made due.
+    first: Vec<DueItem>,
+    others: Vec<DueItem>,
+    /// Those that have failed the last time.
+    repeats: Vec<DueItem>,
+}
+
 impl Rounds {
     /// Reconciles the items that are due.
     pub(super) async fn reconcile_due(
@@ -103,57 +113,17 @@ impl Rounds {
             self.take_in(reconciler, ended);
         }
         let now = Instant::now();
-        let woken = reconciler.woken.take();
-        self.wake(&woken, now);
-        let mut open: HashMap<ItemId, Vec<Transfer>> = HashMap::new();
-        for transfer in reconciler.ledger.open_transfers(None).await? {
-            let of_item = open.entry(transfer.item.clone()).or_default();
-            of_item.push(transfer);
-        }
+        self.wake(&reconciler.woken.take(), now);
+        let transfers = open_transfers(reconciler).await?;
         // The items are read before their segments: a change in between is one that does not
         // persist.
         let changes = self.items.refresh(&*reconciler.ledger).await?;
-        for id in &changes.changed {
-            self.rota.rest(id, Some(now), now);
-            self.note_change(id);
-            let item = self.items.get(id);
-            let moment = item.and_then(|item| first_moment(reconciler, item));
-            self.calendar.set(id, moment);
-        }
-        for id in &changes.gone {
-            self.forget(reconciler, id);
-        }
-        let mut by_clock = self.due_by_clock(reconciler, now);
-        let mut ids: HashSet<_> = self.rota.due(now, RESTING_MAX).into_iter().collect();
-        ids.extend(
-            open.keys()
-                .chain(requests.keys())
-                .chain(by_clock.keys())
-                .cloned(),
-        );
-        let (mut first, mut others, mut repeats) = (Vec::new(), Vec::new(), Vec::new());
-        for id in ids {
-            let Some(item) = self.items.get(&id) else {
-                self.forget(reconciler, &id);
-                continue;
-            };
-            if self.busy.contains_key(&id) {
-                continue;
-            }
-            let clock = by_clock.remove(&id);
-            let queue = match &clock {
-                _ if self.has_failed(&id) => &mut repeats,
-                Some(_) => &mut first,
-                None => &mut others,
-            };
-            queue.push(DueItem {
-                item: item.clone(),
-                close: clock.as_ref().is_some_and(|due| due.end == End::Close),
-                wave: clock.is_some_and(|due| due.wave),
-                transfers: open.remove(&id).unwrap_or_default(),
-                wanted: wanted(requests, &id, &item.config).unwrap_or(0),
-            });
-        }
+        self.take_in_changes(reconciler, &changes, now);
+        let Due {
+            first,
+            others,
+            mut repeats,
+        } = self.due(reconciler, requests, transfers, now);
         let begins = self.begin_all(reconciler, first.into_iter().chain(others));
         let _ = timeout(BEGIN_TIME_MAX, begins).await;
         // What takes longer goes on beside the next rounds.
@@ -165,6 +135,56 @@ impl Rounds {
             self.rota.rest_about(&item.id, pause, Instant::now());
         }
         Ok(())
+    }
+
+    fn take_in_changes(&mut self, reconciler: &Reconciler, changes: &ListChanges, now: Instant) {
+        for id in &changes.changed {
+            self.rota.rest(id, Some(now), now);
+            self.note_change(id);
+            let item = self.items.get(id);
+            let moment = item.and_then(|item| first_moment(reconciler, item));
+            self.calendar.set(id, moment);
+        }
+        for id in &changes.gone {
+            self.forget(reconciler, id);
+        }
+    }
+
+    /// The items that are due and not under way. What is no item of this ledger is forgotten.
+    fn due(
+        &mut self,
+        reconciler: &Reconciler,
+        requests: &ConsolidationRequests,
+        mut transfers: HashMap<ItemId, Vec<Transfer>>,
+        now: Instant,
+    ) -> Due {
+        let mut by_clock = self.due_by_clock(reconciler, now);
+        let mut ids: HashSet<_> = self.rota.due(now, RESTING_MAX).into_iter().collect();
+        ids.extend(transfers.keys().cloned());
+        ids.extend(requests.keys().cloned());
+        ids.extend(by_clock.keys().cloned());
+        ids.retain(|id| !self.busy.contains_key(id));
+        let mut due = Due::default();
+        for id in ids {
+            let Some(item) = self.items.get(&id) else {
+                self.forget(reconciler, &id);
+                continue;
+            };
+            let clock = by_clock.remove(&id);
+            let queue = match &clock {
+                _ if self.has_failed(&id) => &mut due.repeats,
+                Some(_) => &mut due.first,
+                None => &mut due.others,
+            };
+            queue.push(DueItem {
+                item: item.clone(),
+                close: clock.as_ref().is_some_and(|due| due.end == End::Close),
+                wave: clock.is_some_and(|due| due.wave),
+                transfers: transfers.remove(&id).unwrap_or_default(),
+                wanted: wanted(requests, &id, &item.config).unwrap_or(0),
+            });
+        }
+        due
     }
 
     fn has_failed(&self, id: &ItemId) -> bool {
@@ -336,6 +356,18 @@ impl Rounds {
         };
         self.rota.rest_about(id, pause, now);
     }
+}
+
+/// The transfers that have not ended, by item.
+async fn open_transfers(
+    reconciler: &Reconciler,
+) -> Result<HashMap<ItemId, Vec<Transfer>>, ReconcilerError> {
+    let mut open: HashMap<ItemId, Vec<Transfer>> = HashMap::new();
+    for transfer in reconciler.ledger.open_transfers(None).await? {
+        let of_item = open.entry(transfer.item.clone()).or_default();
+        of_item.push(transfer);
+    }
+    Ok(open)
 }
 
 /// How long an item at rest is not looked at, about. `None`: until something changes.

@@ -20,6 +20,11 @@ if [ "$crate" = lock ] && [ -z "${RUST_TEST_THREADS:-}" ]; then
   export RUST_TEST_THREADS=$((2 * $(getconf _NPROCESSORS_ONLN)))
 fi
 
+# Models compute, and wait for nothing. So they give way to what waits for servers: a server that is late
+# is asked again and again, which costs more than the models do.
+polite=()
+if [ "$crate" = models ]; then polite=(nice -n 5); fi
+
 # A test that hangs must not hang the suite: its program is killed, and counts as a failure.
 limit=()
 if command -v timeout >/dev/null 2>&1; then limit=(timeout --kill-after=10 "${TEST_PROGRAM_SECONDS:-1800}"); fi
@@ -35,7 +40,7 @@ began=$SECONDS
 status=0
 # Time of the program and of the servers that it has started and stopped.
 TIMEFORMAT='%0U s in user code, %0S s in the kernel'
-{ time ${limit[@]+"${limit[@]}"} bash "$job" ${times[@]+"${times[@]}"} >"$output" 2>&1 </dev/null || status=$?; } 2>"$folder/$name.time"
+{ time ${limit[@]+"${limit[@]}"} ${polite[@]+"${polite[@]}"} bash "$job" ${times[@]+"${times[@]}"} >"$output" 2>&1 </dev/null || status=$?; } 2>"$folder/$name.time"
 echo "$status" >"$folder/status/$name"
 
 # Programs that end in the same moment print one after the other.

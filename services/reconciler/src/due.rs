@@ -18,7 +18,7 @@ const BATCH: RangeInclusive<usize> = 64..=500;
 const BATCH_TIME: Duration = Duration::from_millis(5);
 /// The same on a ledger with one writer. There an order waits for it, and then for the one that records
 /// what has returned.
-const BATCH_TIME_OF_ONE_WRITER: Duration = Duration::from_millis(3);
+const BATCH_TIME_OF_ONE_WRITER: Duration = Duration::from_millis(2);
 /// After each batch but the last, the pause is so many times as long as it took: the ledger belongs to
 /// the orders for a third of the time.
 const PAUSE_FACTOR: f64 = 0.5;

@@ -7,6 +7,7 @@ use clap::Args;
 use client::{Client, Page, PageRequest, Request, Response, RetryPolicy, Token};
 use reqwest::redirect::Policy;
 use serde_json::Value;
+use tokio::time::{Instant, sleep};
 
 use super::table;
 use crate::{
@@ -111,6 +112,7 @@ impl Service {
             service: self,
             request,
             next: Some(PageRequest::default().limit(PAGE_ROWS)),
+            took: Duration::ZERO,
         }
     }
 
@@ -167,11 +169,13 @@ fn client(url: String, layers: &Layers) -> Result<Client> {
     Ok(builder.http(http).build()?)
 }
 
-/// The pages of a list, one after the other.
+/// The pages of a list, one after the other. Between two of them the ledger has as long for orders as
+/// the last page took: a list of millions is read beside a sale.
 pub struct Pages<'a, R> {
     service: &'a Service,
     request: R,
     next: Option<PageRequest>,
+    took: Duration,
 }
 
 impl<R: Fn(&PageRequest) -> Request> Pages<'_, R> {
@@ -180,8 +184,62 @@ impl<R: Fn(&PageRequest) -> Request> Pages<'_, R> {
         let Some(page) = self.next.take() else {
             return Ok(None);
         };
+        sleep(self.took).await;
+        let began = Instant::now();
         let answer: Page<Value> = self.service.call(&(self.request)(&page)).await?.json()?;
+        self.took = began.elapsed();
         self.next = answer.next.map(|next| page.after(Some(next)));
         Ok(Some(answer.data))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use axum::{Json, Router, routing::get};
+    use serde_json::json;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const PAGES: usize = 3;
+    const PAGE_TIME: Duration = Duration::from_millis(50);
+    /// When each page was asked for, and when its answer was ready.
+    static READ: Mutex<Vec<[Instant; 2]>> = Mutex::new(Vec::new());
+
+    async fn slow_page() -> Json<Value> {
+        let began = Instant::now();
+        sleep(PAGE_TIME).await;
+        let mut read = READ.lock().unwrap();
+        read.push([began, Instant::now()]);
+        let next = (read.len() < PAGES).then_some("more");
+        Json(json!({ "data": [read.len()], "next": next }))
+    }
+
+    #[tokio::test]
+    async fn pages_leave_the_ledger_as_much_time_as_they_take() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", server.local_addr().unwrap());
+        let router = Router::new().fallback(get(slow_page));
+        tokio::spawn(async { axum::serve(server, router).await });
+        let service = Service {
+            client: Client::builder([url]).build().unwrap(),
+            token: Token::bearer("admin").unwrap(),
+            json: true,
+        };
+
+        let mut pages = service.pages(|page| Request::list_items(&service.token, page));
+        let mut rows = Vec::new();
+        while let Some(page) = pages.next().await.unwrap() {
+            rows.extend(page);
+        }
+
+        assert_eq!(rows, [1, 2, 3]);
+        for pair in READ.lock().unwrap().windows(2) {
+            let [[_, answered], [asked, _]] = [pair[0], pair[1]];
+            assert!(asked - answered >= PAGE_TIME, "{pair:?}");
+        }
     }
 }

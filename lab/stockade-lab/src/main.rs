@@ -45,6 +45,8 @@ enum Command {
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    // In a build together with `stockade`, HTTP clients expect a provider, as the service's do.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     // The service disables huge pages as well; the benchmarks compare resident memory.
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_thp_disable(true);

@@ -97,6 +97,7 @@ struct Busy {
 struct Due {
     /// What the clock has made due.
     first: Vec<DueItem>,
+    /// What has changed, has units on their way, is to be consolidated, or was not looked at for long.
     others: Vec<DueItem>,
     /// Those that have failed the last time.
     repeats: Vec<DueItem>,

@@ -156,12 +156,20 @@ async fn rename(redis: &Redis, items: &[Item], [from, to]: [&str; 2]) {
     }
 }
 
-/// Polls of the items fail: an outbox is no hash. A server that answers each poll with an error does not
-/// hold up the sweep, so that polls are counted.
-async fn have_polls_fail(redis: &Redis, ledger: &UnresponsiveLedger, items: &[Item]) {
-    rename(redis, items, ["stock", "kept"]).await;
-    rename(redis, items, ["outbox", "stock"]).await;
-    change(ledger, items).await;
+/// Items of which each poll fails: their outboxes are no hashes. A server that answers with an error
+/// does not hold up the sweep, so that polls are counted.
+async fn items_whose_polls_fail(
+    env: &TestEnv,
+    stock: &Stock,
+    ledger: &Arc<UnresponsiveLedger>,
+    redis: &Redis,
+) -> Vec<Item> {
+    let items = open_items(stock, &**ledger).await;
+    record_on(env, Arc::clone(ledger) as _, RecorderSettings::default()).await;
+    no_more_polls(ledger).await;
+    rename(redis, &items, ["stock", "kept"]).await;
+    rename(redis, &items, ["outbox", "stock"]).await;
+    change(&**ledger, &items).await;
     let mut polled = HashSet::<ItemId>::new();
     eventually("a poll of each item", async || {
         polled.extend(ledger.take_polls().into_iter().flatten());
@@ -171,6 +179,7 @@ async fn have_polls_fail(redis: &Redis, ledger: &UnresponsiveLedger, items: &[It
     // The changes of some may be read only now.
     ledger.more_sweeps(2).await;
     ledger.take_polls();
+    items
 }
 
 async fn have_polls_succeed(redis: &Redis, items: &[Item]) {
@@ -185,10 +194,7 @@ async fn a_sweep_repeats_some_of_the_polls_that_have_failed(
     ledger: Arc<UnresponsiveLedger>,
     redis: &Redis,
 ) {
-    let items = open_items(stock, &*ledger).await;
-    record_on(env, Arc::clone(&ledger) as _, RecorderSettings::default()).await;
-    no_more_polls(&ledger).await;
-    have_polls_fail(redis, &ledger, &items).await;
+    let items = items_whose_polls_fail(env, stock, &ledger, redis).await;
     let (mut again, mut largest) = (HashSet::<ItemId>::new(), 0);
     eventually("another poll of each item", async || {
         let polls = ledger.take_polls();
@@ -214,10 +220,7 @@ async fn archived_items_keep_no_place_among_the_polls_that_have_failed(
     ledger: Arc<UnresponsiveLedger>,
     redis: &Redis,
 ) {
-    let items = open_items(stock, &*ledger).await;
-    record_on(env, Arc::clone(&ledger) as _, RecorderSettings::default()).await;
-    no_more_polls(&ledger).await;
-    have_polls_fail(redis, &ledger, &items).await;
+    let items = items_whose_polls_fail(env, stock, &ledger, redis).await;
     let (archived, others) = items.split_at(REPEATS_MAX + 1);
     let ids: Vec<_> = archived
         .iter()

@@ -55,7 +55,7 @@ help:
 	@echo 'load   MIX=carts alone, or MIX=rush=60,retry-storm=40 weighted; MIX_STOCK=$(MIX_STOCK) of each item; the rest as rush'
 	@echo 'storm  CROWD=$(CROWD) buyers of the sold-out item; ARGS="--rounds 3 --hostile 40" and so on'
 	@echo 'bench  ARGS="--only P1,P2 --repeats 3 --seconds 5 --connections 1024"; exits 1 if a goal is not met; needs an otherwise idle machine'
-	@echo 'growth  ARGS="--items 20000 --orders 10000000 --holds 500000 --ledger postgres,sqlite"; the defaults take some twenty minutes'
+	@echo 'growth  ARGS="--items 20000 --orders 10000000 --holds 500000 --ledger postgres,sqlite"; the defaults take some 25 minutes'
 	@echo 'capacity  BOUND_MS=$(BOUND_MS); HOST=http://... selects another target; ARGS="--step-seconds 10" and so on'
 
 up: ## start here: install missing programs, start everything with a demo item, and serve until Ctrl-C

@@ -52,7 +52,7 @@ pub struct OpenLoop {
 }
 
 /// Milliseconds of each measured order, sorted.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Latencies {
     answered: Vec<f64>,
     begun: Vec<f64>,
@@ -67,6 +67,17 @@ impl Latencies {
     /// Percentile of the latency, from the scheduled time to the last byte of the answer.
     pub fn answered_within(&self, percent: f64) -> f64 {
         percentile(&self.answered, percent)
+    }
+
+    /// Adds those of another load.
+    pub fn add(&mut self, other: Self) {
+        for (all, more) in [
+            (&mut self.answered, other.answered),
+            (&mut self.begun, other.begun),
+        ] {
+            all.extend(more);
+            all.sort_by(f64::total_cmp);
+        }
     }
 
     /// Percentile of the driver's own delay, from the scheduled time to the request.
@@ -98,9 +109,9 @@ impl OpenLoop {
                 answered.push(answered_ms);
             }
         }
-        begun.sort_by(f64::total_cmp);
-        answered.sort_by(f64::total_cmp);
-        Ok(Latencies { answered, begun })
+        let mut latencies = Latencies::default();
+        latencies.add(Latencies { answered, begun });
+        Ok(latencies)
     }
 
     /// Scheduled time of an order, relative to the first.

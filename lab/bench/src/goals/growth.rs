@@ -3,9 +3,10 @@
 //!
 //! Each series has its own servers, and grows by one kind of thing: open items, closed and settled
 //! items, orders of the hot item, or holds that expire together. The first step of a series has
-//! none of them. It is the baseline of the others.
+//! none of them. It is the baseline of the others; that of the orders is a new service with an empty
+//! ledger, which takes turns with the service of the step.
 //!
-//! The lines of the report compare the last step of a series with the first. `growth.json`,
+//! The lines of the report compare the last step of a series with its baseline. `growth.json`,
 //! `growth.md` and the chart `growth.svg` have every step.
 
 use anyhow::Result;

@@ -1,4 +1,4 @@
-//! `stockade-lab bench --only P12`: what it writes, at a size that takes a moment.
+//! `stockade-lab bench --only P12`: what it writes, at a small size.
 
 use std::{fs, path::Path};
 
@@ -6,15 +6,16 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-const ARGUMENTS: &str = "bench --only P12 --items 3 --orders 99 --holds 5 --rate 10 --seconds 1 --idle-seconds 1 --settle-seconds 1";
+const ARGUMENTS: &str = "bench --only P12 --items 3 --orders 99 --holds 5 --rate 10 --idle-seconds 1 --settle-seconds 1";
 /// Orders of a second at that rate.
-const MEASURED: u64 = 10;
+const RATE: u64 = 10;
 
-/// The folder with the results of a run.
-async fn measured(ledger: &str) -> TempDir {
+/// The folder with the results of a run with loads of this many seconds.
+async fn measured(ledger: &str, seconds: u64) -> TempDir {
     let out = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_stockade-lab"))
         .args(ARGUMENTS.split(' '))
+        .args(["--seconds", &seconds.to_string()])
         .args(["--ledger", ledger, "--out"])
         .arg(out.path())
         .output()
@@ -59,7 +60,7 @@ fn check_orders(orders: &Value) {
 }
 
 /// Every series grows as its name says, and what it does not grow stays.
-fn check_sizes(results: &Value) {
+fn check_sizes(results: &Value, seconds: u64) {
     let series = list(&results["series"]);
     let grows: Vec<_> = series.iter().map(|series| &series["grows"]).collect();
     assert_eq!(grows, ["open_items", "closed_items", "orders"]);
@@ -67,12 +68,13 @@ fn check_sizes(results: &Value) {
     assert_eq!(counts(&series[0], "closed_items"), [0, 0]);
     assert_eq!(counts(&series[1], "open_items"), [0, 0]);
     assert_eq!(counts(&series[1], "closed_items"), [0, 3]);
-    // The second step, of nine, has the 20 orders of the first one's load and its warm-up.
-    assert_eq!(counts(&series[2], "orders"), [0, 20, 99]);
+    // The second step, of nine, has the orders of the first one's load: each turn of a second had a
+    // warm-up of another.
+    assert_eq!(counts(&series[2], "orders"), [0, 2 * seconds * RATE, 99]);
     assert_eq!(counts(&series[2], "open_items"), [0, 0, 0]);
 }
 
-fn check_step(step: &Value, has_server: bool) {
+fn check_step(step: &Value, seconds: u64, has_server: bool) {
     for name in [
         "start_ms",
         "audit_ms",
@@ -85,9 +87,10 @@ fn check_step(step: &Value, has_server: bool) {
     }
     // More than the head of the text.
     assert!(number(&step["metrics_bytes"]) > 1000.0, "{step}");
-    let hot = &step["orders_of_the_hot_item"];
-    assert_eq!(hot["measured"], MEASURED);
-    check_orders(hot);
+    for name in ["orders_of_the_hot_item", "orders_on_an_empty_ledger"] {
+        assert_eq!(step[name]["measured"], seconds * RATE, "{name}: {step}");
+        check_orders(&step[name]);
+    }
     assert_eq!((&step["drift"], &step["oversold"]), (&json!(0), &json!(0)));
     let idle = &step["idle"];
     if cfg!(target_os = "linux") {
@@ -96,7 +99,7 @@ fn check_step(step: &Value, has_server: bool) {
     }
 }
 
-fn check_expiry(results: &Value) {
+fn check_expiry(results: &Value, seconds: u64) {
     let steps = list(&results["expiries"][0]["steps"]);
     let sizes: Vec<_> = steps
         .iter()
@@ -104,7 +107,7 @@ fn check_expiry(results: &Value) {
         .collect();
     assert_eq!(sizes, [[5, 0], [1, 1]]);
     for step in steps {
-        assert_eq!(step["quiet"]["measured"], MEASURED);
+        assert_eq!(step["quiet"]["measured"], seconds * RATE);
         assert!(number(&step["meanwhile"]["measured"]) >= 1.0);
         assert!(number(&step["back_s"]) > 0.0);
         check_orders(&step["quiet"]);
@@ -147,16 +150,16 @@ fn check_report(report: &Value) {
 }
 
 /// The folder with the results of a run, which are complete.
-async fn checked(ledger: &str, name: &str, has_server: bool) -> TempDir {
-    let out = measured(ledger).await;
+async fn checked(ledger: &str, name: &str, seconds: u64, has_server: bool) -> TempDir {
+    let out = measured(ledger, seconds).await;
     let results = parsed(out.path(), "growth.json");
-    check_sizes(&results);
+    check_sizes(&results, seconds);
     for series in list(&results["series"]) {
         list(&series["steps"])
             .iter()
-            .for_each(|step| check_step(step, has_server));
+            .for_each(|step| check_step(step, seconds, has_server));
     }
-    check_expiry(&results);
+    check_expiry(&results, seconds);
     check_table(&read(out.path(), "growth.md"), name);
     check_chart(&read(out.path(), "growth.svg"), name);
     out
@@ -164,13 +167,13 @@ async fn checked(ledger: &str, name: &str, has_server: bool) -> TempDir {
 
 #[tokio::test]
 async fn growth_on_postgres_is_measured_step_by_step() {
-    let out = checked("postgres", "PostgreSQL", true).await;
+    let out = checked("postgres", "PostgreSQL", 1, true).await;
     check_report(&parsed(out.path(), "results.json"));
 }
 
 #[tokio::test]
 async fn growth_on_sqlite_names_the_ledgers_time_as_the_services() {
-    let out = checked("sqlite", "SQLite", false).await;
+    let out = checked("sqlite", "SQLite", 2, false).await;
     let table = read(out.path(), "growth.md");
     if cfg!(target_os = "linux") {
         assert_eq!(table.matches("in the service's").count(), 7, "{table}");

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{HOT, env::GrowthEnv};
 use crate::{
     buyers::{self, CROWD},
-    open_loop::OpenLoop,
+    open_loop::{Latencies, OpenLoop},
     options::Options,
     test_env::METRICS_FRESH_FOR,
 };
@@ -27,6 +27,8 @@ const METRICS_CALLS: usize = 3;
 /// Enough that at a modest rate a request rarely finds its connection still waiting.
 const CONNECTIONS: u64 = 64;
 const WARM_SECONDS: u64 = 1;
+/// Most turns of each of the services that take turns.
+pub const TURNS_MAX: usize = 4;
 
 /// Milliseconds of calls: medians.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -113,6 +115,10 @@ pub const WARM: Duration = Duration::from_secs(WARM_SECONDS);
 impl Load<'_> {
     /// Runs it.
     pub async fn run(self, options: &Options) -> Result<Orders> {
+        Ok(Orders::from(self.latencies(options).await?))
+    }
+
+    async fn latencies(self, options: &Options) -> Result<Latencies> {
         let rate = options.growth.rate;
         let load = OpenLoop {
             address: self.env.address.clone(),
@@ -124,15 +130,44 @@ impl Load<'_> {
             connections: CONNECTIONS,
             rate: rate as f64,
             warm: rate * WARM_SECONDS,
-            orders: rate * self.time.as_secs(),
+            orders: (rate * u64::try_from(self.time.as_millis())?).div_ceil(1000),
             run: self.run,
             until: self.until,
         };
-        let latencies = load.run().await?;
-        Ok(Orders {
+        load.run().await
+    }
+}
+
+impl From<Latencies> for Orders {
+    fn from(latencies: Latencies) -> Self {
+        Self {
             p50_ms: latencies.answered_within(50.0),
             p99_ms: latencies.answered_within(99.0),
             measured: latencies.count(),
-        })
+        }
     }
+}
+
+/// Orders of two services' hot items, in turns of a second at least. What a machine does for some seconds,
+/// it does to both. Each has `--seconds` altogether, and each second turn begins with the other one.
+pub async fn in_turns(
+    envs: [&GrowthEnv; 2],
+    runs: &[&'static str; TURNS_MAX],
+    options: &Options,
+) -> Result<[Orders; 2]> {
+    let turns = usize::try_from(options.seconds)?.clamp(1, TURNS_MAX);
+    let time = Duration::from_secs(options.seconds) / u32::try_from(turns)?;
+    let mut latencies = <[Latencies; 2]>::default();
+    for (turn, run) in runs[..turns].iter().enumerate() {
+        for place in [turn % 2, (turn + 1) % 2] {
+            let load = Load {
+                env: envs[place],
+                run,
+                until: CancellationToken::new(),
+                time,
+            };
+            latencies[place].add(load.latencies(options).await?);
+        }
+    }
+    Ok(latencies.map(Orders::from))
 }

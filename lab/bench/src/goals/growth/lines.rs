@@ -1,6 +1,8 @@
-//! The lines of the report: the last step of each series against the first. No line has a bound.
+//! The lines of the report: the last step of each series against the first. Its orders stand against those
+//! of an empty ledger that took turns with it. No line has a bound.
 
 use super::{
+    calls::Orders,
     expiry::Expiry,
     results::{Results, Series},
     series::Step,
@@ -16,10 +18,17 @@ const PERCENT: &str = "% of a core";
 /// Reads a figure of a step, if it was measured.
 type Read = fn(&Step) -> Option<f64>;
 
-/// Name and unit of each figure.
-const FIGURES: [(&str, &str, Read); 13] = [
-    ("p99 of an order", "ms", |step| Some(step.hot.p99_ms)),
-    ("p50 of an order", "ms", |step| Some(step.hot.p50_ms)),
+/// Reads a figure of orders.
+type ReadOrders = fn(&Orders) -> f64;
+
+/// Name of each figure of orders.
+const OF_ORDERS: [(&str, ReadOrders); 2] = [
+    ("p99 of an order", |orders| orders.p99_ms),
+    ("p50 of an order", |orders| orders.p50_ms),
+];
+
+/// Name and unit of each other figure.
+const FIGURES: [(&str, &str, Read); 11] = [
     ("idle service", PERCENT, |step| Some(step.idle?.service)),
     ("idle Redis", PERCENT, |step| Some(step.idle?.redis)),
     ("idle ledger", PERCENT, |step| step.idle?.ledger),
@@ -58,25 +67,30 @@ fn of_series(options: &Options, series: &Series) -> Vec<Line> {
         return Vec::new();
     };
     let (ledger, grows) = (series.ledger, series.grows);
-    let line = |(name, unit, read): (&str, &'static str, Read)| {
-        let sample = Sample {
-            figure: read(last)?,
-            baseline: read(first)?,
+    let line = |name: &str, unit, figure, (baseline, of): (f64, String)| Line {
+        figure: format!("{name}: {ledger}, {} {grows}", last.size(grows)),
+        baseline: of,
+        unit,
+        bound: Bound::None,
+        setting: setting(options, ledger),
+        samples: vec![Sample {
+            figure,
+            baseline,
             accepted: last.hot.measured,
             drift: total(&series.steps, |step| step.drift),
             oversold: series.steps.iter().map(|step| step.oversold).sum(),
             ..Sample::default()
-        };
-        Some(Line {
-            figure: format!("{name}: {ledger}, {} {grows}", last.size(grows)),
-            baseline: format!("{} {grows}", first.size(grows)),
-            unit,
-            bound: Bound::None,
-            setting: setting(options, ledger),
-            samples: vec![sample],
-        })
+        }],
     };
-    FIGURES.into_iter().filter_map(line).collect()
+    let of_orders = OF_ORDERS.into_iter().map(|(name, read)| {
+        let empty = (read(&last.empty), "an empty ledger".to_owned());
+        line(name, "ms", read(&last.hot), empty)
+    });
+    let of_others = FIGURES.into_iter().filter_map(|(name, unit, read)| {
+        let first_step = format!("{} {grows}", first.size(grows));
+        Some(line(name, unit, read(last)?, (read(first)?, first_step)))
+    });
+    of_orders.chain(of_others).collect()
 }
 
 fn of_expiry(options: &Options, ledger: LedgerKind, step: &Expiry) -> Line {

@@ -24,6 +24,7 @@ pub fn step(idle: Option<Idle>) -> Step {
             orders_page_ms: 14.0,
         },
         hot: orders(8.0),
+        empty: orders(7.5),
         drift: 0,
         oversold: 0,
     }

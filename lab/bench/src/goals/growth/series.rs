@@ -5,11 +5,10 @@ use std::{fmt, time::Duration};
 use anyhow::{Result, ensure};
 use client::ItemState;
 use serde::Serialize;
-use tokio_util::sync::CancellationToken;
 
 use super::{
     HOT,
-    calls::{Calls, Load, Orders},
+    calls::{Calls, Orders, TURNS_MAX, in_turns},
     env::GrowthEnv,
     fill,
     idle::{self, Idle},
@@ -29,8 +28,13 @@ pub enum Kind {
     Orders,
 }
 
-/// Most steps of a series. Each has its own prefix of keys.
-const RUNS: [&str; 4] = ["step-0", "step-1", "step-2", "step-3"];
+/// Most steps of a series. Each turn of each has its own prefix of keys.
+const RUNS: [[&str; TURNS_MAX]; 4] = [
+    ["step-0.0", "step-0.1", "step-0.2", "step-0.3"],
+    ["step-1.0", "step-1.1", "step-1.2", "step-1.3"],
+    ["step-2.0", "step-2.1", "step-2.2", "step-2.3"],
+    ["step-3.0", "step-3.1", "step-3.2", "step-3.3"],
+];
 
 impl Kind {
     /// All, in the order in which they are measured.
@@ -89,9 +93,12 @@ pub struct Step {
     /// Orders of the hot item.
     #[serde(rename = "orders_of_the_hot_item")]
     pub hot: Orders,
-    /// Units that are not accounted for at its end. Must be 0.
+    /// The same of a new service that has nothing else, in turns with them.
+    #[serde(rename = "orders_on_an_empty_ledger")]
+    pub empty: Orders,
+    /// Units of both that are not accounted for at its end. Must be 0.
     pub drift: u64,
-    /// Units sold beyond the stock at its end. Must be 0.
+    /// Units of both that were sold beyond the stock. Must be 0.
     pub oversold: u64,
 }
 
@@ -105,11 +112,11 @@ pub async fn measure(
     let mut env = GrowthEnv::start(ledger).await?;
     fill::open(&env, HOT).await?;
     let mut present = 0;
-    for (size, run) in kind.steps(options).into_iter().zip(RUNS) {
+    for (size, runs) in kind.steps(options).into_iter().zip(RUNS) {
         eprintln!("P12: {ledger}, {size} {kind}");
         grow(&env, kind, present, size).await?;
         present = size;
-        let step = step(&mut env, run, options).await?;
+        let step = step(&mut env, ledger, &runs, options).await?;
         step.ensure_has(kind, size)?;
         results.add(ledger, kind, step)?;
     }
@@ -130,24 +137,27 @@ async fn grow(env: &GrowthEnv, kind: Kind, present: u64, size: u64) -> Result<()
     env.database.tidy().await
 }
 
-async fn step(env: &mut GrowthEnv, run: &'static str, options: &Options) -> Result<Step> {
+async fn step(
+    env: &mut GrowthEnv,
+    ledger: LedgerKind,
+    runs: &[&'static str; TURNS_MAX],
+    options: &Options,
+) -> Result<Step> {
     let open_items = env.database.items("open").await?.saturating_sub(1);
     let closed_items = env.database.items("closed").await?;
     let orders = env.database.orders(HOT).await?;
     let start_ms = env.restart().await?;
     env.until_at_rest(HOT).await?;
+    let empty_env = empty(ledger).await?;
     let [settle, time] =
         [options.growth.settle_seconds, options.growth.idle_seconds].map(Duration::from_secs);
     let idle = idle::measure(env, settle, time).await?;
     let calls = Calls::measure(env).await?;
-    let load = Load {
-        env,
-        run,
-        until: CancellationToken::new(),
-        time: Duration::from_secs(options.seconds),
-    };
-    let hot = load.run(options).await?;
-    let audit = env.until_at_rest(HOT).await?;
+    let [hot, empty] = in_turns([env, &empty_env], runs, options).await?;
+    let audits = [
+        env.until_at_rest(HOT).await?,
+        empty_env.until_at_rest(HOT).await?,
+    ];
     Ok(Step {
         open_items,
         closed_items,
@@ -156,9 +166,19 @@ async fn step(env: &mut GrowthEnv, run: &'static str, options: &Options) -> Resu
         idle,
         calls,
         hot,
-        drift: audit.drift,
-        oversold: audit.oversold,
+        empty,
+        drift: audits.iter().map(|audit| audit.drift).sum(),
+        oversold: audits.iter().map(|audit| audit.oversold).sum(),
     })
+}
+
+/// A service that has the hot item and nothing else, to take turns with.
+async fn empty(ledger: LedgerKind) -> Result<GrowthEnv> {
+    let env = GrowthEnv::start(ledger).await?;
+    fill::open(&env, HOT).await?;
+    env.until_at_rest(HOT).await?;
+    env.database.tidy().await?;
+    Ok(env)
 }
 
 impl Step {

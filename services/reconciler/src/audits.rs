@@ -325,15 +325,32 @@ async fn audit_paced(reconciler: &Reconciler, id: &ItemId) -> Result<(), Reconci
         let pause = wait(id, is_soon, interval).max(worked * REPEAT_FACTOR);
         audited.next = Instant::now() + pause;
     });
-    pace.rest(interval / AUDITS_PER_INTERVAL_MAX).await;
-    audited
+    pace.rest(shortest_rest(&audited, interval)).await;
+    audited.map(|_| ())
+}
+
+/// The time that an audit takes of its walk, at least. One that stands takes none: after a start
+/// those of all items may stand, and the items that sell wait behind them.
+fn shortest_rest(audited: &Result<Audit, ReconcilerError>, interval: Duration) -> Duration {
+    match audited {
+        Ok(Audit::Stands) => Duration::ZERO,
+        Ok(Audit::Made) | Err(_) => interval / AUDITS_PER_INTERVAL_MAX,
+    }
+}
+
+/// What became of an audit that was due.
+enum Audit {
+    /// The ledger has one of the rows as they are.
+    Stands,
+    /// It was made.
+    Made,
 }
 
 async fn audit(
     reconciler: &Reconciler,
     id: &ItemId,
     pace: &dyn Pace,
-) -> Result<(), ReconcilerError> {
+) -> Result<Audit, ReconcilerError> {
     let (settings, audits) = (&reconciler.settings, &reconciler.audits);
     let time = (settings.clock)();
     // Another reconciler, or an earlier process, may have audited the rows as they are.
@@ -345,10 +362,13 @@ async fn audit(
         is_covered = audited.is_covered(id, time, settings.full_audit_interval);
         is_walk_due = audited.is_walk_due(id, time, settings.full_audit_interval);
     });
-    if is_covered || !is_walk_due && changes::audit(reconciler, id, time).await? {
-        return Ok(());
+    if is_covered {
+        return Ok(Audit::Stands);
     }
-    walk(reconciler, id, time, pace).await
+    if is_walk_due || !changes::audit(reconciler, id, time).await? {
+        walk(reconciler, id, time, pace).await?;
+    }
+    Ok(Audit::Made)
 }
 
 /// A full audit.
@@ -422,7 +442,7 @@ mod tests {
     use jiff::Timestamp;
     use ledger::GoodAudit;
 
-    use super::{Audited, Audits, QUIET_FACTOR, Seen, is_old};
+    use super::{Audit, Audited, Audits, QUIET_FACTOR, Seen, is_old, shortest_rest};
 
     const DAY: Duration = Duration::from_secs(86_400);
 
@@ -561,5 +581,13 @@ mod tests {
         assert_eq!([old_after(11), old_after(37)], [0, 1000]);
         let half = old_after(24);
         assert!((400..600).contains(&half), "{half} of 1000");
+    }
+
+    #[test]
+    fn an_audit_that_stands_does_not_delay_the_next_one() {
+        let minute = Duration::from_secs(60);
+        assert_eq!(shortest_rest(&Ok(Audit::Stands), minute), Duration::ZERO);
+        let pause = shortest_rest(&Ok(Audit::Made), minute);
+        assert_eq!(pause, Duration::from_millis(200));
     }
 }

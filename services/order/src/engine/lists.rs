@@ -39,6 +39,9 @@ pub enum RefundDone {
     NotFound,
 }
 
+/// Entries of payments that one statement reads, at least: some of them may name none.
+const PAYMENTS_READ_MIN: usize = 64;
+
 impl Engine {
     /// The orders of an item, those in one state or all.
     pub async fn list_item_orders(
@@ -153,17 +156,30 @@ impl Engine {
         after: Option<u64>,
         at_most: usize,
     ) -> Result<Page<RefundDue, RefundKey>, EngineError> {
-        let page = self.ledger.list_payments_due(after, at_most).await?;
-        let mut rows = Vec::with_capacity(page.rows.len());
-        for entry in page.rows {
-            let price = self.price_of(&entry.entry.item).await?;
-            let currency = price.currency.to_string();
-            rows.extend(UnmatchedPayment::of(entry, currency).map(RefundDue::Payment));
+        let (mut rows, mut read, mut last) = (Vec::with_capacity(at_most), after, None);
+        // An entry that an earlier release has written may name no payment. Only the last page may
+        // have fewer rows than were asked for.
+        loop {
+            let number = at_most.max(PAYMENTS_READ_MIN);
+            let page = self.ledger.list_payments_due(read, number).await?;
+            for entry in page.rows {
+                let (id, price) = (entry.id, self.price_of(&entry.entry.item).await?);
+                let currency = price.currency.to_string();
+                let Some(payment) = UnmatchedPayment::of(entry, currency) else {
+                    continue;
+                };
+                if rows.len() == at_most {
+                    let next = last.map(RefundKey::Payment);
+                    return Ok(Page { rows, next });
+                }
+                rows.push(RefundDue::Payment(payment));
+                last = Some(id);
+            }
+            read = page.next;
+            if read.is_none() {
+                return Ok(Page { rows, next: None });
+            }
         }
-        Ok(Page {
-            rows,
-            next: page.next.map(RefundKey::Payment),
-        })
     }
 
     async fn view_orders(

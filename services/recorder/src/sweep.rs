@@ -11,7 +11,7 @@
 //! wrong: it is not polled more often because it is open. The first entry of a drained outbox
 //! publishes a wake-up in the script that writes it. A wake-up is lost with the subscription only,
 //! and then the sweep looks at every item. In a cluster a wake-up can be lost between two masters,
-//! and no subscriber notices: there a rest is short.
+//! and no subscriber notices: there an open item rests for seconds, and a closed one for minutes.
 //!
 //! A server that does not answer may have segments of ten thousand items, and each poll of them waits for
 //! its time limit. So one sweep repeats few polls that have failed, those first that have waited longest.
@@ -54,6 +54,10 @@ const REST: Duration = Duration::from_secs(3600);
 
 /// The same where a wake-up can be lost.
 const BRIEF_REST: Duration = Duration::from_secs(10);
+
+/// The same of a closed item, which was polled when it was closed: units that return are all that its
+/// outboxes still get.
+const BRIEF_REST_WHEN_OVER: Duration = Duration::from_secs(600);
 
 /// How many polls that have failed one sweep repeats at most: all of them wait together.
 const REPEATS_MAX: usize = POLL_CONCURRENCY / 2;
@@ -241,7 +245,8 @@ fn is_over(item: &LiveItem) -> bool {
 fn rest(is_over: bool, hears: bool, may_lose: bool) -> Option<Duration> {
     match (is_over, hears, may_lose) {
         (_, false, _) => Some(Duration::ZERO),
-        (_, true, true) => Some(BRIEF_REST),
+        (false, true, true) => Some(BRIEF_REST),
+        (true, true, true) => Some(BRIEF_REST_WHEN_OVER),
         (false, true, false) => Some(REST),
         (true, true, false) => None,
     }
@@ -392,17 +397,24 @@ pub async fn open_missing_segments(
 mod tests {
     use std::time::Duration;
 
-    use super::{BRIEF_REST, REST, rest};
+    use super::{BRIEF_REST, BRIEF_REST_WHEN_OVER, REST, rest};
 
     #[test]
     fn a_closed_item_rests_for_good_where_no_wake_up_can_be_lost() {
         assert_eq!(rest(true, true, false), None);
         assert_eq!(rest(false, true, false), Some(REST));
-        for is_over in [false, true] {
-            assert_eq!(rest(is_over, true, true), Some(BRIEF_REST));
-            for may_lose in [false, true] {
-                assert_eq!(rest(is_over, false, may_lose), Some(Duration::ZERO));
-            }
+    }
+
+    #[test]
+    fn an_item_rests_briefly_where_a_wake_up_can_be_lost_and_a_closed_one_longer() {
+        assert_eq!(rest(false, true, true), Some(BRIEF_REST));
+        assert_eq!(rest(true, true, true), Some(BRIEF_REST_WHEN_OVER));
+    }
+
+    #[test]
+    fn nothing_rests_while_wake_ups_are_not_heard() {
+        for (is_over, may_lose) in [(false, false), (false, true), (true, false), (true, true)] {
+            assert_eq!(rest(is_over, false, may_lose), Some(Duration::ZERO));
         }
     }
 }

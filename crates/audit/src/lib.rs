@@ -34,12 +34,14 @@ use domain::{ItemId, ItemState};
 use futures::future::try_join_all;
 use jiff::Timestamp;
 use ledger::{
-    AuditResult, ComparedSums, FailedAudit, GoodAudit, Ledger, LedgerError, Pace, SegmentRow,
-    WithoutPause,
+    AuditResult, ComparedSums, FailedAudit, GoodAudit, ItemTotals, Ledger, LedgerError, Pace,
+    SegmentRow, WithoutPause,
 };
 use stock::{Stock, StockError};
 
-pub use archive::{Archivable, CHANGED, ReadOrders, archivable, archivable_with, read_orders};
+pub use archive::{
+    Against, Archivable, CHANGED, ReadOrders, against_archive, archivable, read_orders,
+};
 pub use changes::{ChangesAudit, audit_changes};
 pub use follow::{Outboxes, Unrecorded};
 pub use report::{AuditReport, OrdersChecked, OrdersFault, SegmentReport};
@@ -148,33 +150,14 @@ pub async fn live_audit(
     let Some(totals) = totals.filter(|totals| totals.item.state != ItemState::Archived) else {
         return Ok(None);
     };
-    let ended = at.checked_add(started.elapsed()).unwrap_or(at);
-    let times = [at, ended].map(in_ms);
-    let report = AuditReport::of_orders(&totals, &snapshots, last.good, times);
-    let result = match report.orders_checked.fault {
-        Some(OrdersFault {
-            at,
-            miscounted,
-            oversold,
-        }) => AuditResult::Failed(FailedAudit {
-            at,
-            miscounted,
-            oversold,
-        }),
-        None => AuditResult::Good(GoodAudit {
-            at: times[0],
-            revision: revision(&totals.segments),
-        }),
-    };
-    let compared = match result {
-        AuditResult::Good(audit) => totals.sums.map(|sums| ComparedSums { audit, sums }),
-        AuditResult::Failed(_) => None,
-    };
-    Ok(Some(FullAudit {
-        report,
-        result: Some(result),
-        compared,
-    }))
+    let ended = later(at, started);
+    let audited = FullAudit::of_orders(totals, &snapshots, last.good, [at, ended]);
+    Ok(Some(audited))
+}
+
+/// The time now, by a clock that showed `at` when this began.
+fn later(at: Timestamp, began: Instant) -> Timestamp {
+    at.checked_add(began.elapsed()).unwrap_or(at)
 }
 
 /// Times as the ledger keeps them.
@@ -183,6 +166,41 @@ fn in_ms(at: Timestamp) -> Timestamp {
 }
 
 impl FullAudit {
+    /// Of all orders, in an audit from `began` to `ended`. `good` is the last good one before it.
+    fn of_orders(
+        totals: ItemTotals,
+        snapshots: &[Snapshot],
+        good: Option<GoodAudit>,
+        times: [Timestamp; 2],
+    ) -> Self {
+        let times = times.map(in_ms);
+        let report = AuditReport::of_orders(&totals, snapshots, good, times);
+        let result = match report.orders_checked.fault {
+            Some(OrdersFault {
+                at,
+                miscounted,
+                oversold,
+            }) => AuditResult::Failed(FailedAudit {
+                at,
+                miscounted,
+                oversold,
+            }),
+            None => AuditResult::Good(GoodAudit {
+                at: times[0],
+                revision: revision(&totals.segments),
+            }),
+        };
+        let compared = match result {
+            AuditResult::Good(audit) => totals.sums.map(|sums| ComparedSums { audit, sums }),
+            AuditResult::Failed(_) => None,
+        };
+        Self {
+            report,
+            result: Some(result),
+            compared,
+        }
+    }
+
     fn archived(report: AuditReport) -> Self {
         Self {
             report,

@@ -7,12 +7,12 @@
 
 use std::time::Duration;
 
-use audit::Archivable;
+use audit::{Against, Archivable};
 use domain::{ItemId, ItemState};
 use jiff::{SignedDuration, Timestamp};
 use ledger::LiveItem;
 
-use crate::{Reconciler, ReconcilerError, anomaly::ArchiveWork, clock};
+use crate::{Reconciler, ReconcilerError, anomaly::ArchiveWork, audits, clock};
 
 /// Name in the journal of items that are archived without a request.
 pub(crate) const ACTOR: &str = "reconciler";
@@ -66,10 +66,15 @@ pub(crate) async fn archive(
     ArchiveWork { actor, orders }: ArchiveWork,
 ) -> Result<Vec<String>, ReconcilerError> {
     let (stock, ledger) = (&reconciler.stock, &*reconciler.ledger);
-    let found = audit::archivable_with(stock, ledger, id, &actor, token, orders).await?;
+    let found = audit::archivable(stock, ledger, id, &actor, token, orders).await?;
     let archival = match found {
         None => return Ok(Vec::new()),
-        Some(Archivable::No(reasons)) => return Ok(reasons),
+        Some(Archivable::No(Against { reasons, audited })) => {
+            if let Some(audited) = audited {
+                audits::take_in(reconciler, id, *audited).await?;
+            }
+            return Ok(reasons);
+        }
         Some(Archivable::Already) => return remove_keys(reconciler, id, token).await,
         Some(Archivable::Yes(archival)) => archival,
     };

@@ -37,8 +37,11 @@ pub async fn archive_once(
     }
     let reconciler = Reconciler::of_command(stock, ledger, lock, ReconcilerSettings::default());
     let pace = BoundedPace::new(&reconciler, id);
-    let ledger = &*reconciler.ledger;
-    let mut orders = audit::read_orders(ledger, id, &pace).await?;
+    let read = async || {
+        let now = (reconciler.settings.clock)();
+        audit::read_orders(&*reconciler.ledger, id, now, &pace).await
+    };
+    let mut orders = read().await?;
     let until = Instant::now() + COMMAND_TIMEOUT;
     loop {
         let work = PendingWork::archive(actor, orders.clone());
@@ -46,7 +49,7 @@ pub async fn archive_once(
             Ok(Some(reasons)) if reasons.is_empty() => return Ok(Some(Archived::Done)),
             // The process that had the lock may have repaired something.
             Ok(Some(reasons)) if reasons == [audit::CHANGED] && Instant::now() < until => {
-                orders = audit::read_orders(ledger, id, &pace).await?;
+                orders = read().await?;
             }
             Ok(Some(reasons)) => return Ok(Some(Archived::Refused(reasons))),
             Ok(None) if Instant::now() > until => return Ok(Some(Archived::Locked)),

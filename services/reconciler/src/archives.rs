@@ -261,8 +261,9 @@ async fn end(
     }
     // Without the lock: repairs of the item do not wait, if it is opened again.
     let pace = BoundedPace::new(reconciler, &item.id);
+    let (ledger, now) = (&*reconciler.ledger, (reconciler.settings.clock)());
     let orders = tokio::select! {
-        orders = audit::read_orders(&*reconciler.ledger, &item.id, &pace) => orders?,
+        orders = audit::read_orders(ledger, &item.id, now, &pace) => orders?,
         () = reconciler.stop.cancelled() => return Ok(None),
     };
     let archived = under_lock(reconciler, &item.id, actor, orders).await;

@@ -378,17 +378,25 @@ async fn walk(
     time: Timestamp,
     pace: &dyn Pace,
 ) -> Result<(), ReconcilerError> {
-    let (audits, ledger) = (&reconciler.audits, &*reconciler.ledger);
-    let audited = audit::live_audit(&reconciler.stock, ledger, id, time, pace).await?;
-    let Some(FullAudit {
-        report,
-        result,
-        compared,
-    }) = audited
-    else {
+    let (stock, ledger) = (&reconciler.stock, &*reconciler.ledger);
+    let Some(audited) = audit::live_audit(stock, ledger, id, time, pace).await? else {
         return Ok(());
     };
     metrics::counter!("stockade_audits_total").increment(1);
+    take_in(reconciler, id, audited).await
+}
+
+/// Shows and stores what a full audit has found.
+pub(crate) async fn take_in(
+    reconciler: &Reconciler,
+    id: &ItemId,
+    FullAudit {
+        report,
+        result,
+        compared,
+    }: FullAudit,
+) -> Result<(), ReconcilerError> {
+    let (audits, ledger) = (&reconciler.audits, &*reconciler.ledger);
     audits.show_found(id, &report);
     let miscounted = report.miscounted + report.oversold;
     if miscounted != 0 && miscounted != audits.miscounted(id) {

@@ -5,9 +5,7 @@
 
 use std::sync::Arc;
 
-use audit::Archivable;
 use domain::{ItemId, ItemState, OrderId, Quantity};
-use ledger::WithoutPause;
 use stock::StockError;
 use tokio::time::Instant;
 
@@ -50,11 +48,12 @@ impl Engine {
         if !is_archived && expected.is_some_and(|expected| expected != item.version) {
             return Ok(ArchiveRequested::OtherVersion(item.version));
         }
-        // The reconciler audits the item again.
-        match audit::archivable(&self.stock, &*self.ledger, id, actor, 0, &WithoutPause).await? {
-            None => return Ok(ArchiveRequested::NoItem),
-            Some(Archivable::No(reasons)) => return Ok(ArchiveRequested::Refused(reasons)),
-            Some(Archivable::Already | Archivable::Yes(_)) => {}
+        // A reconciler reads the orders.
+        let Some(reasons) = audit::against_archive(&self.stock, &*self.ledger, id).await? else {
+            return Ok(ArchiveRequested::NoItem);
+        };
+        if !reasons.is_empty() {
+            return Ok(ArchiveRequested::Refused(reasons));
         }
         let requested = self.ledger.request_archive(id, expected, actor).await;
         match requested.map_err(EngineError::of_change)? {

@@ -10,7 +10,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::{eventually, eventually_some, tested_in};
 
-use crate::env::{ADMIN, Answer, Env, Options, TestEnv, open, open_each, token};
+use crate::env::{ADMIN, Answer, Env, Options, TestEnv, on_both_ledgers, open, open_each, token};
 
 impl TestEnv {
     async fn archive_at(&self, instance: usize, item: &str, version: Option<&str>) -> Answer {
@@ -222,6 +222,38 @@ async fn without_a_reconciler_the_request_for_an_archive_is_kept(env: Env) {
     env.archives(&item).await.is_now("archived");
     let entry = env.journal(&item, "archive").await.swap_remove(0);
     assert_eq!(entry["actor"], "admin");
+}
+
+/// Changes the units of the item's orders behind the ledger's code. Only a walk over them tells.
+async fn change_orders(env: &TestEnv, item: &str, units: i32) {
+    let change = format!("UPDATE orders SET quantity = quantity + {units} WHERE item = '{item}'");
+    assert_eq!(env.database.execute(&change).await.unwrap(), 1);
+}
+
+#[tested_in(on_both_ledgers(Options::default()))]
+async fn the_orders_are_read_by_the_archive_and_not_by_the_request_for_it(env: Env) {
+    let item = env.create(json!({ "stock": 4 })).await;
+    let paid = env.hold(&item, "ann", "k").await;
+    env.confirm(&paid, &format!("pay-{item}")).await;
+    env.set_state(&item, "closed").await.is_now("closed");
+    env.settled_audit(&item).await;
+    change_orders(&env, &item, 1).await;
+    assert_eq!(env.archives(&item).await.status, 202);
+    env.start_reconciler(Options::reconciled().reconciler.unwrap())
+        .await;
+    eventually("what the final audit has found", async || {
+        env.audited(&item).await["orders_checked"]["fault"]["miscounted"] == 1
+    })
+    .await;
+    let found = env.journal(&item, "miscounted").await;
+    assert_eq!(found.len(), 1, "it is told once: {found:?}");
+    change_orders(&env, &item, -1).await;
+    eventually("the archive", async || {
+        let answer = env.archive_at(0, &item, None).await;
+        assert!(matches!(answer.status, 200 | 202), "{answer:?}");
+        answer.body["state"] == "archived"
+    })
+    .await;
 }
 
 #[tested_in(open_each(two_instances()))]

@@ -156,7 +156,7 @@ pub struct TestEnv {
     stop_recording: CancellationToken,
     serving: Vec<JoinHandle<()>>,
     recording: Mutex<Vec<JoinHandle<()>>>,
-    database: Database,
+    pub database: Database,
 }
 
 /// What a test is given.

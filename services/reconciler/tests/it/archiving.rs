@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use audit::Archivable;
 use domain::{Item, ItemState, OrderState, TransferId};
 use jiff::{SignedDuration, Timestamp};
-use ledger::{Changed, Erased, ItemChange, LedgerError, WithoutPause};
+use ledger::{Archival, Changed, Erased, ItemChange, LedgerError, WithoutPause};
 use lock::{Lock, RedisLockBuilder};
 use reconciler::{Archived, ReconcilerSettings, archive_once};
 use stock::{Opened, StateSet, StockError};
@@ -159,17 +159,81 @@ async fn what_is_open_stands_against_an_archive(env: &Arc<TestEnv>) {
     assert_eq!(archive(&sale).await, Archived::Done);
 }
 
+#[tested(on_both_databases(crate::env::run))]
+async fn a_final_audit_that_finds_the_orders_mended_is_told_although_something_else_is_open(
+    env: &Arc<TestEnv>,
+) {
+    env.record().await;
+    let sale = sold(env).await;
+    let (stock, ledger, id) = (&sale.stock, &*sale.ledger, &sale.item.id);
+    let audited = async || audit::audit(stock, ledger, id).await.unwrap().unwrap();
+    change_paid_units(env, &sale, 5).await;
+    reasons(&sale).await;
+    assert!(audited().await.orders_checked.fault.is_some());
+    change_paid_units(env, &sale, 2).await;
+    sale.withdraw(0, 1).await;
+    eventually("a final audit that began later", async || {
+        assert_eq!(reasons(&sale).await, "1 open transfers");
+        audited().await.orders_checked.fault.is_none()
+    })
+    .await;
+    env.reconcile(quick()).await;
+    sale.comes_to_rest().await;
+    sale.all_drained().await;
+}
+
+/// Changes the units of the paid order behind the ledger's code.
+async fn change_paid_units(env: &TestEnv, sale: &Sale, units: u32) {
+    let paid = format!("item = '{}' AND state = 'confirmed'", sale.item.id);
+    env.sql(&format!(
+        "UPDATE orders SET quantity = {units} WHERE {paid}"
+    ))
+    .await;
+}
+
+#[tested(on_both_databases(crate::env::run))]
+async fn a_fault_that_a_final_audit_finds_is_told_by_audits_that_read_no_orders(
+    env: &Arc<TestEnv>,
+) {
+    env.record().await;
+    let sale = sold(env).await;
+    let (stock, ledger, id) = (&sale.stock, &*sale.ledger, &sale.item.id);
+    let against = async || audit::against_archive(stock, ledger, id).await.unwrap();
+    assert_eq!(against().await, Some(Vec::new()));
+    change_paid_units(env, &sale, 5).await;
+    assert_eq!(against().await, Some(Vec::new()), "no row has changed");
+    let found = reasons(&sale).await;
+    assert_eq!(found, "the audit is not ok: oversold 0, drift 3");
+    assert_eq!(sale.journal("miscounted").await.len(), 1);
+    let told = audit::audit(stock, ledger, id).await.unwrap().unwrap();
+    assert_eq!(
+        told.orders_checked.fault.map(|fault| fault.miscounted),
+        Some(3)
+    );
+    change_paid_units(env, &sale, 2).await;
+    assert_eq!(against().await, Some(Vec::new()), "it may be mended");
+    assert_eq!(archive(&sale).await, Archived::Done, "it reads them again");
+    assert_eq!(against().await, Some(Vec::new()));
+}
+
 /// Archives the item in the ledger only, as a process does that dies after it.
 async fn archive_in_the_ledger(sale: &Sale, token: u64) -> bool {
     let id = &sale.item.id;
     sale.ledger.claim_item(id, token).await.unwrap();
-    let found = audit::archivable(&sale.stock, &*sale.ledger, id, "eve", token, &WithoutPause)
-        .await
-        .unwrap();
-    let Some(Archivable::Yes(archival)) = found else {
-        panic!("{found:?}");
-    };
+    let archival = archivable(sale, token).await;
     sale.ledger.archive(&archival).await.unwrap()
+}
+
+/// The final audit of an item that can be archived.
+async fn archivable(sale: &Sale, token: u64) -> Box<Archival> {
+    let (stock, ledger, id) = (&sale.stock, &*sale.ledger, &sale.item.id);
+    let orders = audit::read_orders(ledger, id, Timestamp::now(), &WithoutPause).await;
+    let orders = orders.unwrap();
+    let found = audit::archivable(stock, ledger, id, "eve", token, orders).await;
+    match found.unwrap() {
+        Some(Archivable::Yes(archival)) => archival,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[tested(on_both_databases(crate::env::run))]
@@ -404,15 +468,7 @@ async fn an_item_that_changes_after_its_audit_is_not_archived(env: &Arc<TestEnv>
     let sale = sold(env).await;
     let id = &sale.item.id;
     sale.ledger.claim_item(id, 7).await.unwrap();
-    let audited = async || {
-        let found =
-            audit::archivable(&sale.stock, &*sale.ledger, id, "eve", 7, &WithoutPause).await;
-        match found.unwrap() {
-            Some(Archivable::Yes(archival)) => archival,
-            other => panic!("{other:?}"),
-        }
-    };
-    let archival = audited().await;
+    let archival = archivable(&sale, 7).await;
     let order = sale.order_id(&buyer(1), "key");
     let refunded = sale.step(order, OrderState::Refunded).await;
     assert!(!sale.ledger.archive(&archival).await.unwrap());
@@ -420,12 +476,12 @@ async fn an_item_that_changes_after_its_audit_is_not_archived(env: &Arc<TestEnv>
     sale.comes_to_rest().await;
     sale.all_drained().await;
     assert!(!sale.ledger.archive(&archival).await.unwrap());
-    let archival = audited().await;
+    let archival = archivable(&sale, 7).await;
     set_state(&sale, ItemState::Open).await;
     assert!(!sale.ledger.archive(&archival).await.unwrap());
     set_state(&sale, ItemState::Closed).await;
     sale.all_drained().await;
-    let archival = audited().await;
+    let archival = archivable(&sale, 7).await;
     sale.ledger.claim_item(id, 8).await.unwrap();
     let fenced = sale.ledger.archive(&archival).await;
     assert!(

@@ -60,10 +60,13 @@ const BRIEF_POLL_INTERVAL: Duration = Duration::from_secs(60);
 const BRIEF_POLL_INTERVAL_WHEN_CLOSED: Duration = Duration::from_secs(600);
 /// Interval between two looks for what is due by the clock.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
-/// Items that one look closes, and that it notes to be archived, at most. A shop ends thousands of them
-/// at the same moment. Segments sell nothing once the window has ended, whether or not the item is
-/// closed, and no order waits for an archive: waves and the items that sell go on beside them.
+/// Items that one look closes at most. A shop ends thousands of them at the same moment. Segments sell
+/// nothing once the window has ended, whether or not the item is closed.
 const CLOSES_MAX: usize = 64;
+/// Items to which one look adds waves at most. Those of one moment come one after the other, and leave the
+/// ledger to orders.
+const WAVES_MAX: usize = 64;
+/// Items that one look notes to be archived, at most: no order waits for an archive.
 const ARCHIVES_MAX: usize = 16;
 
 /// What the loop keeps between two rounds.
@@ -76,7 +79,7 @@ pub(super) struct Rounds {
     calendar: Calendar<ItemId, Timestamp>,
     /// When it was last looked for what is due by the clock.
     clock_looked: Option<Instant>,
-    /// When the end of an item last had its turn.
+    /// When all that the clock has made due for an item last had its turn.
     turns: HashMap<ItemId, Instant>,
     under_way: JoinSet<Reconciled>,
     busy: HashMap<ItemId, Busy>,
@@ -394,25 +397,29 @@ struct ByClock {
     wave: bool,
 }
 
-/// Those that have their turn. An end that was begun longest ago comes first, so that an item that
-/// cannot be ended keeps no other from its end.
+/// Those that have their turn. What had it longest ago comes first, so that items that cannot be ended
+/// keep no other from its end, nor those whose waves cannot be added from its wave.
 fn in_turn(
     mut due: Vec<ByClock>,
     turns: &mut HashMap<ItemId, Instant>,
     now: Instant,
 ) -> Vec<ByClock> {
     due.sort_by_key(|of| turns.get(&of.id).copied());
-    let (mut closes, mut archives) = (0, 0);
+    let (mut closes, mut waves, mut archives) = (0..CLOSES_MAX, 0..WAVES_MAX, 0..ARCHIVES_MAX);
     for of in &mut due {
-        let (begun, max) = match of.end {
-            End::None => continue,
-            End::Close => (&mut closes, CLOSES_MAX),
-            End::Archive(_) => (&mut archives, ARCHIVES_MAX),
+        let is_due = of.end != End::None || of.wave;
+        let may_end = match of.end {
+            End::None => true,
+            End::Close => closes.next().is_some(),
+            End::Archive(_) => archives.next().is_some(),
         };
-        if *begun == max {
+        let may_add = !of.wave || waves.next().is_some();
+        if !may_end {
             of.end = End::None;
-        } else {
-            *begun += 1;
+        }
+        of.wave &= may_add;
+        // What had a part of its turn alone comes first the next time.
+        if is_due && may_end && may_add {
             turns.insert(of.id.clone(), now);
         }
     }
@@ -431,7 +438,8 @@ mod tests {
 
     use super::{
         ARCHIVES_MAX, BRIEF_POLL_INTERVAL, BRIEF_POLL_INTERVAL_WHEN_CLOSED, ByClock, CLOSES_MAX,
-        End, REPEAT_PAUSE_MAX, RESTING_POLL_INTERVAL, in_turn, repeat_pause, resting_pause,
+        End, REPEAT_PAUSE_MAX, RESTING_POLL_INTERVAL, WAVES_MAX, in_turn, repeat_pause,
+        resting_pause,
     };
 
     const ITEMS: usize = 1_000;
@@ -467,29 +475,34 @@ mod tests {
     }
 
     #[test]
-    fn of_a_thousand_items_that_end_together_one_look_ends_some() {
+    fn of_what_a_thousand_items_have_due_together_one_look_begins_some() {
         let archive = End::Archive("reconciler".into());
-        for (end, max) in [
-            (End::Close, CLOSES_MAX),
-            (archive, ARCHIVES_MAX),
-            (End::None, 0),
+        for (end, wave, max) in [
+            (End::Close, false, CLOSES_MAX),
+            (archive, false, ARCHIVES_MAX),
+            (End::None, true, WAVES_MAX),
+            (End::None, false, 0),
         ] {
-            let begun = in_turn(due(&end, false), &mut HashMap::new(), Instant::now());
+            let begun = in_turn(due(&end, wave), &mut HashMap::new(), Instant::now());
             assert_eq!(begun.len(), max, "{end:?}");
-            let waves = in_turn(due(&end, true), &mut HashMap::new(), Instant::now());
-            assert_eq!(waves.len(), ITEMS, "no wave waits");
         }
     }
 
     #[test]
-    fn items_that_cannot_be_ended_keep_no_other_from_its_end() {
-        let (mut turns, mut begun) = (HashMap::new(), HashSet::new());
-        for look in 0..ITEMS.div_ceil(CLOSES_MAX) {
-            let now = Instant::now() + Duration::from_secs(look as u64);
-            // None of them has ended: all are due again.
-            let of_look = in_turn(due(&End::Close, false), &mut turns, now);
-            begun.extend(of_look.into_iter().map(|of| of.id));
+    fn what_cannot_be_begun_keeps_no_other_item_from_its_end_or_wave() {
+        for (end, wave, max) in [
+            (End::Close, false, CLOSES_MAX),
+            (End::None, true, WAVES_MAX),
+            (End::Close, true, CLOSES_MAX.min(WAVES_MAX)),
+        ] {
+            let (mut turns, mut begun) = (HashMap::new(), HashSet::new());
+            for look in 0..ITEMS.div_ceil(max) {
+                let now = Instant::now() + Duration::from_secs(look as u64);
+                // None of them has come about: all are due again.
+                let of_look = in_turn(due(&end, wave), &mut turns, now);
+                begun.extend(of_look.into_iter().map(|of| of.id));
+            }
+            assert_eq!(begun.len(), ITEMS, "{end:?}");
         }
-        assert_eq!(begun.len(), ITEMS);
     }
 }

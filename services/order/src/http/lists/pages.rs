@@ -2,8 +2,12 @@
 //!
 //! A stream reads the next page from the ledger when the client has taken the one before, so a list
 //! of any length needs the memory of two pages, and holds no connection of the ledger meanwhile.
+//! Between two pages the ledger has as long for orders as the last one took.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     body::Body,
@@ -18,6 +22,7 @@ use futures::{
 use http::{HeaderValue, header};
 use ledger::Page;
 use serde::Serialize;
+use tokio::time::sleep;
 use utoipa::ToSchema;
 
 use super::{
@@ -81,7 +86,7 @@ async fn streamed<R: Serialize + Send + 'static, K: Send + 'static>(
         Format::Csv => ("text/csv; charset=utf-8; header=present", csv_line(columns)),
         Format::Json | Format::Jsonl => ("application/jsonl", Ok(Bytes::new())),
     };
-    let first = read(query.after, STREAM_ROWS).await?;
+    let first = timed(&read, query.after).await?;
     let rows = stream::once(async { head }).chain(rows(first, read, query.format));
     let headers = [
         (header::CACHE_CONTROL, NO_STORE[0].1.clone()),
@@ -105,21 +110,33 @@ enum StreamError {
     Json(#[from] serde_json::Error),
 }
 
+/// A page, and how long it took.
+type Timed<R, K> = (Page<R, K>, Duration);
+
+async fn timed<R, K>(read: &Arc<Read<R, K>>, after: Option<K>) -> Result<Timed<R, K>, EngineError> {
+    let began = Instant::now();
+    let page = read(after, STREAM_ROWS).await?;
+    Ok((page, began.elapsed()))
+}
+
 fn rows<R: Serialize + Send + 'static, K: Send + 'static>(
-    first: Page<R, K>,
+    first: Timed<R, K>,
     read: Arc<Read<R, K>>,
     format: Format,
 ) -> impl Stream<Item = Result<Bytes, StreamError>> + Send {
     let pages = stream::try_unfold(Some(first), move |page| {
         let read = Arc::clone(&read);
         async move {
-            let Some(Page { rows, next }) = page else {
+            let Some((Page { rows, next }, took)) = page else {
                 return Ok(None);
             };
             let written = write(&rows, format)?;
             drop(rows);
             let next = match next {
-                Some(key) => Some(read(Some(key), STREAM_ROWS).await?),
+                Some(key) => {
+                    sleep(took).await;
+                    Some(timed(&read, Some(key)).await?)
+                }
                 None => None,
             };
             Ok(Some((written, next)))
@@ -171,19 +188,23 @@ fn written(csv: csv::Writer<Vec<u8>>) -> Result<Bytes, csv::Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
+    use std::{
+        sync::{
+            Arc, Mutex,
+            atomic::{AtomicU64, Ordering},
+        },
+        time::{Duration, Instant},
     };
 
     use futures::{FutureExt, StreamExt, TryStreamExt};
     use ledger::Page;
+    use tokio::time::sleep;
 
-    use super::{Format, Read, rows};
+    use super::{Format, Read, Timed, rows, timed};
     use crate::engine::EngineError;
 
     /// A list of a thousand pages with two rows each, whose page behind `broken` cannot be read.
-    fn list(broken: u64, reads: &Arc<AtomicU64>) -> (Page<u64, u64>, Arc<Read<u64, u64>>) {
+    fn list(broken: u64, reads: &Arc<AtomicU64>) -> (Timed<u64, u64>, Arc<Read<u64, u64>>) {
         let page = |key: u64| Page {
             rows: vec![key, key],
             next: (key < 1000).then_some(key + 1),
@@ -200,7 +221,7 @@ mod tests {
             }
             .boxed()
         };
-        (page(1), Arc::new(read))
+        ((page(1), Duration::ZERO), Arc::new(read))
     }
 
     #[tokio::test]
@@ -223,5 +244,33 @@ mod tests {
         let parts: Vec<_> = rows(first, read, Format::Jsonl).collect().await;
         let read: Vec<_> = parts.iter().map(Result::is_ok).collect();
         assert_eq!(read, [true, true, false]);
+    }
+
+    #[tokio::test]
+    async fn a_stream_leaves_the_ledger_as_much_time_as_it_takes() {
+        const PAGE_TIME: Duration = Duration::from_millis(20);
+        let reads: Arc<Mutex<Vec<[Instant; 2]>>> = Arc::default();
+        let noted = Arc::clone(&reads);
+        let read: Arc<Read<u64, u64>> = Arc::new(move |key, _| {
+            let (noted, began) = (Arc::clone(&noted), Instant::now());
+            async move {
+                sleep(PAGE_TIME).await;
+                noted.lock().unwrap().push([began, Instant::now()]);
+                let key = key.unwrap_or_default();
+                let next = (key < 3).then_some(key + 1);
+                Ok(Page {
+                    rows: vec![key],
+                    next,
+                })
+            }
+            .boxed()
+        });
+        let first = timed(&read, None).await.unwrap();
+        let parts = rows(first, read, Format::Jsonl).collect::<Vec<_>>().await;
+        assert_eq!(parts.len(), 4);
+        for pair in reads.lock().unwrap().windows(2) {
+            let [[began, ended], [next, _]] = [pair[0], pair[1]];
+            assert!(next - ended >= ended - began, "{pair:?}");
+        }
     }
 }

@@ -31,7 +31,7 @@ impl Topology {
     /// Whether reconcilers audit what has changed, as they do with items of many orders. In the
     /// others they read all orders each time, as they do with small ones.
     pub fn audits_changes(self) -> bool {
-        matches!(self, Self::Server | Self::Sentinel | Self::Cluster)
+        matches!(self, Self::Server | Self::Sentinel | Self::Embedded)
     }
 }
 

@@ -456,9 +456,9 @@ mod tests {
         };
         assert_eq!(violations(Topology::Server, 10, 0), 1);
         assert_eq!(violations(Topology::Server, 9, 0), 0, "too short to say");
-        assert_eq!(violations(Topology::Cluster, 10, 1), 0);
+        assert_eq!(violations(Topology::Embedded, 10, 1), 0);
         assert_eq!(
-            violations(Topology::Embedded, 10, 0),
+            violations(Topology::Cluster, 10, 0),
             0,
             "all orders are read there"
         );

@@ -21,6 +21,7 @@ fn seed() -> u64 {
     seed.and_then(|seed| seed.parse().ok()).unwrap_or(7)
 }
 
+/// What was found, which stays in the folder also if the program is ended before its output is shown.
 fn summary(report: &Report, folder: &Path) -> Value {
     report.write(folder).unwrap();
     let text = std::fs::read(folder.join("summary.json")).unwrap();
@@ -57,6 +58,7 @@ async fn nothing_is_lost_oversold_or_stranded_by_a_fault_of_any_kind() {
     let kinds = config.faults();
     let plan = Plan::new(seed, kinds.len(), &kinds, Topology::value_variants()).shortened();
     let report = ::chaos::run(&plan, &config, PARALLEL_ENVS, &|line| eprintln!("{line}")).await;
+    let summary = summary(&report, &out);
     assert!(kinds.len() + missing.len() == Fault::ALL.len() && plan.faults() == kinds.len());
     assert_eq!(
         report.violations(),
@@ -65,7 +67,7 @@ async fn nothing_is_lost_oversold_or_stranded_by_a_fault_of_any_kind() {
         report.findings()
     );
     let stages: Vec<_> = plan.batches.iter().map(|batch| batch.topology).collect();
-    assert_events(&summary(&report, &out), &stages);
+    assert_events(&summary, &stages);
 }
 
 /// The run above has each kind once, so in one topology. Here one process has all that events meet.
@@ -90,13 +92,13 @@ async fn no_event_is_lost_by_receivers_brokers_and_publishers_that_fail() {
     let plan = Plan::new(seed, kinds.len(), &kinds, &[Topology::Embedded]).shortened();
     assert_eq!(plan.faults(), kinds.len());
     let report = ::chaos::run(&plan, &config, 1, &|line| eprintln!("{line}")).await;
+    let summary = summary(&report, &out);
     assert_eq!(
         report.violations(),
         0,
         "repeat with SEED={seed}: {:#?}",
         report.findings()
     );
-    let summary = summary(&report, &out);
     assert_events(&summary, &[Topology::Embedded]);
     for kind in kinds {
         let events = &summary["by_fault"][kind.to_string()]["events"];

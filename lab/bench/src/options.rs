@@ -47,14 +47,17 @@ pub struct GrowthOptions {
     /// a tenth in carts; 0 leaves expiry out.
     #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=50_000_000))]
     pub holds: u64,
+    /// Items that get a wave at one moment; 0 leaves waves out.
+    #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    pub waves: u64,
     /// Orders per second of the open loop.
     #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub rate: u64,
     /// Seconds for which the idle processor time is counted.
     #[arg(long, default_value_t = 30, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub idle_seconds: u64,
-    /// Seconds between a start and that: the service looks at every open item once after its start,
-    /// and audits it within a minute.
+    /// Seconds between a start and that: the service looks at every open item once after its start, and
+    /// after a minute at whether its audit stands.
     #[arg(long, default_value_t = 75, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=3600))]
     pub settle_seconds: u64,
     /// Ledgers, measured one after the other, comma-separated.

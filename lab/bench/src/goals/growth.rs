@@ -2,9 +2,9 @@
 //! expiring holds become more.
 //!
 //! Each series has its own servers, and grows by one kind of thing: open items, closed and settled
-//! items, orders of the hot item, or holds that expire together. The first step of a series has
-//! none of them. It is the baseline of the others; that of the orders is a new service with an empty
-//! ledger, which takes turns with the service of the step.
+//! items, orders of the hot item, all of these together, holds that expire together, or waves of one
+//! moment. The first step of a series has none of them. It is the baseline of the others; that of the
+//! orders is a new service with an empty ledger, which takes turns with the service of the step.
 //!
 //! The lines of the report compare the last step of a series with its baseline. `growth.json`,
 //! `growth.md` and the chart `growth.svg` have every step.
@@ -16,6 +16,7 @@ use crate::{
     options::{LedgerKind, Options},
 };
 
+mod audits;
 mod calls;
 mod chart;
 mod database;
@@ -28,7 +29,9 @@ mod results;
 #[cfg(test)]
 mod samples;
 mod series;
+mod waves;
 
+use env::GrowthEnv;
 use results::Results;
 use series::Kind;
 
@@ -56,6 +59,14 @@ async fn on(ledger: LedgerKind, options: &Options, results: &mut Results) -> Res
     }
     if options.growth.holds > 0 {
         expiry::measure(ledger, options, results).await?;
+    }
+    if options.growth.waves > 0 {
+        eprintln!(
+            "P12: {ledger}, {} waves of one moment",
+            options.growth.waves
+        );
+        let env = GrowthEnv::start(ledger).await?;
+        results.add_waves(ledger, waves::measure(&env, options).await?)?;
     }
     Ok(())
 }

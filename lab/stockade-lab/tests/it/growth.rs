@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-const ARGUMENTS: &str = "bench --only P12 --items 3 --orders 99 --holds 5 --rate 10 --idle-seconds 1 --settle-seconds 1";
+const ARGUMENTS: &str = "bench --only P12 --items 3 --orders 99 --holds 5 --waves 2 --rate 10 --idle-seconds 1 --settle-seconds 1";
 /// Orders of a second at that rate.
 const RATE: u64 = 10;
 
@@ -63,7 +63,10 @@ fn check_orders(orders: &Value) {
 fn check_sizes(results: &Value, seconds: u64) {
     let series = list(&results["series"]);
     let grows: Vec<_> = series.iter().map(|series| &series["grows"]).collect();
-    assert_eq!(grows, ["open_items", "closed_items", "orders"]);
+    assert_eq!(
+        grows,
+        ["open_items", "closed_items", "orders", "orders_and_items"]
+    );
     assert_eq!(counts(&series[0], "open_items"), [0, 3]);
     assert_eq!(counts(&series[0], "closed_items"), [0, 0]);
     assert_eq!(counts(&series[1], "open_items"), [0, 0]);
@@ -72,6 +75,9 @@ fn check_sizes(results: &Value, seconds: u64) {
     // warm-up of another.
     assert_eq!(counts(&series[2], "orders"), [0, 2 * seconds * RATE, 99]);
     assert_eq!(counts(&series[2], "open_items"), [0, 0, 0]);
+    assert_eq!(counts(&series[3], "orders"), [0, 99]);
+    assert_eq!(counts(&series[3], "open_items"), [0, 1]);
+    assert_eq!(counts(&series[3], "closed_items"), [0, 2]);
 }
 
 fn check_step(step: &Value, seconds: u64, has_server: bool) {
@@ -96,6 +102,12 @@ fn check_step(step: &Value, seconds: u64, has_server: bool) {
     if cfg!(target_os = "linux") {
         assert!(number(&idle["service"]) >= 0.0 && number(&idle["redis"]) >= 0.0);
         assert_eq!(idle["ledger"].is_number(), has_server, "{idle}");
+        let has_items = step["open_items"] != 0 || step["closed_items"] != 0;
+        assert_eq!(
+            step["until_audited_cpu_ms"].is_number(),
+            has_items,
+            "{step}"
+        );
     }
 }
 
@@ -115,7 +127,17 @@ fn check_expiry(results: &Value, seconds: u64) {
     }
 }
 
-/// The table has the machine, the command and a row for each of the seven steps, the expiry, and that in carts.
+fn check_waves(results: &Value, seconds: u64) {
+    let waves = &list(&results["waves"])[0];
+    assert_eq!((&waves["waves"], &waves["drift"]), (&json!(2), &json!(0)));
+    assert_eq!(waves["quiet"]["measured"], seconds * RATE);
+    assert!(number(&waves["added_s"]) > 0.0, "{waves}");
+    check_orders(&waves["quiet"]);
+    check_orders(&waves["meanwhile"]);
+}
+
+/// The table has the machine, the command and a row for each of the nine steps, the expiry, that in carts,
+/// and the waves.
 fn check_table(table: &str, ledger: &str) {
     assert!(
         table.contains(" cores") && table.contains(ARGUMENTS),
@@ -124,7 +146,7 @@ fn check_table(table: &str, ledger: &str) {
     let rows = table
         .lines()
         .filter(|line| line.starts_with(&format!("| {ledger} |")));
-    assert_eq!(rows.count(), 9, "{table}");
+    assert_eq!(rows.count(), 12, "{table}");
 }
 
 /// The chart has two charts of items, two of orders and one of holds.
@@ -145,8 +167,8 @@ fn check_report(report: &Value) {
         all.filter(|line| line["measured"].as_str().unwrap().starts_with(text))
             .count()
     };
-    // Of three series, and of the expiry without and with carts.
-    assert_eq!((measured("p99 of an order"), measured("audit")), (5, 3));
+    // Of four series, of the expiry without and with carts, and of waves.
+    assert_eq!((measured("p99 of an order"), measured("audit")), (7, 4));
 }
 
 /// The folder with the results of a run, which are complete.
@@ -160,6 +182,7 @@ async fn checked(ledger: &str, name: &str, seconds: u64, has_server: bool) -> Te
             .for_each(|step| check_step(step, seconds, has_server));
     }
     check_expiry(&results, seconds);
+    check_waves(&results, seconds);
     check_table(&read(out.path(), "growth.md"), name);
     check_chart(&read(out.path(), "growth.svg"), name);
     out
@@ -176,6 +199,6 @@ async fn growth_on_sqlite_names_the_ledgers_time_as_the_services() {
     let out = checked("sqlite", "SQLite", 2, false).await;
     let table = read(out.path(), "growth.md");
     if cfg!(target_os = "linux") {
-        assert_eq!(table.matches("in the service's").count(), 7, "{table}");
+        assert_eq!(table.matches("in the service's").count(), 9, "{table}");
     }
 }

@@ -2,7 +2,7 @@
 //! all holds expire at one moment.
 
 use anyhow::Result;
-use sqlx::{PgPool, SqlitePool};
+use sqlx::{PgPool, Postgres, Sqlite, SqlitePool};
 
 /// A connection to the tables of either ledger.
 pub enum Database {
@@ -44,7 +44,33 @@ impl Database {
             .await
     }
 
-    async fn count(&self, statement: &'static str, value: &str) -> Result<u64> {
+    /// Number of items without a good audit.
+    pub async fn unaudited(&self) -> Result<u64> {
+        const UNAUDITED: &str = "SELECT count(*) FROM items WHERE state <> $1 \
+                                 AND NOT EXISTS (SELECT 1 FROM good_audits WHERE item = items.id)";
+        self.count(UNAUDITED, "archived").await
+    }
+
+    /// When the last good audit began, as text; empty if there was none.
+    pub async fn last_audit(&self) -> Result<String> {
+        const LAST: &str = "SELECT CAST(max(at) AS TEXT) FROM good_audits";
+        let last: Option<String> = on_both!(self, pool => {
+            sqlx::query_scalar(LAST).fetch_one(pool).await?
+        });
+        Ok(last.unwrap_or_default())
+    }
+
+    /// Number of segments to which so many units belong.
+    pub async fn segments_with(&self, units: u64) -> Result<u64> {
+        const SEGMENTS: &str = "SELECT count(*) FROM segments WHERE allocated = $1";
+        self.count(SEGMENTS, i64::try_from(units)?).await
+    }
+
+    async fn count<'v, V>(&self, statement: &'static str, value: V) -> Result<u64>
+    where
+        V: 'v + Send + sqlx::Type<Postgres> + sqlx::Encode<'v, Postgres>,
+        V: sqlx::Type<Sqlite> + sqlx::Encode<'v, Sqlite>,
+    {
         let count: i64 = on_both!(self, pool => {
             let count = sqlx::query_scalar(statement).bind(value);
             count.fetch_one(pool).await?

@@ -17,9 +17,14 @@ use crate::{
 };
 
 const ROLES: &str = "order,recorder,reconciler,publisher";
+/// Variables of the environment, with their values.
+type Settings = [(&'static str, &'static str)];
+
 /// The audit of very many orders is measured, however long it takes: the bench itself gives up
 /// after a minute.
-const SETTINGS: &[(&str, &str)] = &[("STOCKADE_REQUEST_TIMEOUT_MS", "60000")];
+const SETTINGS: &Settings = &[("STOCKADE_REQUEST_TIMEOUT_MS", "60000")];
+/// Audits that are due are made one after the other, and not spread over an hour.
+const AUDITING: &Settings = &[SETTINGS[0], ("STOCKADE_AUDIT_INTERVAL_MS", "100")];
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 const READY_TIMEOUT: Duration = Duration::from_secs(600);
@@ -68,7 +73,7 @@ impl GrowthEnv {
         };
         let address = format!("127.0.0.1:{}", free_port().await);
         let client = client(&format!("http://{address}"))?;
-        let service = start(&dir, &redis, &database_url, &address).await?;
+        let service = start(&dir, &redis, &database_url, &address, SETTINGS).await?;
         until_ready(&client, &service).await?;
         let token = Token::bearer(ADMIN_TOKEN)?;
         let patient = client.with_retry(RetryPolicy::default());
@@ -89,11 +94,21 @@ impl GrowthEnv {
     /// Starts the service again, after an orderly end. Returns the milliseconds from its start
     /// until it is ready.
     pub async fn restart(&mut self) -> Result<f64> {
+        self.restart_with(SETTINGS).await
+    }
+
+    /// The same, with audits that do not wait for each other.
+    pub async fn restart_to_audit(&mut self) -> Result<f64> {
+        self.restart_with(AUDITING).await
+    }
+
+    async fn restart_with(&mut self, settings: &'static Settings) -> Result<f64> {
         if let Some(service) = self.service.take() {
             service.stop(STOP_TIMEOUT).await;
         }
         let began = Instant::now();
-        let service = start(&self.dir, &self.redis, &self.database_url, &self.address).await?;
+        let (redis, database) = (&self.redis, &self.database_url);
+        let service = start(&self.dir, redis, database, &self.address, settings).await?;
         until_ready(&self.client, &service).await?;
         self.service = Some(service);
         Ok(began.elapsed().as_secs_f64() * 1000.0)
@@ -149,12 +164,18 @@ impl GrowthEnv {
     }
 }
 
-async fn start(dir: &TempDir, redis: &Redis, database_url: &str, listen: &str) -> Result<Daemon> {
+async fn start(
+    dir: &TempDir,
+    redis: &Redis,
+    database_url: &str,
+    listen: &str,
+    settings: &'static Settings,
+) -> Result<Daemon> {
     let process = Process {
         name: "service",
         roles: ROLES,
         listen: Some(listen),
-        settings: SETTINGS,
+        settings,
     };
     process.start(dir, redis, database_url).await
 }

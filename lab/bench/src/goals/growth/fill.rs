@@ -38,23 +38,35 @@ pub async fn open(env: &GrowthEnv, item: &str) -> Result<()> {
 
 /// Makes items with these numbers, each with one paid order, and leaves them in this state.
 pub async fn items(env: &GrowthEnv, numbers: Range<u64>, state: ItemState) -> Result<()> {
-    each(numbers.clone(), ITEM_CONCURRENCY, async |number| {
-        open(env, &name(number)).await?;
-        place(env, &name(number), 0..1).await
+    each_item(numbers.clone(), async |item| {
+        open(env, &item).await?;
+        place(env, &item, 0..1).await
     })
     .await?;
     env.database.pay_all().await?;
     if state == ItemState::Open {
         return Ok(());
     }
-    each(numbers, ITEM_CONCURRENCY, async |number| {
-        env.patient.set_state(&name(number), state, None).await?;
+    each_item(numbers, async |item| {
+        env.patient.set_state(&item, state, None).await?;
         Ok(())
     })
     .await
 }
 
-fn name(number: u64) -> String {
+/// Does the same for items with these numbers.
+pub async fn each_item(
+    numbers: Range<u64>,
+    make: impl AsyncFn(String) -> Result<()>,
+) -> Result<()> {
+    each(numbers, ITEM_CONCURRENCY, async |number| {
+        make(name(number)).await
+    })
+    .await
+}
+
+/// Id of an item.
+pub fn name(number: u64) -> String {
     format!("item-{number:07}")
 }
 

@@ -4,7 +4,7 @@
 use super::{
     calls::Orders,
     expiry::Expiry,
-    results::{Results, Series},
+    results::{Results, Series, WavesOf},
     series::Step,
 };
 use crate::{
@@ -59,6 +59,7 @@ pub fn of(options: &Options, results: &Results) -> Vec<Line> {
             lines.extend(last.map(|step| of_expiry(options, expiries.ledger, step)));
         }
     }
+    lines.extend(results.waves.iter().map(|waves| of_waves(options, waves)));
     lines
 }
 
@@ -77,7 +78,7 @@ fn of_series(options: &Options, series: &Series) -> Vec<Line> {
             figure,
             baseline,
             accepted: last.hot.measured,
-            drift: total(&series.steps, |step| step.drift),
+            drift: total(&series.steps),
             oversold: series.steps.iter().map(|step| step.oversold).sum(),
             ..Sample::default()
         }],
@@ -94,20 +95,49 @@ fn of_series(options: &Options, series: &Series) -> Vec<Line> {
 }
 
 fn of_expiry(options: &Options, ledger: LedgerKind, step: &Expiry) -> Line {
+    let Expiry { holds, carts, .. } = step;
+    let in_carts = if *carts > 0 { ", in carts" } else { "" };
+    let what = format!("while {holds} holds of another item expire together{in_carts}");
+    let units = [step.drift, step.oversold];
+    beside(
+        options,
+        ledger,
+        &what,
+        [&step.quiet, &step.meanwhile],
+        units,
+    )
+}
+
+fn of_waves(options: &Options, WavesOf { ledger, waves }: &WavesOf) -> Line {
+    let what = format!("while {} waves of other items are added", waves.waves);
+    let units = [waves.drift, waves.oversold];
+    beside(
+        options,
+        *ledger,
+        &what,
+        [&waves.quiet, &waves.meanwhile],
+        units,
+    )
+}
+
+/// Orders in quiet, and beside other work.
+fn beside(
+    options: &Options,
+    ledger: LedgerKind,
+    what: &str,
+    [quiet, meanwhile]: [&Orders; 2],
+    [drift, oversold]: [u64; 2],
+) -> Line {
     let sample = Sample {
-        figure: step.meanwhile.p99_ms,
-        baseline: step.quiet.p99_ms,
-        accepted: step.meanwhile.measured,
-        drift: total(std::slice::from_ref(step), |step| step.drift),
-        oversold: step.oversold,
+        figure: meanwhile.p99_ms,
+        baseline: quiet.p99_ms,
+        accepted: meanwhile.measured,
+        drift: i64::try_from(drift).unwrap_or(i64::MAX),
+        oversold,
         ..Sample::default()
     };
     Line {
-        figure: format!(
-            "p99 of an order: {ledger}, while {} holds of another item expire together{}",
-            step.holds,
-            if step.carts > 0 { ", in carts" } else { "" }
-        ),
+        figure: format!("p99 of an order: {ledger}, {what}"),
         baseline: "in quiet".into(),
         unit: "ms",
         bound: Bound::None,
@@ -117,8 +147,8 @@ fn of_expiry(options: &Options, ledger: LedgerKind, step: &Expiry) -> Line {
 }
 
 /// Sum over the steps. A drift that no number of the report can hold stays a drift.
-fn total<T>(steps: &[T], drift: fn(&T) -> u64) -> i64 {
-    let sum = steps.iter().map(drift).sum::<u64>();
+fn total(steps: &[Step]) -> i64 {
+    let sum = steps.iter().map(|step| step.drift).sum::<u64>();
     i64::try_from(sum).unwrap_or(i64::MAX)
 }
 

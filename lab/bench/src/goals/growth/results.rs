@@ -10,9 +10,11 @@ use reporting::{
 use serde::Serialize;
 
 use super::{
+    calls::Orders,
     chart,
     expiry::Expiry,
     series::{Kind, Step},
+    waves::Waves,
 };
 use crate::{
     machine::Machine,
@@ -24,13 +26,18 @@ const MARKDOWN: &str = "growth.md";
 const CHART: &str = "growth.svg";
 
 const STEPS: &str = "\
-| ledger | open items | closed items | orders of the hot item | start to ready, ms | idle: service, % of a core | Redis, % | ledger, % | \
+| ledger | open items | closed items | orders of the hot item | start to ready, ms | until audited, ms of a core for each new item | idle: service, % of a core | Redis, % | ledger, % | \
 order p50, ms | p99, ms | on an empty ledger: p50, ms | p99, ms | audit, ms | full audit, ms | `/metrics`, KB | ms | page of items, ms | page of orders, ms |
-|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|
+|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|
 ";
 const EXPIRIES: &str = "\
 | ledger | holds that expire together | in carts | all units back, s | orders elsewhere: p50 in quiet, ms | meanwhile, ms | p99 in quiet, ms | meanwhile, ms |
 |---|--:|--:|--:|--:|--:|--:|--:|
+";
+
+const WAVES: &str = "\
+| ledger | waves of one moment | all units added, s | orders elsewhere: p50 in quiet, ms | meanwhile, ms | p99 in quiet, ms | meanwhile, ms |
+|---|--:|--:|--:|--:|--:|--:|
 ";
 
 /// Results of a run. They are written after every step, so that an interrupted run keeps them.
@@ -49,6 +56,8 @@ pub struct Results {
     pub series: Vec<Series>,
     /// The series of expiry, by ledger.
     pub expiries: Vec<Expiries>,
+    /// Waves, by ledger.
+    pub waves: Vec<WavesOf>,
     #[serde(skip)]
     folder: PathBuf,
 }
@@ -73,6 +82,16 @@ pub struct Expiries {
     pub steps: Vec<Expiry>,
 }
 
+/// Waves of one moment on a ledger.
+#[derive(Debug, Serialize)]
+pub struct WavesOf {
+    /// Where the orders are recorded.
+    pub ledger: LedgerKind,
+    /// What was measured.
+    #[serde(flatten)]
+    pub waves: Waves,
+}
+
 impl Results {
     /// No result yet.
     pub async fn new(options: &Options) -> Self {
@@ -85,6 +104,7 @@ impl Results {
             seconds: options.seconds,
             series: Vec::new(),
             expiries: Vec::new(),
+            waves: Vec::new(),
             folder: options.out.clone(),
         }
     }
@@ -116,6 +136,12 @@ impl Results {
         self.write()
     }
 
+    /// The same for waves.
+    pub fn add_waves(&mut self, ledger: LedgerKind, waves: Waves) -> Result<()> {
+        self.waves.push(WavesOf { ledger, waves });
+        self.write()
+    }
+
     fn write(&self) -> Result<()> {
         let files = [
             (JSON, json(self)?),
@@ -131,7 +157,7 @@ impl Results {
         let mut text = format!("`{}` on {}.\n", self.command, self.machine);
         let _ = writeln!(
             text,
-            "Idle processor time over {} s, {} s after a start; orders in an open loop at {}/s, for {} s.",
+            "Idle processor time over {} s, {} s after a start, all items audited before; orders in an open loop at {}/s, for {} s.",
             self.idle_seconds, self.settle_seconds, self.rate, self.seconds
         );
         let rows = |text: &mut String, head: &str, rows: Vec<String>| {
@@ -143,6 +169,11 @@ impl Results {
         rows(&mut text, STEPS, steps);
         let expiries = self.expiries.iter().flat_map(Expiries::rows).collect();
         rows(&mut text, EXPIRIES, expiries);
+        rows(
+            &mut text,
+            WAVES,
+            self.waves.iter().map(WavesOf::row).collect(),
+        );
         text
     }
 }
@@ -174,27 +205,59 @@ fn row(ledger: LedgerKind, step: &Step) -> String {
         calls.orders_page_ms,
     ];
     let counts = [step.open_items, step.closed_items, step.orders];
-    let (name, start) = ([ledger.to_string()], [number(step.start_ms)]);
+    let until_audited = step.until_audited_cpu_ms.map_or("none".to_owned(), number);
+    let (name, start) = ([ledger.to_string()], [number(step.start_ms), until_audited]);
     let (counts, figures) = (counts.map(|count| count.to_string()), figures.map(number));
     markdown_row(&[&name[..], &counts, &start, &idle, &figures].concat())
 }
 
 impl Expiries {
     fn rows(&self) -> impl Iterator<Item = String> {
-        let row = move |step: &Expiry| {
-            let figures = [
+        self.steps.iter().map(|step| {
+            let counts = [step.holds, step.carts];
+            beside(
+                self.ledger,
+                &counts,
                 step.back_s,
-                step.quiet.p50_ms,
-                step.meanwhile.p50_ms,
-                step.quiet.p99_ms,
-                step.meanwhile.p99_ms,
-            ];
-            let counts = [step.holds, step.carts].map(|count| count.to_string());
-            let (name, figures) = ([self.ledger.to_string()], figures.map(number));
-            markdown_row(&[&name[..], &counts, &figures].concat())
-        };
-        self.steps.iter().map(row)
+                &step.quiet,
+                &step.meanwhile,
+            )
+        })
     }
+}
+
+impl WavesOf {
+    fn row(&self) -> String {
+        let waves = &self.waves;
+        let counts = [waves.waves];
+        beside(
+            self.ledger,
+            &counts,
+            waves.added_s,
+            &waves.quiet,
+            &waves.meanwhile,
+        )
+    }
+}
+
+/// Work that took so many seconds, and orders before and beside it.
+fn beside(
+    ledger: LedgerKind,
+    counts: &[u64],
+    seconds: f64,
+    quiet: &Orders,
+    meanwhile: &Orders,
+) -> String {
+    let figures = [
+        seconds,
+        quiet.p50_ms,
+        meanwhile.p50_ms,
+        quiet.p99_ms,
+        meanwhile.p99_ms,
+    ];
+    let counts: Vec<_> = counts.iter().map(ToString::to_string).collect();
+    let (name, figures) = ([ledger.to_string()], figures.map(number));
+    markdown_row(&[&name[..], &counts, &figures].concat())
 }
 
 fn number(value: f64) -> String {
@@ -220,7 +283,7 @@ mod tests {
         assert_eq!(row.matches('|').count(), columns, "{row}");
         assert_eq!(
             row,
-            "| PostgreSQL | 1 | 2 | 3 | 400 | 5.0 | 6.0 | 7.0 | 8.0 | 9.0 | 7.5 | 8.5 | 10.0 | 10.5 | 12.3 | 11.0 | 13.0 | 14.0 |\n"
+            "| PostgreSQL | 1 | 2 | 3 | 400 | 4.5 | 5.0 | 6.0 | 7.0 | 8.0 | 9.0 | 7.5 | 8.5 | 10.0 | 10.5 | 12.3 | 11.0 | 13.0 | 14.0 |\n"
         );
     }
 

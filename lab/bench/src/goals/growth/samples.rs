@@ -14,6 +14,7 @@ pub fn step(idle: Option<Idle>) -> Step {
         closed_items: 2,
         orders: 3,
         start_ms: 400.4,
+        until_audited_cpu_ms: Some(4.5),
         idle,
         calls: Calls {
             audit_ms: 10.04,

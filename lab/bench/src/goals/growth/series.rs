@@ -1,13 +1,13 @@
 //! A series: servers on which one kind of thing becomes more, step by step.
 
-use std::{fmt, time::Duration};
+use std::{fmt, ops::Range, time::Duration};
 
 use anyhow::{Result, ensure};
 use client::ItemState;
 use serde::Serialize;
 
 use super::{
-    HOT,
+    HOT, audits,
     calls::{Calls, Orders, TURNS_MAX, in_turns},
     env::GrowthEnv,
     fill,
@@ -26,6 +26,8 @@ pub enum Kind {
     ClosedItems,
     /// Paid orders of the hot item.
     Orders,
+    /// Such orders, with all items beside them, of which one half is open and the other closed.
+    OrdersAndItems,
 }
 
 /// Most steps of a series. Each turn of each has its own prefix of keys.
@@ -38,13 +40,20 @@ const RUNS: [[&str; TURNS_MAX]; 4] = [
 
 impl Kind {
     /// All, in the order in which they are measured.
-    pub const ALL: [Self; 3] = [Self::OpenItems, Self::ClosedItems, Self::Orders];
+    pub const ALL: [Self; 4] = [
+        Self::OpenItems,
+        Self::ClosedItems,
+        Self::Orders,
+        Self::OrdersAndItems,
+    ];
 
     /// Most of them.
     pub fn size(self, options: &Options) -> u64 {
         match self {
             Self::OpenItems | Self::ClosedItems => options.growth.items,
             Self::Orders => options.growth.orders,
+            Self::OrdersAndItems if options.growth.items == 0 => 0,
+            Self::OrdersAndItems => options.growth.orders,
         }
     }
 
@@ -53,6 +62,7 @@ impl Kind {
         match self {
             Self::OpenItems | Self::ClosedItems => ascending([0, size / 20, size / 4, size]),
             Self::Orders => ascending([0, size / 100, size / 10, size]),
+            Self::OrdersAndItems => ascending([0, size]),
         }
     }
 }
@@ -63,6 +73,7 @@ impl fmt::Display for Kind {
             Self::OpenItems => "open items",
             Self::ClosedItems => "closed items",
             Self::Orders => "orders of the hot item",
+            Self::OrdersAndItems => "orders of the hot item, with all items",
         })
     }
 }
@@ -85,7 +96,10 @@ pub struct Step {
     pub orders: u64,
     /// From the start of the service until it is ready.
     pub start_ms: f64,
-    /// Processor time without any request.
+    /// Milliseconds of processor time, in all stores together, that each new item needs from a start
+    /// until all are audited. `None`: the step has no new item, or the system does not report it.
+    pub until_audited_cpu_ms: Option<f64>,
+    /// Processor time without any request, once all items were audited.
     pub idle: Option<Idle>,
     /// Single calls.
     #[serde(flatten)]
@@ -114,7 +128,7 @@ pub async fn measure(
     let mut present = 0;
     for (size, runs) in kind.steps(options).into_iter().zip(RUNS) {
         eprintln!("P12: {ledger}, {size} {kind}");
-        grow(&env, kind, present, size).await?;
+        grow(&env, kind, present..size, options).await?;
         present = size;
         let step = step(&mut env, ledger, &runs, options).await?;
         step.ensure_has(kind, size)?;
@@ -123,18 +137,32 @@ pub async fn measure(
     Ok(())
 }
 
-/// Adds what is missing. Orders of the earlier loads on the hot item count as well.
-async fn grow(env: &GrowthEnv, kind: Kind, present: u64, size: u64) -> Result<()> {
+/// Adds what is missing.
+async fn grow(env: &GrowthEnv, kind: Kind, missing: Range<u64>, options: &Options) -> Result<()> {
     match kind {
-        Kind::OpenItems => fill::items(env, present..size, ItemState::Open).await?,
-        Kind::ClosedItems => fill::items(env, present..size, ItemState::Closed).await?,
-        Kind::Orders => {
-            let more = size.saturating_sub(env.database.orders(HOT).await?);
-            fill::paid_orders(env, HOT, present..present + more).await?;
+        Kind::OpenItems => fill::items(env, missing, ItemState::Open).await?,
+        Kind::ClosedItems => fill::items(env, missing, ItemState::Closed).await?,
+        Kind::Orders => add_orders(env, missing).await?,
+        Kind::OrdersAndItems => {
+            let items = if missing.is_empty() {
+                0
+            } else {
+                options.growth.items
+            };
+            fill::items(env, 0..items / 2, ItemState::Open).await?;
+            fill::items(env, items / 2..items, ItemState::Closed).await?;
+            add_orders(env, missing).await?;
         }
     }
     env.until_at_rest(HOT).await?;
     env.database.tidy().await
+}
+
+/// Orders of the earlier loads on the hot item count as well.
+async fn add_orders(env: &GrowthEnv, missing: Range<u64>) -> Result<()> {
+    let present = env.database.orders(HOT).await?;
+    let more = missing.end.saturating_sub(present);
+    fill::paid_orders(env, HOT, missing.start..missing.start + more).await
 }
 
 async fn step(
@@ -146,15 +174,16 @@ async fn step(
     let open_items = env.database.items("open").await?.saturating_sub(1);
     let closed_items = env.database.items("closed").await?;
     let orders = env.database.orders(HOT).await?;
+    let [settle, time] =
+        [options.growth.settle_seconds, options.growth.idle_seconds].map(Duration::from_secs);
+    let until_audited_cpu_ms = audits::make(env, settle).await?;
     let start_ms = env.restart().await?;
     env.until_at_rest(HOT).await?;
     let empty_env = empty(ledger).await?;
-    let [settle, time] =
-        [options.growth.settle_seconds, options.growth.idle_seconds].map(Duration::from_secs);
     let idle = idle::measure(env, settle, time).await?;
     let calls = Calls::measure(env).await?;
     let [hot, empty] = in_turns([env, &empty_env], runs, options).await?;
-    let audits = [
+    let reports = [
         env.until_at_rest(HOT).await?,
         empty_env.until_at_rest(HOT).await?,
     ];
@@ -163,12 +192,13 @@ async fn step(
         closed_items,
         orders,
         start_ms,
+        until_audited_cpu_ms,
         idle,
         calls,
         hot,
         empty,
-        drift: audits.iter().map(|audit| audit.drift).sum(),
-        oversold: audits.iter().map(|audit| audit.oversold).sum(),
+        drift: reports.iter().map(|report| report.drift).sum(),
+        oversold: reports.iter().map(|report| report.oversold).sum(),
     })
 }
 
@@ -187,7 +217,7 @@ impl Step {
         match kind {
             Kind::OpenItems => self.open_items,
             Kind::ClosedItems => self.closed_items,
-            Kind::Orders => self.orders,
+            Kind::Orders | Kind::OrdersAndItems => self.orders,
         }
     }
 

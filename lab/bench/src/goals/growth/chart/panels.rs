@@ -60,6 +60,7 @@ fn of_series(series: &Series) -> Vec<Panel> {
             panel("Orders of the hot item", "ms", &ORDERS),
             panel("Audits of the hot item", "ms", &AUDITS),
         ],
+        Kind::OrdersAndItems => Vec::new(),
     }
 }
 

@@ -35,6 +35,11 @@ pub async fn archive_once(
     if ledger.item(id).await?.is_none() {
         return Ok(None);
     }
+    if let Some(reasons) = audit::against_archive(&stock, &*ledger, id).await?
+        && !reasons.is_empty()
+    {
+        return Ok(Some(Archived::Refused(reasons)));
+    }
     let reconciler = Reconciler::of_command(stock, ledger, lock, ReconcilerSettings::default());
     let pace = BoundedPace::new(&reconciler, id);
     let read = async || {

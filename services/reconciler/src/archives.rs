@@ -32,6 +32,8 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// days. So the next one begins after so many times the time that the last one took, most of which
 /// were pauses.
 const REPEAT_FACTOR: u32 = 4;
+/// While the same stands against it, the shortest interval doubles so many times.
+const DOUBLINGS_MAX: u32 = 3;
 
 /// Within so many items noted one after the other, each process has an order of its own.
 const BATCH: u64 = 64;
@@ -132,6 +134,8 @@ struct Attempts {
     took: Duration,
     /// What stood against the archive.
     reasons: Vec<String>,
+    /// Attempts before the last one that had the same reasons.
+    repeats: u32,
     error_latch: ErrorLatch,
 }
 
@@ -143,6 +147,7 @@ impl Default for Attempts {
             ended: None,
             took: Duration::ZERO,
             reasons: Vec::new(),
+            repeats: 0,
             error_latch: ErrorLatch::new("archiving an item", ERRORS),
         }
     }
@@ -150,7 +155,8 @@ impl Default for Attempts {
 
 impl Attempts {
     fn is_due(&self, now: Instant) -> bool {
-        let interval = RETRY_INTERVAL.max(self.took * REPEAT_FACTOR);
+        let shortest = RETRY_INTERVAL * 2_u32.pow(self.repeats.min(DOUBLINGS_MAX));
+        let interval = shortest.max(self.took * REPEAT_FACTOR);
         let has_paused = self
             .ended
             .is_none_or(|ended| now.saturating_duration_since(ended) >= interval);
@@ -212,7 +218,13 @@ impl Archives {
             Ok(None) => {}
             Ok(Some(reasons)) => {
                 attempts.error_latch.recovered();
-                if !reasons.is_empty() && reasons != attempts.reasons {
+                let is_repeat = !reasons.is_empty() && reasons == attempts.reasons;
+                attempts.repeats = if is_repeat {
+                    attempts.repeats.saturating_add(1)
+                } else {
+                    0
+                };
+                if !reasons.is_empty() && !is_repeat {
                     tracing::warn!(item = %id, reasons = reasons.join("; "), "could not archive the item yet, retrying");
                 }
                 attempts.reasons = reasons;
@@ -259,9 +271,15 @@ async fn end(
     if !is_due(reconciler, item).await? {
         return Ok(None);
     }
+    let (stock, ledger) = (&reconciler.stock, &*reconciler.ledger);
+    match audit::against_archive(stock, ledger, &item.id).await? {
+        None => return Ok(None),
+        Some(reasons) if !reasons.is_empty() => return Ok(Some(reasons)),
+        Some(_) => {}
+    }
     // Without the lock: repairs of the item do not wait, if it is opened again.
     let pace = BoundedPace::new(reconciler, &item.id);
-    let (ledger, now) = (&*reconciler.ledger, (reconciler.settings.clock)());
+    let now = (reconciler.settings.clock)();
     let orders = tokio::select! {
         orders = audit::read_orders(ledger, &item.id, now, &pace) => orders?,
         () = reconciler.stop.cancelled() => return Ok(None),
@@ -386,5 +404,13 @@ mod tests {
             assert!(!attempts.is_due(now + interval), "it has not ended");
         }
         assert!(Attempts::default().is_due(now));
+        let again_and_again = Attempts {
+            ended: Some(now),
+            repeats: u32::MAX,
+            ..Attempts::default()
+        };
+        let longest = Duration::from_secs(16);
+        assert!(!again_and_again.is_due(now + longest - Duration::from_millis(1)));
+        assert!(again_and_again.is_due(now + longest));
     }
 }

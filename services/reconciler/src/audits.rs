@@ -424,7 +424,8 @@ fn good_of(result: Option<AuditResult>) -> Option<GoodAudit> {
     }
 }
 
-/// Logs and journals what a full audit has found wrong.
+/// Logs and journals what a full audit has found wrong, once since the last good one: walks, archives and
+/// other processes may find the same.
 async fn report_fault(
     reconciler: &Reconciler,
     id: &ItemId,
@@ -439,7 +440,16 @@ async fn report_fault(
         before: json!({ "miscounted": 0, "oversold": 0 }),
         after: json!({ "miscounted": report.miscounted, "oversold": report.oversold }),
     };
-    Ok(reconciler.ledger.note(&entry).await?)
+    let good = report
+        .orders_checked
+        .at
+        .map_or(0, Timestamp::as_millisecond);
+    let once = format!(
+        "miscounted {} oversold {} since {good}",
+        report.miscounted, report.oversold
+    );
+    reconciler.ledger.note_once(&entry, &once).await?;
+    Ok(())
 }
 
 #[cfg(test)]

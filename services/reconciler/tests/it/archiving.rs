@@ -159,29 +159,6 @@ async fn what_is_open_stands_against_an_archive(env: &Arc<TestEnv>) {
     assert_eq!(archive(&sale).await, Archived::Done);
 }
 
-#[tested(on_both_databases(crate::env::run))]
-async fn a_final_audit_that_finds_the_orders_mended_is_told_although_something_else_is_open(
-    env: &Arc<TestEnv>,
-) {
-    env.record().await;
-    let sale = sold(env).await;
-    let (stock, ledger, id) = (&sale.stock, &*sale.ledger, &sale.item.id);
-    let audited = async || audit::audit(stock, ledger, id).await.unwrap().unwrap();
-    change_paid_units(env, &sale, 5).await;
-    reasons(&sale).await;
-    assert!(audited().await.orders_checked.fault.is_some());
-    change_paid_units(env, &sale, 2).await;
-    sale.withdraw(0, 1).await;
-    eventually("a final audit that began later", async || {
-        assert_eq!(reasons(&sale).await, "1 open transfers");
-        audited().await.orders_checked.fault.is_none()
-    })
-    .await;
-    env.reconcile(quick()).await;
-    sale.comes_to_rest().await;
-    sale.all_drained().await;
-}
-
 /// Changes the units of the paid order behind the ledger's code.
 async fn change_paid_units(env: &TestEnv, sale: &Sale, units: u32) {
     let paid = format!("item = '{}' AND state = 'confirmed'", sale.item.id);
@@ -202,9 +179,11 @@ async fn a_fault_that_a_final_audit_finds_is_told_by_audits_that_read_no_orders(
     assert_eq!(against().await, Some(Vec::new()));
     change_paid_units(env, &sale, 5).await;
     assert_eq!(against().await, Some(Vec::new()), "no row has changed");
-    let found = reasons(&sale).await;
-    assert_eq!(found, "the audit is not ok: oversold 0, drift 3");
-    assert_eq!(sale.journal("miscounted").await.len(), 1);
+    for _ in 0..2 {
+        let found = reasons(&sale).await;
+        assert_eq!(found, "the audit is not ok: oversold 0, drift 3");
+    }
+    assert_eq!(sale.journal("miscounted").await.len(), 1, "once");
     let told = audit::audit(stock, ledger, id).await.unwrap().unwrap();
     assert_eq!(
         told.orders_checked.fault.map(|fault| fault.miscounted),

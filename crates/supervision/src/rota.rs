@@ -82,6 +82,11 @@ impl<K: Clone + Ord + Hash> Rota<K> {
         }
     }
 
+    /// Whether it is looked at in every round.
+    pub fn is_awake(&self, key: &K) -> bool {
+        self.awake.contains_key(key)
+    }
+
     /// What is to be looked at now: whatever is awake, and of what rests those whose time has come,
     /// at most so many. Each stays due until it is put to rest.
     pub fn due(&self, now: Instant, resting_max: usize) -> Vec<K> {
@@ -128,6 +133,10 @@ mod tests {
         assert_eq!(due(&rota, now), [1]);
         rota.rest(&1, None, now);
         assert_eq!(due(&rota, now), [1], "it has to stay awake");
+        assert_eq!(
+            [1, 2, 3].map(|key| rota.is_awake(&key)),
+            [true, false, false]
+        );
         rota.rest(&1, None, now + SECOND);
         assert_eq!(due(&rota, now + SECOND * 4), []);
         assert_eq!(due(&rota, now + SECOND * 5), [2]);

@@ -328,6 +328,7 @@ impl Rounds {
                 id: item.id.clone(),
                 end: End::of(reconciler, item, now),
                 wave: waves::is_due(item, time),
+                is_awake: self.rota.is_awake(id),
             })
         });
         let due = in_turn(due.collect(), &mut self.turns, now);
@@ -395,16 +396,19 @@ struct ByClock {
     id: ItemId,
     end: End,
     wave: bool,
+    /// Whether it sells, or has anything else to do.
+    is_awake: bool,
 }
 
 /// Those that have their turn. What had it longest ago comes first, so that items that cannot be ended
-/// keep no other from its end, nor those whose waves cannot be added from its wave.
+/// keep no other from its end, nor those whose waves cannot be added from its wave. Of those that had
+/// none, items that sell come first.
 fn in_turn(
     mut due: Vec<ByClock>,
     turns: &mut HashMap<ItemId, Instant>,
     now: Instant,
 ) -> Vec<ByClock> {
-    due.sort_by_key(|of| turns.get(&of.id).copied());
+    due.sort_by_key(|of| (turns.get(&of.id).copied(), !of.is_awake));
     let (mut closes, mut waves, mut archives) = (0..CLOSES_MAX, 0..WAVES_MAX, 0..ARCHIVES_MAX);
     for of in &mut due {
         let is_due = of.end != End::None || of.wave;
@@ -449,6 +453,7 @@ mod tests {
             id: ItemId::new(format!("item-{number}")).unwrap(),
             end: end.clone(),
             wave,
+            is_awake: false,
         };
         (0..ITEMS).map(of).collect()
     }
@@ -486,6 +491,16 @@ mod tests {
             let begun = in_turn(due(&end, wave), &mut HashMap::new(), Instant::now());
             assert_eq!(begun.len(), max, "{end:?}");
         }
+    }
+
+    #[test]
+    fn the_wave_of_an_item_that_sells_comes_before_a_thousand_of_quiet_ones() {
+        let mut due = due(&End::None, true);
+        let last = due.last_mut().unwrap();
+        last.is_awake = true;
+        let id = last.id.clone();
+        let begun = in_turn(due, &mut HashMap::new(), Instant::now());
+        assert_eq!(begun[0].id, id);
     }
 
     #[test]

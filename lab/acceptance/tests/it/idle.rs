@@ -23,18 +23,20 @@ const CLOSED: std::ops::Range<usize> = 600..MANY;
 /// from it, too.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Minutes until one is idle, at most. An item that has changed since it was audited, as those that are
-/// closed, is audited once more.
-const WINDOWS_MAX: usize = 15;
+/// So many minutes must be idle, one after the other.
+const IDLE_MINUTES: u32 = 2;
+
+/// Minutes until they are, at most.
+const WINDOWS_MAX: usize = 10;
 
 /// How much more may be asked in the same minute by chance: so often, and this part of what the other
 /// service asks. What is repeated for each item every half an hour would be more.
 const CHANCE: u64 = 10;
 const CHANCE_PART: u64 = 8;
 
-/// Pause of the audits of an item that changes. Each item is audited once after it was created, within
-/// an hour and a half; with this pause, within 18 seconds. Audits pause for as long as their work took, so
-/// on a busy machine a thousand may take ten minutes.
+/// Pause of the audits of an item that changes. Each item is audited once, within an hour and a half; with
+/// this pause, within 18 seconds. Audits pause for as long as their work took, so on a busy machine a
+/// thousand may take ten minutes.
 const AUDIT_INTERVAL_MS: u32 = 200;
 
 /// How often each statement and each command was sent, and how many rows each statement has returned.
@@ -44,7 +46,7 @@ type Calls = BTreeMap<String, u64>;
 struct Watched {
     env: TestEnv,
     database: String,
-    service: Serving,
+    _service: Serving,
     log: File,
     half_line: String,
     /// What Redis has counted so far.
@@ -52,6 +54,7 @@ struct Watched {
 }
 
 impl Watched {
+    /// Starts a service that has audited none of the items.
     async fn start(env: TestEnv, database: String) -> Self {
         env.set(&format!("audit_interval_ms = {AUDIT_INTERVAL_MS}"));
         let log = env.dir().join("service.log");
@@ -65,38 +68,11 @@ impl Watched {
         Self {
             env,
             database,
-            service,
+            _service: service,
             log,
             half_line: String::new(),
             commands: Calls::new(),
         }
-    }
-
-    async fn create(&self, items: std::ops::Range<usize>) {
-        stream::iter(items)
-            .map(|number| {
-                let item = json!({ "id": format!("item-{number}"), "stock": 100, "segments": 2 });
-                async move { self.env.create(&self.service.url, &item).await }
-            })
-            .buffer_unordered(8)
-            .collect::<()>()
-            .await;
-    }
-
-    async fn close(&self, items: std::ops::Range<usize>) {
-        stream::iter(items)
-            .map(async |number| {
-                let path = format!("{}/v1/items/item-{number}/state", self.service.url);
-                let close = || {
-                    let close = polling_client().put(&path);
-                    let close = close.bearer_auth(&self.env.admin);
-                    close.json(&json!({ "state": "closed" }))
-                };
-                assert_eq!(known(close).await.status(), 200);
-            })
-            .buffer_unordered(8)
-            .collect::<()>()
-            .await;
     }
 
     /// What was sent since the last call.
@@ -180,6 +156,36 @@ impl Watched {
     }
 }
 
+/// Makes items in a service that ends before it audits any of them, and closes some.
+async fn make(env: &TestEnv, items: usize, closed: std::ops::Range<usize>) {
+    let mut service = env.serve(&[]).await;
+    let url = &service.url;
+    let create = async |number| {
+        let item = json!({ "id": format!("item-{number}"), "stock": 100, "segments": 2 });
+        env.create(url, &item).await;
+    };
+    let close = async |number| {
+        let path = format!("{url}/v1/items/item-{number}/state");
+        let close = || {
+            let close = polling_client().put(&path).bearer_auth(&env.admin);
+            close.json(&json!({ "state": "closed" }))
+        };
+        assert_eq!(known(close).await.status(), 200);
+    };
+    each(0..items, create).await;
+    each(closed, close).await;
+    assert_eq!(service.interrupt(), Some(0));
+}
+
+async fn each(numbers: std::ops::Range<usize>, make: impl AsyncFn(usize)) {
+    let make = &make;
+    stream::iter(numbers)
+        .map(|number| make(number))
+        .buffer_unordered(8)
+        .collect::<()>()
+        .await;
+}
+
 /// How many items were audited.
 async fn audited(database: &str) -> usize {
     const AUDITED: &str = "SELECT count(*) FROM good_audits";
@@ -210,34 +216,43 @@ fn more(window: &Calls, other: &Calls) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// Waits for a minute in which the service with many items asks no more than that with few.
+/// Waits for minutes in which the service with many items asks no more than that with few.
 async fn cost_the_same(few: &mut Watched, many: &mut Watched) {
-    let mut last = Vec::new();
+    let (mut last, mut in_a_row) = (Vec::new(), 0);
     for _ in 0..WINDOWS_MAX {
         let (few, many) = tokio::join!(few.window(), many.window());
-        last = more(&many, &few);
-        if last.is_empty() {
+        let found = more(&many, &few);
+        if !found.is_empty() {
+            (last, in_a_row) = (found, 0);
+            continue;
+        }
+        in_a_row += 1;
+        if in_a_row == IDLE_MINUTES {
             return;
         }
     }
-    panic!("more than with {FEW} items, in each of {WINDOWS_MAX} windows: {last:#?}");
+    panic!("more than with {FEW} items, within {WINDOWS_MAX} minutes: {last:#?}");
 }
 
-/// A service on this database of PostgreSQL, or on SQLite.
-async fn watched(postgres: Option<String>) -> Watched {
+/// A service with so many items, some of which are closed, on this database of PostgreSQL or on SQLite.
+async fn watched(
+    postgres: Option<String>,
+    items: usize,
+    closed: std::ops::Range<usize>,
+) -> Watched {
     let folder = tempfile::tempdir().unwrap();
     let sqlite = format!("sqlite://{}/ledger.db", folder.path().display());
     let database = postgres.unwrap_or(sqlite);
     let env = TestEnv::with_ledger(folder, &database).await;
-    Watched::start(env, database).await
+    make(&env, items, closed).await;
+    let watched = Watched::start(env, database).await;
+    watched.are_audited(items).await;
+    watched
 }
 
-async fn idle_minutes_cost_the_same(databases: [Option<String>; 2]) {
-    let [few, many] = databases.map(watched);
+async fn idle_minutes_cost_the_same([few, many]: [Option<String>; 2]) {
+    let (few, many) = (watched(few, FEW, 0..0), watched(many, MANY, CLOSED));
     let (mut few, mut many) = tokio::join!(few, many);
-    tokio::join!(few.create(0..FEW), many.create(0..MANY));
-    tokio::join!(few.are_audited(FEW), many.are_audited(MANY));
-    many.close(CLOSED).await;
     cost_the_same(&mut few, &mut many).await;
 }
 

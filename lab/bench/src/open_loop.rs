@@ -46,7 +46,7 @@ pub struct OpenLoop {
     /// Orders that are measured, unless `until` ends the load earlier.
     pub orders: u64,
     /// Prefix of the idempotency keys, unique among the loads of the item.
-    pub run: &'static str,
+    pub run: String,
     /// Ends the load as soon as it has a measured order: no further one starts.
     pub until: CancellationToken,
 }
@@ -212,7 +212,7 @@ mod tests {
             rate: 100.0,
             warm: 0,
             orders: 40,
-            run: "open",
+            run: "open".into(),
             until: CancellationToken::new(),
         }
     }

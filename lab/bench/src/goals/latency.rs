@@ -114,7 +114,7 @@ async fn at_a_rate(
         rate,
         warm,
         orders,
-        run: "open",
+        run: "open".into(),
         until: CancellationToken::new(),
     };
     let latencies = load.run().await?;

@@ -14,18 +14,15 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// All are made if there was none for so long: with the pause of this service, each item has had its turn.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// Has every item audited that is new or has changed. Returns the milliseconds of processor time that a
-/// service needs for each new item, in all stores together, from its start until all are audited. `None`:
-/// there is no new item, or the system does not report processor time.
+/// Has every item audited. Returns the milliseconds of processor time that a service needs for each new
+/// item, in all stores together, once it is ready and until all are audited. `None`: there is no new item,
+/// or the system does not report processor time.
 pub async fn make(env: &mut GrowthEnv, settle: Duration) -> Result<Option<f64>> {
     let items = env.database.unaudited().await?;
-    if items == 0 {
-        return Ok(None);
-    }
     env.restart_to_audit().await?;
     let before = used_us(env)?;
     until_made(env, QUIET.min(settle)).await?;
-    let used = before.zip(used_us(env)?);
+    let used = before.zip(used_us(env)?).filter(|_| items > 0);
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     Ok(used.map(|(before, after)| (after - before) / 1000.0 / items as f64))
 }

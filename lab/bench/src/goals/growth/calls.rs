@@ -28,7 +28,7 @@ const METRICS_CALLS: usize = 3;
 const CONNECTIONS: u64 = 64;
 const WARM_SECONDS: u64 = 1;
 /// Most turns of each of the services that take turns.
-pub const TURNS_MAX: usize = 4;
+const TURNS_MAX: usize = 4;
 
 /// Milliseconds of calls: medians.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -102,7 +102,7 @@ pub struct Load<'a> {
     /// The service.
     pub env: &'a GrowthEnv,
     /// Prefix of its keys, unique in this environment.
-    pub run: &'static str,
+    pub run: String,
     /// Ends it before its time.
     pub until: CancellationToken,
     /// Longest time after the warm-up.
@@ -150,19 +150,15 @@ impl From<Latencies> for Orders {
 
 /// Orders of two services' hot items, in turns of a second at least. What a machine does for some seconds,
 /// it does to both. Each has `--seconds` altogether, and each second turn begins with the other one.
-pub async fn in_turns(
-    envs: [&GrowthEnv; 2],
-    runs: &[&'static str; TURNS_MAX],
-    options: &Options,
-) -> Result<[Orders; 2]> {
+pub async fn in_turns(envs: [&GrowthEnv; 2], run: &str, options: &Options) -> Result<[Orders; 2]> {
     let turns = usize::try_from(options.seconds)?.clamp(1, TURNS_MAX);
     let time = Duration::from_secs(options.seconds) / u32::try_from(turns)?;
     let mut latencies = <[Latencies; 2]>::default();
-    for (turn, run) in runs[..turns].iter().enumerate() {
+    for turn in 0..turns {
         for place in [turn % 2, (turn + 1) % 2] {
             let load = Load {
                 env: envs[place],
-                run,
+                run: format!("{run}.{turn}"),
                 until: CancellationToken::new(),
                 time,
             };

@@ -23,6 +23,8 @@ type Settings = [(&'static str, &'static str)];
 /// The audit of very many orders is measured, however long it takes: the bench itself gives up
 /// after a minute.
 const SETTINGS: &Settings = &[("STOCKADE_REQUEST_TIMEOUT_MS", "60000")];
+/// While items are made, none is audited.
+const FILLING: &Settings = &[SETTINGS[0], ("STOCKADE_AUDIT_INTERVAL_MS", "3600000")];
 /// Audits that are due are made one after the other, and not spread over an hour.
 const AUDITING: &Settings = &[SETTINGS[0], ("STOCKADE_AUDIT_INTERVAL_MS", "100")];
 
@@ -97,9 +99,14 @@ impl GrowthEnv {
         self.restart_with(SETTINGS).await
     }
 
+    /// The same, for items that are to be made.
+    pub async fn restart_to_fill(&mut self) -> Result<()> {
+        self.restart_with(FILLING).await.map(drop)
+    }
+
     /// The same, with audits that do not wait for each other.
-    pub async fn restart_to_audit(&mut self) -> Result<f64> {
-        self.restart_with(AUDITING).await
+    pub async fn restart_to_audit(&mut self) -> Result<()> {
+        self.restart_with(AUDITING).await.map(drop)
     }
 
     async fn restart_with(&mut self, settings: &'static Settings) -> Result<f64> {

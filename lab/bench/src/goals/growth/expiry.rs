@@ -18,13 +18,6 @@ use super::{
 };
 use crate::options::{LedgerKind, Options};
 
-/// Items whose holds expire, one for each step, with the prefixes of the loads' keys.
-const STEPS: [(&str, &str, &str); 4] = [
-    ("holds-0", "quiet-0", "expiry-0"),
-    ("holds-1", "quiet-1", "expiry-1"),
-    ("holds-2", "quiet-2", "expiry-2"),
-    ("holds-3", "quiet-3", "expiry-3"),
-];
 /// The time of expiry lies ahead by this, and by this more for each hold: the ledger must have it
 /// before it comes.
 const LEAD: Duration = Duration::from_secs(10);
@@ -61,20 +54,21 @@ pub async fn measure(ledger: LedgerKind, options: &Options, results: &mut Result
     let sizes = ascending([most / 100, most / 10, most]).into_iter();
     let steps = sizes.filter(|holds| *holds > 0).map(|holds| (holds, 0));
     let in_carts = most.div_ceil(10);
-    for (size, names) in steps.chain([(in_carts, in_carts)]).zip(STEPS) {
-        let (holds, carts) = size;
+    for (number, (holds, carts)) in steps.chain([(in_carts, in_carts)]).enumerate() {
         eprintln!("P12: {ledger}, {holds} holds that expire together, in {carts} carts");
-        results.add_expiry(ledger, step(&env, size, names, options).await?)?;
+        results.add_expiry(ledger, step(&env, number, (holds, carts), options).await?)?;
     }
     Ok(())
 }
 
 async fn step(
     env: &GrowthEnv,
+    number: usize,
     (holds, carts): (u64, u64),
-    (item, quiet, expiry): (&'static str, &'static str, &'static str),
     options: &Options,
 ) -> Result<Expiry> {
+    // Each step has an item and keys of its own.
+    let item = &format!("holds-{number}");
     fill::open(env, item).await?;
     match carts {
         0 => fill::held_orders(env, item, 0..holds).await?,
@@ -82,19 +76,19 @@ async fn step(
     }
     let full = env.until_at_rest(item).await?;
     ensure!(full.held == holds, "{item} has {} holds", full.held);
-    let load = |run, until, time| Load {
+    let load = |run: &str, until, time| Load {
         env,
-        run,
+        run: format!("{run}-{number}"),
         until,
         time,
     };
     let time = Duration::from_secs(options.seconds);
-    let quiet = load(quiet, CancellationToken::new(), time).run(options);
+    let quiet = load("quiet", CancellationToken::new(), time).run(options);
     let quiet = quiet.await?;
     let due = expire_later(env, item, holds).await?;
     sleep(due.saturating_duration_since(Instant::now() + WARM)).await;
     let over = CancellationToken::new();
-    let meanwhile = load(expiry, over.clone(), BACK_TIMEOUT).run(options);
+    let meanwhile = load("expiry", over.clone(), BACK_TIMEOUT).run(options);
     let (meanwhile, back_s) = tokio::join!(meanwhile, seconds_until_back(env, item, due, over));
     let (meanwhile, back_s) = (meanwhile?, back_s?);
     let audits = [

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{
     HOT, audits,
-    calls::{Calls, Orders, TURNS_MAX, in_turns},
+    calls::{Calls, Orders, in_turns},
     env::GrowthEnv,
     fill,
     idle::{self, Idle},
@@ -29,14 +29,6 @@ pub enum Kind {
     /// Such orders, with all items beside them, of which one half is open and the other closed.
     OrdersAndItems,
 }
-
-/// Most steps of a series. Each turn of each has its own prefix of keys.
-const RUNS: [[&str; TURNS_MAX]; 4] = [
-    ["step-0.0", "step-0.1", "step-0.2", "step-0.3"],
-    ["step-1.0", "step-1.1", "step-1.2", "step-1.3"],
-    ["step-2.0", "step-2.1", "step-2.2", "step-2.3"],
-    ["step-3.0", "step-3.1", "step-3.2", "step-3.3"],
-];
 
 impl Kind {
     /// All, in the order in which they are measured.
@@ -96,8 +88,8 @@ pub struct Step {
     pub orders: u64,
     /// From the start of the service until it is ready.
     pub start_ms: f64,
-    /// Milliseconds of processor time, in all stores together, that each new item needs from a start
-    /// until all are audited. `None`: the step has no new item, or the system does not report it.
+    /// Milliseconds of processor time, in all stores together, that each new item needs until all are
+    /// audited. `None`: the step has no new item, or the system does not report it.
     pub until_audited_cpu_ms: Option<f64>,
     /// Processor time without any request, once all items were audited.
     pub idle: Option<Idle>,
@@ -126,11 +118,11 @@ pub async fn measure(
     let mut env = GrowthEnv::start(ledger).await?;
     fill::open(&env, HOT).await?;
     let mut present = 0;
-    for (size, runs) in kind.steps(options).into_iter().zip(RUNS) {
+    for (number, size) in kind.steps(options).into_iter().enumerate() {
         eprintln!("P12: {ledger}, {size} {kind}");
-        grow(&env, kind, present..size, options).await?;
+        grow(&mut env, kind, present..size, options).await?;
         present = size;
-        let step = step(&mut env, ledger, &runs, options).await?;
+        let step = step(&mut env, ledger, &format!("step-{number}"), options).await?;
         step.ensure_has(kind, size)?;
         results.add(ledger, kind, step)?;
     }
@@ -138,7 +130,13 @@ pub async fn measure(
 }
 
 /// Adds what is missing.
-async fn grow(env: &GrowthEnv, kind: Kind, missing: Range<u64>, options: &Options) -> Result<()> {
+async fn grow(
+    env: &mut GrowthEnv,
+    kind: Kind,
+    missing: Range<u64>,
+    options: &Options,
+) -> Result<()> {
+    env.restart_to_fill().await?;
     match kind {
         Kind::OpenItems => fill::items(env, missing, ItemState::Open).await?,
         Kind::ClosedItems => fill::items(env, missing, ItemState::Closed).await?,
@@ -168,7 +166,7 @@ async fn add_orders(env: &GrowthEnv, missing: Range<u64>) -> Result<()> {
 async fn step(
     env: &mut GrowthEnv,
     ledger: LedgerKind,
-    runs: &[&'static str; TURNS_MAX],
+    run: &str,
     options: &Options,
 ) -> Result<Step> {
     let open_items = env.database.items("open").await?.saturating_sub(1);
@@ -182,7 +180,7 @@ async fn step(
     let empty_env = empty(ledger).await?;
     let idle = idle::measure(env, settle, time).await?;
     let calls = Calls::measure(env).await?;
-    let [hot, empty] = in_turns([env, &empty_env], runs, options).await?;
+    let [hot, empty] = in_turns([env, &empty_env], run, options).await?;
     let reports = [
         env.until_at_rest(HOT).await?,
         empty_env.until_at_rest(HOT).await?,

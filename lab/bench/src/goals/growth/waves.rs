@@ -48,9 +48,9 @@ pub async fn measure(env: &GrowthEnv, options: &Options) -> Result<Waves> {
     fill::each_item(0..waves, async |item| fill::open(env, &item).await).await?;
     env.until_at_rest(HOT).await?;
     env.database.tidy().await?;
-    let load = |run, until, time| Load {
+    let load = |run: &str, until, time| Load {
         env,
-        run,
+        run: run.to_owned(),
         until,
         time,
     };

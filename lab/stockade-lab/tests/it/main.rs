@@ -3,6 +3,7 @@
 
 mod browser;
 mod command_line;
+mod figures;
 mod growth;
 mod locks;
 mod page;

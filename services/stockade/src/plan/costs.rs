@@ -77,21 +77,21 @@ impl Costs {
     /// prototypes of the same design.
     pub(super) fn built_in() -> Self {
         Self {
-            service_us_per_recorded_order: 21.0,
-            service_us_per_accepted_order: 21.0,
-            service_us_per_refusal: 12.7,
-            redis_us_per_order: 5.0,
-            recorder_us_per_order: 2.2,
-            postgres_us_per_order: 11.9,
+            service_us_per_recorded_order: 30.6,
+            service_us_per_accepted_order: 28.8,
+            service_us_per_refusal: 19.0,
+            redis_us_per_order: 6.8,
+            recorder_us_per_order: 3.4,
+            postgres_us_per_order: 14.4,
             // A prototype: one EVALSHA for each order, `appendfsync always`, 19 to 23.
             redis_us_per_lone_order: 20.0,
             // A prototype: SQLite, synchronous FULL, batches of 1000, 89,000 orders a second of one
             // core.
             sqlite_us_per_order: 11.2,
             sqlite_orders_per_second_max: 89_000.0,
-            postgres_orders_per_second_max: 239_000.0,
+            postgres_orders_per_second_max: 205_000.0,
             redis_bytes_per_order: 155.0,
-            machine: "2 shared cores of 2026-11-28 (Intel Xeon), Redis 7.0 with appendfsync always, PostgreSQL 15 with fsync".into(),
+            machine: "2 shared cores of 2026-11-29 (AMD EPYC), Redis 7.0 with appendfsync always, PostgreSQL 15 with fsync".into(),
             missing: Vec::new(),
         }
     }
@@ -161,6 +161,20 @@ mod tests {
         assert_eq!(costs.missing.len(), FIELDS.len() - 3);
         let failed = json!({ "P6": { "error": "no wrk" }, "costs": {} });
         assert_eq!(Costs::of(&failed).unwrap().missing.len(), FIELDS.len());
+    }
+
+    /// The run of `docs/performance.md`.
+    const RUN: &str = include_str!("../../../../docs/figures/bench.json");
+
+    #[test]
+    fn the_built_in_costs_are_those_of_the_run_that_documents_tell() {
+        let run = Costs::of(&serde_json::from_str(RUN).unwrap()).unwrap();
+        for ((name, built_in), (_, measured)) in Costs::built_in().by_name().zip(run.by_name()) {
+            // With one digit behind the point, or three digits.
+            let rounded = (measured * 0.005).max(0.05);
+            let difference = (built_in - measured).abs();
+            assert!(difference <= rounded, "{name}: {built_in}, {measured}");
+        }
     }
 
     #[test]

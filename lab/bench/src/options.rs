@@ -50,6 +50,9 @@ pub struct GrowthOptions {
     /// Items that get a wave at one moment; 0 leaves waves out.
     #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=100_000))]
     pub waves: u64,
+    /// Series of items and orders that are measured, comma-separated. Holds and waves have none.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = SeriesKind::value_variants().to_vec(), value_name = "SERIES")]
+    pub series: Vec<SeriesKind>,
     /// Orders per second of the open loop.
     #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub rate: u64,
@@ -63,6 +66,43 @@ pub struct GrowthOptions {
     /// Ledgers, measured one after the other, comma-separated.
     #[arg(long = "ledger", value_enum, value_delimiter = ',', default_values_t = [LedgerKind::Postgres], value_name = "LEDGERS")]
     pub ledgers: Vec<LedgerKind>,
+}
+
+/// What grows in a series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SeriesKind {
+    /// Items on sale, each with a paid order.
+    OpenItems,
+    /// The same, closed: nothing of them is left to do.
+    ClosedItems,
+    /// Paid orders of the hot item.
+    Orders,
+    /// Such orders, with all items beside them, of which one half is open and the other closed.
+    OrdersAndItems,
+}
+
+impl fmt::Display for SeriesKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OpenItems => "open items",
+            Self::ClosedItems => "closed items",
+            Self::Orders => "orders of the hot item",
+            Self::OrdersAndItems => "orders of the hot item, with all items",
+        })
+    }
+}
+
+impl GrowthOptions {
+    /// Most of what grows. 0: there is no such series.
+    pub fn size(&self, series: SeriesKind) -> u64 {
+        match series {
+            _ if !self.series.contains(&series) => 0,
+            SeriesKind::OpenItems | SeriesKind::ClosedItems => self.items,
+            SeriesKind::OrdersAndItems if self.items == 0 => 0,
+            SeriesKind::Orders | SeriesKind::OrdersAndItems => self.orders,
+        }
+    }
 }
 
 /// The database of a ledger.
@@ -96,4 +136,39 @@ fn repeats(text: &str) -> Result<usize, String> {
         .ok()
         .filter(|repeats| (1..=100).contains(repeats))
         .ok_or_else(|| "expected a number from 1 to 100".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Parser, ValueEnum};
+
+    use super::{GrowthOptions, SeriesKind};
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        growth: GrowthOptions,
+    }
+
+    /// The size of each series.
+    fn sizes(arguments: &str) -> Vec<u64> {
+        let words = ["bench"].into_iter().chain(arguments.split_whitespace());
+        let Cli { growth } = Cli::parse_from(words);
+        let all = SeriesKind::value_variants().iter();
+        all.map(|series| growth.size(*series)).collect()
+    }
+
+    #[test]
+    fn a_series_is_measured_if_it_is_named_and_has_a_size() {
+        for (arguments, expected) in [
+            ("--items 5 --orders 9", [5, 5, 9, 9]),
+            ("--items 0 --orders 9", [0, 0, 9, 0]),
+            (
+                "--items 5 --orders 9 --series closed-items,orders-and-items",
+                [0, 5, 0, 9],
+            ),
+        ] {
+            assert_eq!(sizes(arguments), expected, "{arguments}");
+        }
+    }
 }

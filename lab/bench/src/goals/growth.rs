@@ -10,10 +10,11 @@
 //! `growth.md` and the chart `growth.svg` have every step.
 
 use anyhow::Result;
+use clap::ValueEnum;
 
 use crate::{
     goal::Measured,
-    options::{LedgerKind, Options},
+    options::{LedgerKind, Options, SeriesKind},
 };
 
 mod audits;
@@ -33,7 +34,6 @@ mod waves;
 
 use env::GrowthEnv;
 use results::Results;
-use series::Kind;
 
 /// The item whose orders are measured.
 const HOT: &str = "hot";
@@ -52,8 +52,8 @@ pub async fn measure(options: &Options) -> Result<Measured> {
 }
 
 async fn on(ledger: LedgerKind, options: &Options, results: &mut Results) -> Result<()> {
-    for kind in Kind::ALL {
-        if kind.size(options) > 0 {
+    for kind in SeriesKind::value_variants().iter().copied() {
+        if options.growth.size(kind) > 0 {
             series::measure(ledger, kind, options, results).await?;
         }
     }

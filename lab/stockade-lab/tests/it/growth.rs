@@ -55,8 +55,8 @@ fn counts<'v>(series: &'v Value, name: &str) -> Vec<&'v Value> {
 }
 
 fn check_orders(orders: &Value) {
-    let [p50, p99] = ["p50_ms", "p99_ms"].map(|name| number(&orders[name]));
-    assert!(0.0 < p50 && p50 <= p99, "{orders}");
+    let [p50, p99, max] = ["p50_ms", "p99_ms", "max_ms"].map(|name| number(&orders[name]));
+    assert!(0.0 < p50 && p50 <= p99 && p99 <= max, "{orders}");
 }
 
 /// Every series grows as its name says, and what it does not grow stays.
@@ -96,6 +96,12 @@ fn check_step(step: &Value, seconds: u64, has_server: bool) {
     for name in ["orders_of_the_hot_item", "orders_on_an_empty_ledger"] {
         assert_eq!(step[name]["measured"], seconds * RATE, "{name}: {step}");
         check_orders(&step[name]);
+    }
+    let turns = list(&step["turns"]);
+    assert_eq!(turns.len() as u64, seconds, "{step}");
+    for orders in turns.iter().flat_map(|turn| [&turn["hot"], &turn["empty"]]) {
+        assert_eq!(orders["measured"], RATE, "{step}");
+        check_orders(orders);
     }
     assert_eq!((&step["drift"], &step["oversold"]), (&json!(0), &json!(0)));
     let idle = &step["idle"];

@@ -1,6 +1,7 @@
 //! Calls of a service that has nothing else to do, and orders at a modest rate.
 
 use std::{
+    iter::zip,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -93,6 +94,8 @@ pub struct Orders {
     pub p50_ms: f64,
     /// 99 of 100 were.
     pub p99_ms: f64,
+    /// All were.
+    pub max_ms: f64,
     /// Number of measured orders.
     pub measured: u64,
 }
@@ -115,7 +118,7 @@ pub const WARM: Duration = Duration::from_secs(WARM_SECONDS);
 impl Load<'_> {
     /// Runs it.
     pub async fn run(self, options: &Options) -> Result<Orders> {
-        Ok(Orders::from(self.latencies(options).await?))
+        Ok(Orders::from(&self.latencies(options).await?))
     }
 
     async fn latencies(self, options: &Options) -> Result<Latencies> {
@@ -138,22 +141,38 @@ impl Load<'_> {
     }
 }
 
-impl From<Latencies> for Orders {
-    fn from(latencies: Latencies) -> Self {
+impl From<&Latencies> for Orders {
+    fn from(latencies: &Latencies) -> Self {
         Self {
             p50_ms: latencies.answered_within(50.0),
             p99_ms: latencies.answered_within(99.0),
+            max_ms: latencies.answered_within(100.0),
             measured: latencies.count(),
         }
     }
 }
 
+/// Orders of a turn of each.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Turn {
+    /// Of the service that is measured.
+    pub hot: Orders,
+    /// Of the one with an empty ledger.
+    pub empty: Orders,
+}
+
 /// Orders of two services' hot items, in turns of a second at least. What a machine does for some seconds,
-/// it does to both. Each has `--seconds` altogether, and each second turn begins with the other one.
-pub async fn in_turns(envs: [&GrowthEnv; 2], run: &str, options: &Options) -> Result<[Orders; 2]> {
+/// it does to both. Each has `--seconds` altogether, and each second turn begins with the other one. Returns
+/// the orders of all turns, and then of each.
+pub async fn in_turns(
+    envs: [&GrowthEnv; 2],
+    run: &str,
+    options: &Options,
+) -> Result<([Orders; 2], Vec<Turn>)> {
     let turns = usize::try_from(options.seconds)?.clamp(1, TURNS_MAX);
     let time = Duration::from_secs(options.seconds) / u32::try_from(turns)?;
     let mut latencies = <[Latencies; 2]>::default();
+    let mut of_turns = <[Vec<Orders>; 2]>::default();
     for turn in 0..turns {
         for place in [turn % 2, (turn + 1) % 2] {
             let load = Load {
@@ -162,8 +181,12 @@ pub async fn in_turns(envs: [&GrowthEnv; 2], run: &str, options: &Options) -> Re
                 until: CancellationToken::new(),
                 time,
             };
-            latencies[place].add(load.latencies(options).await?);
+            let measured = load.latencies(options).await?;
+            of_turns[place].push(Orders::from(&measured));
+            latencies[place].add(measured);
         }
     }
-    Ok(latencies.map(Orders::from))
+    let [hot, empty] = of_turns;
+    let of_turns = zip(hot, empty).map(|(hot, empty)| Turn { hot, empty });
+    Ok((latencies.each_ref().map(Orders::from), of_turns.collect()))
 }

@@ -41,18 +41,20 @@ fn heading(ledger: LedgerKind) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::draw;
     use crate::{
         goals::growth::{
             results::{Expiries, Series},
             samples::{expiry, idle, step},
-            series::{Kind, Step},
+            series::Step,
         },
-        options::LedgerKind,
+        options::{LedgerKind, SeriesKind},
     };
 
     /// Steps with this many of it.
-    fn series(ledger: LedgerKind, grows: Kind, sizes: &[u64]) -> Series {
+    fn series(ledger: LedgerKind, grows: SeriesKind, sizes: &[u64]) -> Series {
         let server = match ledger {
             LedgerKind::Postgres => Some(7.0),
             LedgerKind::Sqlite => None,
@@ -78,9 +80,10 @@ mod tests {
     }
 
     fn all(ledger: LedgerKind) -> Vec<Series> {
-        Kind::ALL
-            .map(|grows| series(ledger, grows, &[0, 100, 500, 2_000]))
-            .into()
+        let kinds = SeriesKind::value_variants().iter();
+        kinds
+            .map(|grows| series(ledger, *grows, &[0, 100, 500, 2_000]))
+            .collect()
     }
 
     fn assert_well_formed(svg: &str) {
@@ -156,7 +159,7 @@ mod tests {
     #[test]
     fn a_run_without_items_has_no_chart_of_them() {
         let ledger = LedgerKind::Postgres;
-        let orders = series(ledger, Kind::Orders, &[0, 25_000, 250_000, 2_500_000]);
+        let orders = series(ledger, SeriesKind::Orders, &[0, 25_000, 250_000, 2_500_000]);
         let svg = draw(&[orders], &[expiries(ledger)]);
         assert_well_formed(&svg);
         assert!(!svg.contains(" items") && !svg.contains("Idle"), "{svg}");
@@ -165,7 +168,7 @@ mod tests {
 
     #[test]
     fn idle_time_that_is_not_reported_has_no_chart() {
-        let mut items = series(LedgerKind::Postgres, Kind::OpenItems, &[0, 100]);
+        let mut items = series(LedgerKind::Postgres, SeriesKind::OpenItems, &[0, 100]);
         for step in &mut items.steps {
             step.idle = None;
         }
@@ -177,7 +180,7 @@ mod tests {
     #[test]
     fn a_run_that_began_has_a_chart() {
         assert_well_formed(&draw(&[], &[]));
-        let first = series(LedgerKind::Postgres, Kind::OpenItems, &[0]);
+        let first = series(LedgerKind::Postgres, SeriesKind::OpenItems, &[0]);
         let svg = draw(&[first], &[]);
         assert_well_formed(&svg);
         assert_eq!(svg.matches("<circle").count(), 3);

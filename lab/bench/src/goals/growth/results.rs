@@ -9,16 +9,10 @@ use reporting::{
 };
 use serde::Serialize;
 
-use super::{
-    calls::Orders,
-    chart,
-    expiry::Expiry,
-    series::{Kind, Step},
-    waves::Waves,
-};
+use super::{calls::Orders, chart, expiry::Expiry, series::Step, waves::Waves};
 use crate::{
     machine::Machine,
-    options::{LedgerKind, Options},
+    options::{LedgerKind, Options, SeriesKind},
 };
 
 const JSON: &str = "growth.json";
@@ -68,7 +62,7 @@ pub struct Series {
     /// Where the orders are recorded.
     pub ledger: LedgerKind,
     /// What becomes more.
-    pub grows: Kind,
+    pub grows: SeriesKind,
     /// The first has nothing of it.
     pub steps: Vec<Step>,
 }
@@ -110,7 +104,7 @@ impl Results {
     }
 
     /// Adds a step to its series, and writes all files.
-    pub fn add(&mut self, ledger: LedgerKind, grows: Kind, step: Step) -> Result<()> {
+    pub fn add(&mut self, ledger: LedgerKind, grows: SeriesKind, step: Step) -> Result<()> {
         let is_same = |series: &&mut Series| series.ledger == ledger && series.grows == grows;
         match self.series.iter_mut().find(is_same) {
             Some(series) => series.steps.push(step),

@@ -26,6 +26,7 @@ pub fn step(idle: Option<Idle>) -> Step {
         },
         hot: orders(8.0),
         empty: orders(7.5),
+        turns: Vec::new(),
         drift: 0,
         oversold: 0,
     }
@@ -57,6 +58,7 @@ fn orders(p50_ms: f64) -> Orders {
     Orders {
         p50_ms,
         p99_ms: p50_ms + 1.0,
+        max_ms: p50_ms + 2.0,
         measured: 100,
     }
 }

@@ -1,6 +1,6 @@
 //! A series: servers on which one kind of thing becomes more, step by step.
 
-use std::{fmt, ops::Range, time::Duration};
+use std::{ops::Range, time::Duration};
 
 use anyhow::{Result, ensure};
 use client::ItemState;
@@ -8,65 +8,22 @@ use serde::Serialize;
 
 use super::{
     HOT, audits,
-    calls::{Calls, Orders, in_turns},
+    calls::{Calls, Orders, Turn, in_turns},
     env::GrowthEnv,
     fill,
     idle::{self, Idle},
     results::Results,
 };
-use crate::options::{LedgerKind, Options};
+use crate::options::{GrowthOptions, LedgerKind, Options, SeriesKind};
 
-/// What grows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// Items on sale, each with a paid order.
-    OpenItems,
-    /// The same, closed: nothing of them is left to do.
-    ClosedItems,
-    /// Paid orders of the hot item.
-    Orders,
-    /// Such orders, with all items beside them, of which one half is open and the other closed.
-    OrdersAndItems,
-}
-
-impl Kind {
-    /// All, in the order in which they are measured.
-    pub const ALL: [Self; 4] = [
-        Self::OpenItems,
-        Self::ClosedItems,
-        Self::Orders,
-        Self::OrdersAndItems,
-    ];
-
-    /// Most of them.
-    pub fn size(self, options: &Options) -> u64 {
-        match self {
-            Self::OpenItems | Self::ClosedItems => options.growth.items,
-            Self::Orders => options.growth.orders,
-            Self::OrdersAndItems if options.growth.items == 0 => 0,
-            Self::OrdersAndItems => options.growth.orders,
+fn steps(of: SeriesKind, options: &GrowthOptions) -> Vec<u64> {
+    let size = options.size(of);
+    match of {
+        SeriesKind::OpenItems | SeriesKind::ClosedItems => {
+            ascending([0, size / 20, size / 4, size])
         }
-    }
-
-    fn steps(self, options: &Options) -> Vec<u64> {
-        let size = self.size(options);
-        match self {
-            Self::OpenItems | Self::ClosedItems => ascending([0, size / 20, size / 4, size]),
-            Self::Orders => ascending([0, size / 100, size / 10, size]),
-            Self::OrdersAndItems => ascending([0, size]),
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OpenItems => "open items",
-            Self::ClosedItems => "closed items",
-            Self::Orders => "orders of the hot item",
-            Self::OrdersAndItems => "orders of the hot item, with all items",
-        })
+        SeriesKind::Orders => ascending([0, size / 100, size / 10, size]),
+        SeriesKind::OrdersAndItems => ascending([0, size]),
     }
 }
 
@@ -102,6 +59,8 @@ pub struct Step {
     /// The same of a new service that has nothing else, in turns with them.
     #[serde(rename = "orders_on_an_empty_ledger")]
     pub empty: Orders,
+    /// Both of these, turn by turn.
+    pub turns: Vec<Turn>,
     /// Units of both that are not accounted for at its end. Must be 0.
     pub drift: u64,
     /// Units of both that were sold beyond the stock. Must be 0.
@@ -111,14 +70,14 @@ pub struct Step {
 /// Measures every step of a series, and writes the results after each.
 pub async fn measure(
     ledger: LedgerKind,
-    kind: Kind,
+    kind: SeriesKind,
     options: &Options,
     results: &mut Results,
 ) -> Result<()> {
     let mut env = GrowthEnv::start(ledger).await?;
     fill::open(&env, HOT).await?;
     let mut present = 0;
-    for (number, size) in kind.steps(options).into_iter().enumerate() {
+    for (number, size) in steps(kind, &options.growth).into_iter().enumerate() {
         eprintln!("P12: {ledger}, {size} {kind}");
         grow(&mut env, kind, present..size, options).await?;
         present = size;
@@ -132,16 +91,16 @@ pub async fn measure(
 /// Adds what is missing.
 async fn grow(
     env: &mut GrowthEnv,
-    kind: Kind,
+    kind: SeriesKind,
     missing: Range<u64>,
     options: &Options,
 ) -> Result<()> {
     env.restart_to_fill().await?;
     match kind {
-        Kind::OpenItems => fill::items(env, missing, ItemState::Open).await?,
-        Kind::ClosedItems => fill::items(env, missing, ItemState::Closed).await?,
-        Kind::Orders => add_orders(env, missing).await?,
-        Kind::OrdersAndItems => {
+        SeriesKind::OpenItems => fill::items(env, missing, ItemState::Open).await?,
+        SeriesKind::ClosedItems => fill::items(env, missing, ItemState::Closed).await?,
+        SeriesKind::Orders => add_orders(env, missing).await?,
+        SeriesKind::OrdersAndItems => {
             let items = if missing.is_empty() {
                 0
             } else {
@@ -180,7 +139,7 @@ async fn step(
     let empty_env = empty(ledger).await?;
     let idle = idle::measure(env, settle, time).await?;
     let calls = Calls::measure(env).await?;
-    let [hot, empty] = in_turns([env, &empty_env], run, options).await?;
+    let ([hot, empty], turns) = in_turns([env, &empty_env], run, options).await?;
     let reports = [
         env.until_at_rest(HOT).await?,
         empty_env.until_at_rest(HOT).await?,
@@ -195,6 +154,7 @@ async fn step(
         calls,
         hot,
         empty,
+        turns,
         drift: reports.iter().map(|report| report.drift).sum(),
         oversold: reports.iter().map(|report| report.oversold).sum(),
     })
@@ -211,15 +171,15 @@ async fn empty(ledger: LedgerKind) -> Result<GrowthEnv> {
 
 impl Step {
     /// What the ledger has of this kind.
-    pub fn size(&self, kind: Kind) -> u64 {
+    pub fn size(&self, kind: SeriesKind) -> u64 {
         match kind {
-            Kind::OpenItems => self.open_items,
-            Kind::ClosedItems => self.closed_items,
-            Kind::Orders | Kind::OrdersAndItems => self.orders,
+            SeriesKind::OpenItems => self.open_items,
+            SeriesKind::ClosedItems => self.closed_items,
+            SeriesKind::Orders | SeriesKind::OrdersAndItems => self.orders,
         }
     }
 
-    fn ensure_has(&self, kind: Kind, size: u64) -> Result<()> {
+    fn ensure_has(&self, kind: SeriesKind, size: u64) -> Result<()> {
         let found = self.size(kind);
         ensure!(found >= size, "the ledger has {found} {kind}, not {size}");
         Ok(())

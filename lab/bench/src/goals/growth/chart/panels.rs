@@ -6,9 +6,9 @@ use crate::{
     goals::growth::{
         expiry::Expiry,
         results::{Expiries, Series},
-        series::{Kind, Step},
+        series::Step,
     },
-    options::LedgerKind,
+    options::{LedgerKind, SeriesKind},
 };
 
 const IDLE: [Named<Step>; 3] = [
@@ -53,14 +53,14 @@ fn of_series(series: &Series) -> Vec<Panel> {
         }
     };
     match grows {
-        Kind::OpenItems | Kind::ClosedItems => {
+        SeriesKind::OpenItems | SeriesKind::ClosedItems => {
             vec![panel("Idle processor time", "% of a core", &IDLE)]
         }
-        Kind::Orders => vec![
+        SeriesKind::Orders => vec![
             panel("Orders of the hot item", "ms", &ORDERS),
             panel("Audits of the hot item", "ms", &AUDITS),
         ],
-        Kind::OrdersAndItems => Vec::new(),
+        SeriesKind::OrdersAndItems => Vec::new(),
     }
 }
 

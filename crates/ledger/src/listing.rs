@@ -2,9 +2,11 @@
 //!
 //! A page of orders in one state could read a whole sale before it is full. It ends after a bounded
 //! search instead, once it has a row, and its cursor continues there. Until then it searches on: an
-//! empty page that has a next one would look like the end of the list. Of a state that an index has, this
-//! tells where the search goes on. A console that asks again and again would otherwise read a whole
-//! sale to find no hold.
+//! empty page that has a next one would look like the end of the list. An index tells where the search
+//! goes on. A console that asks again and again would otherwise read a whole sale to find no hold.
+//!
+//! No index has the confirmed and the expired orders: most orders of a sale become one of the two, and would
+//! pay for it. Where nearly all of very many became the other one, a page reads on until it finds one.
 
 use async_trait::async_trait;
 use domain::{ItemId, Order, OrderId, OrderState};
@@ -18,25 +20,6 @@ use crate::{
 /// Orders that one statement of a page of one state reads at most.
 const SCANNED_ORDERS_MAX: usize = 10_000;
 
-/// A state of which an index has all orders.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum SearchedState {
-    Held,
-    RefundDue,
-    Rejected,
-}
-
-impl SearchedState {
-    fn of(state: OrderState) -> Option<Self> {
-        match state {
-            OrderState::Held => Some(Self::Held),
-            OrderState::RefundDue => Some(Self::RefundDue),
-            OrderState::Rejected => Some(Self::Rejected),
-            _ => None,
-        }
-    }
-}
-
 /// The statements behind the pages, for each database.
 #[async_trait]
 pub(crate) trait Lists: Sync {
@@ -49,11 +32,12 @@ pub(crate) trait Lists: Sync {
         at_most: usize,
     ) -> Result<Option<(OrderId, usize)>, LedgerError>;
 
-    /// The first order of the item in this state behind `after` and up to `last`.
+    /// The first order of the item in this state behind `after` and up to `last`. If no index has the state,
+    /// the first order in any state, unless counters say that the item has none in this one.
     async fn next_of(
         &self,
         item: &ItemId,
-        state: SearchedState,
+        state: OrderState,
         after: OrderId,
         last: OrderId,
     ) -> Result<Option<OrderId>, LedgerError>;
@@ -90,44 +74,28 @@ pub(crate) async fn item_orders(
 ) -> Result<Page<Order, OrderId>, LedgerError> {
     let [first, last] = id_range(item.tag());
     let mut after = after.map_or(first, |after| after.max(first));
+    let read = async |after, end| {
+        let rows = lists.item_orders(item, state, after, end, at_most + 1);
+        Ok(Page::cut(rows.await?, at_most, |order: &Order| order.id))
+    };
+    let Some(state) = state else {
+        return read(after, last).await;
+    };
     loop {
         // Rows behind the scan are left to the next one.
-        let end = match state {
-            Some(_) => end_of_scan(lists, after, last).await?,
-            None => None,
+        let Some(end) = end_of_scan(lists, after, last).await? else {
+            return read(after, last).await;
         };
-        let rows = lists
-            .item_orders(item, state, after, end.unwrap_or(last), at_most + 1)
-            .await?;
-        match end {
-            Some(end) if rows.is_empty() => {
-                let Some(next) = search_on(lists, item, state, end, last).await? else {
-                    return Ok(Page::cut(rows, at_most, |order| order.id));
-                };
-                after = next;
-            }
-            end => {
-                let page = Page::cut(rows, at_most, |order| order.id);
-                let next = page.next.or(end);
-                return Ok(Page { next, ..page });
-            }
+        let page = read(after, end).await?;
+        if !page.rows.is_empty() {
+            let next = page.next.or(Some(end));
+            return Ok(Page { next, ..page });
         }
+        let Some(next) = lists.next_of(item, state, end, last).await? else {
+            return Ok(page);
+        };
+        after = before(next);
     }
-}
-
-/// Behind which id the next order of the state is. `None`: there is none.
-async fn search_on(
-    lists: &impl Lists,
-    item: &ItemId,
-    state: Option<OrderState>,
-    after: OrderId,
-    last: OrderId,
-) -> Result<Option<OrderId>, LedgerError> {
-    let Some(state) = state.and_then(SearchedState::of) else {
-        return Ok(Some(after));
-    };
-    let next = lists.next_of(item, state, after, last).await?;
-    Ok(next.map(before))
 }
 
 /// The id before this one, of which there need not be an order.

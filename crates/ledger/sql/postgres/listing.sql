@@ -40,6 +40,24 @@ WHERE state = 'refund_due' AND id > $1 AND id <= $2 AND item = $3 ORDER BY id LI
 SELECT id FROM orders
 WHERE state = 'rejected' AND id > $1 AND id <= $2 AND item = $3 ORDER BY id LIMIT 1
 
+-- name: NEXT_UNDONE
+-- The states are named again, as the index has them: then the one that is asked for is known to be among them.
+SELECT id FROM orders
+WHERE state IN ('cancelled', 'refunded') AND state = $4 AND id > $1 AND id <= $2 AND item = $3
+ORDER BY id LIMIT 1
+
+-- name: NEXT_CONFIRMED
+-- No index has the orders of this state. The next one in any state, if the item has paid units: its counters
+-- say so.
+SELECT id FROM orders
+WHERE id > $1 AND id <= $2 AND item = $3
+  AND EXISTS (SELECT FROM segments WHERE segments.item = $3 AND confirmed > 0)
+ORDER BY id LIMIT 1
+
+-- name: NEXT
+-- In any state.
+SELECT id FROM orders WHERE id > $1 AND id <= $2 AND item = $3 ORDER BY id LIMIT 1
+
 -- name: BUYER_ORDERS
 -- A range of one name, in the order of its index, and not a name that is equal: then the primary
 -- key would have the same order, and statistics of a ledger that had few buyers would choose it. A

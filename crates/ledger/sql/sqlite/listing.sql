@@ -43,6 +43,24 @@ WHERE state = 'refund_due' AND id > ?1 AND id <= ?2 AND item = ?3 ORDER BY id LI
 SELECT id FROM orders INDEXED BY orders_rejected
 WHERE state = 'rejected' AND id > ?1 AND id <= ?2 AND item = ?3 ORDER BY id LIMIT 1
 
+-- name: NEXT_UNDONE
+-- The states are named again, as the index has them: then the one that is asked for is known to be among them.
+SELECT id FROM orders INDEXED BY orders_undone
+WHERE state IN ('cancelled', 'refunded') AND state = ?4 AND id > ?1 AND id <= ?2 AND item = ?3
+ORDER BY id LIMIT 1
+
+-- name: NEXT_CONFIRMED
+-- No index has the orders of this state. The next one in any state, if the item has paid units: its counters
+-- say so.
+SELECT id FROM orders
+WHERE id > ?1 AND id <= ?2 AND item = ?3
+  AND EXISTS (SELECT 1 FROM segments WHERE segments.item = ?3 AND confirmed > 0)
+ORDER BY id LIMIT 1
+
+-- name: NEXT
+-- In any state.
+SELECT id FROM orders WHERE id > ?1 AND id <= ?2 AND item = ?3 ORDER BY id LIMIT 1
+
 -- name: BUYER_ORDERS
 -- Without `INDEXED BY`, SQLite may prefer the primary key and read every order.
 SELECT {order_columns!} FROM orders INDEXED BY orders_of_buyer

@@ -8,8 +8,8 @@ use super::{
         self,
         archive::{BUYER_PAGE, ORDERS_OF, REPLACE_BUYER},
         listing::{
-            BUYER_ORDERS, ITEM_ORDERS, ITEMS, JOURNAL, NEXT_HELD, NEXT_REFUND_DUE, NEXT_REJECTED,
-            PAYMENTS_DUE, REFUNDS_DUE, SCAN,
+            BUYER_ORDERS, ITEM_ORDERS, ITEMS, JOURNAL, NEXT_CONFIRMED, NEXT_HELD, NEXT_REFUND_DUE,
+            NEXT_REJECTED, NEXT_UNDONE, PAYMENTS_DUE, REFUNDS_DUE, SCAN,
         },
         payments::FORGET_UNCLAIMED,
         recording::{CHANGED, TAKE_RETURNS},
@@ -90,6 +90,16 @@ async fn each_page_reads_its_part_of_an_index() {
             NEXT_REJECTED,
             format!("{NIL}, {NIL}, 'vase'"),
             "Index Scan using orders_rejected",
+        ),
+        (
+            NEXT_UNDONE,
+            format!("{NIL}, {NIL}, 'vase', 'refunded'"),
+            "Index Scan using orders_undone",
+        ),
+        (
+            NEXT_CONFIRMED,
+            format!("{NIL}, {NIL}, 'vase'"),
+            "Index Scan using orders_pkey",
         ),
         (
             BUYER_ORDERS,

@@ -11,8 +11,9 @@ use uuid::Uuid;
 use super::{
     Pool, QueryAs, Row, Store, list,
     sql::listing::{
-        BUYER_ORDERS, ENTRY, HELD_BY_END, ITEM_ORDERS, ITEMS, JOURNAL, NEXT_HELD, NEXT_REFUND_DUE,
-        NEXT_REJECTED, PAYMENTS_DUE, REFUNDS_DUE, SCAN, SOME_ITEMS,
+        BUYER_ORDERS, ENTRY, HELD_BY_END, ITEM_ORDERS, ITEMS, JOURNAL, NEXT, NEXT_CONFIRMED,
+        NEXT_HELD, NEXT_REFUND_DUE, NEXT_REJECTED, NEXT_UNDONE, PAYMENTS_DUE, REFUNDS_DUE, SCAN,
+        SOME_ITEMS,
     },
     step_reads,
     webhooks::milliseconds,
@@ -21,7 +22,7 @@ use crate::{
     JournalEntry, LedgerError, ListedItem, Listing, Page,
     columns::{JournalColumns, ListedColumns, OrderColumns},
     convert::{signed, unsigned},
-    listing::{self, Lists, SearchedState},
+    listing::{self, Lists},
 };
 
 #[async_trait]
@@ -172,21 +173,26 @@ impl Lists for Store {
     async fn next_of(
         &self,
         item: &ItemId,
-        state: SearchedState,
+        state: OrderState,
         after: OrderId,
         last: OrderId,
     ) -> Result<Option<OrderId>, LedgerError> {
-        let next = match state {
-            SearchedState::Held => NEXT_HELD,
-            SearchedState::RefundDue => NEXT_REFUND_DUE,
-            SearchedState::Rejected => NEXT_REJECTED,
+        let (statement, undone) = match state {
+            OrderState::Held => (NEXT_HELD, None),
+            OrderState::RefundDue => (NEXT_REFUND_DUE, None),
+            OrderState::Rejected => (NEXT_REJECTED, None),
+            OrderState::Confirmed => (NEXT_CONFIRMED, None),
+            OrderState::Expired => (NEXT, None),
+            OrderState::Cancelled | OrderState::Refunded => (NEXT_UNDONE, Some(state.as_str())),
         };
-        let next = sqlx::query_scalar::<_, Uuid>(next)
+        let mut next = sqlx::query_scalar::<_, Uuid>(statement)
             .bind(after.as_uuid())
             .bind(last.as_uuid())
-            .bind(item.as_str())
-            .fetch_optional(&self.lists)
-            .await?;
+            .bind(item.as_str());
+        if let Some(state) = undone {
+            next = next.bind(state);
+        }
+        let next = next.fetch_optional(&self.lists).await?;
         Ok(next.map(OrderId::from))
     }
 

@@ -1,0 +1,7 @@
+-- no-transaction
+-- The orders that were cancelled or refunded, so that a page of them is found without reading the rest of a
+-- sale. No other order is in it: the end of many holds at once must not cost more.
+--
+-- It is built beside a sale, so it cannot be part of a transaction.
+CREATE INDEX CONCURRENTLY IF NOT EXISTS orders_undone ON orders (state, id)
+    WHERE state IN ('cancelled', 'refunded');

@@ -29,6 +29,14 @@ use crate::{
 /// age.
 pub(crate) const EVENTS_MIN_AGE: Duration = Duration::from_secs(3600);
 
+/// Events of the item that are older than it by more than this, or younger than its archive, are not
+/// looked for: their order is nearly that of their times. Those of a late refund go by their age.
+const EVENTS_MARGIN: Duration = Duration::from_secs(24 * 3600);
+
+/// After a part of the orders was searched for open money, the ledger belongs to others for so many times
+/// as long as that took.
+pub(crate) const PAUSE_FACTOR: u32 = 2;
+
 /// Result of asking for a drop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DropRequest {
@@ -162,6 +170,66 @@ pub(crate) struct RowsLeft {
     pub owed: u64,
     /// All others.
     pub others: u64,
+}
+
+/// The times of the events that a drop looks for, in milliseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EventTimes {
+    pub from: i64,
+    pub until: i64,
+}
+
+impl EventTimes {
+    /// Of an item that was created and archived then.
+    pub fn of(created: i64, archived: i64) -> Self {
+        let margin = i64::try_from(EVENTS_MARGIN.as_millis()).unwrap_or(i64::MAX);
+        Self {
+            from: created.saturating_sub(margin),
+            until: archived.saturating_add(margin),
+        }
+    }
+}
+
+/// The place of all events of a dump that was restored to another PostgreSQL server (`docs/events.md`).
+const RENUMBERED: i64 = 0;
+
+/// An event's place, and when it happened, in milliseconds since 1970. Of several events at a place, those of
+/// one transaction, it is the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EventAt {
+    pub place: i64,
+    pub at: i64,
+}
+
+/// Reads single events, by place.
+#[async_trait]
+pub(crate) trait Places: Send {
+    /// The first event at this place or behind it.
+    async fn at(&mut self, place: i64) -> Result<Option<EventAt>, LedgerError>;
+
+    /// The last event.
+    async fn last(&mut self) -> Result<Option<EventAt>, LedgerError>;
+}
+
+/// A place before all events since this time, and behind those before it. `None`: there is no event since
+/// then. Places are nearly in the order of times, so each step halves what is left. Events that were numbered
+/// anew are in no order: the first of them tells nothing of the others.
+pub(crate) async fn first_since(
+    events: &mut impl Places,
+    from: i64,
+) -> Result<Option<i64>, LedgerError> {
+    let Some(last) = events.last().await?.filter(|last| last.at >= from) else {
+        return Ok(None);
+    };
+    let (mut low, mut high) = (0, last.place);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match events.at(middle).await? {
+            Some(event) if event.at < from && event.place > RENUMBERED => low = event.place + 1,
+            _ => high = middle,
+        }
+    }
+    Ok(Some(low))
 }
 
 /// SQL statements of a transaction that drops an item, besides the journal's.
@@ -405,7 +473,57 @@ pub(crate) fn number(key: u128) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{ExportPage, key, number, position};
+    use async_trait::async_trait;
+
+    use super::{EventAt, ExportPage, Places, first_since, key, number, position};
+    use crate::LedgerError;
+
+    /// Events with the times in the order of their places, and how many were read.
+    struct Made(Vec<EventAt>, usize);
+
+    #[async_trait]
+    impl Places for Made {
+        async fn at(&mut self, place: i64) -> Result<Option<EventAt>, LedgerError> {
+            self.1 += 1;
+            Ok(self.0.iter().find(|event| event.place >= place).copied())
+        }
+
+        async fn last(&mut self) -> Result<Option<EventAt>, LedgerError> {
+            Ok(self.0.last().copied())
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_event_since_a_time_is_found_in_few_steps() {
+        // Some places are free.
+        let of = |places: &[i64]| {
+            let events = places.iter().map(|place| EventAt {
+                place: *place,
+                at: place * 10,
+            });
+            Made(events.collect(), 0)
+        };
+        let places: Vec<_> = (1..100_000).filter(|place| place % 3 != 0).collect();
+        let mut events = of(&places);
+        for (from, place) in [(0, 0), (10, 1), (11, 2), (30, 4), (999_970, 99_997)] {
+            let found = first_since(&mut events, from).await.unwrap().unwrap();
+            let first = events.at(found).await.unwrap().unwrap();
+            assert_eq!(first.place, place.max(1), "{from}");
+            events.1 = 0;
+        }
+        assert_eq!(first_since(&mut events, 999_990).await.unwrap(), None);
+        first_since(&mut events, 500_000).await.unwrap();
+        assert!(events.1 <= 20, "{}", events.1);
+        assert_eq!(first_since(&mut of(&[]), 0).await.unwrap(), None);
+        // A dump was restored before the event at 7: one that comes later tells that all of it is older.
+        let mut restored = of(&[0, 7, 8]);
+        for (from, place) in [(65, 0), (75, 8)] {
+            let found = first_since(&mut restored, from).await.unwrap();
+            assert_eq!(found, Some(place), "{from}");
+        }
+        assert_eq!(first_since(&mut of(&[5]), 51).await.unwrap(), None);
+        assert_eq!(first_since(&mut of(&[5]), 50).await.unwrap(), Some(0));
+    }
 
     #[test]
     fn a_key_has_the_position_of_its_event() {

@@ -104,7 +104,7 @@ fn before(id: OrderId) -> OrderId {
 }
 
 /// Where a scan from here ends. `None`: it reads all orders up to the last one.
-async fn end_of_scan(
+pub(crate) async fn end_of_scan(
     lists: &impl Lists,
     after: OrderId,
     last: OrderId,

@@ -45,12 +45,27 @@ WHERE archived_at <= to_timestamp($1::double precision / 1000) AND drop_by IS NU
 ORDER BY archived_at LIMIT $2
 
 -- name: ORDERS_OWED
-SELECT count(*) FROM orders WHERE id BETWEEN $2 AND $3 AND item = $1 AND {MONEY_IS_DUE}
+SELECT count(*) FROM orders WHERE id > $2 AND id <= $3 AND item = $1 AND {MONEY_IS_DUE}
 
 -- name: ORDERS_PAGE
 SELECT id, {ORDER_DOCUMENT} FROM orders
 WHERE id >= $2 AND id > $3 AND id <= $4 AND item = $1 AND NOT {MONEY_IS_DUE}
 ORDER BY id LIMIT $5
+
+-- name: TIMES
+-- From when until when the item had a sale.
+SELECT (extract(epoch FROM created_at) * 1000)::bigint,
+       (extract(epoch FROM archived_at) * 1000)::bigint
+FROM items WHERE id = $1
+
+-- name: EVENT_AT
+-- The first event at this position or behind it, and when it happened.
+SELECT xid::text::bigint, (extract(epoch FROM at) * 1000)::bigint FROM events
+WHERE xid >= $1::bigint::text::xid8 ORDER BY events.xid, seq LIMIT 1
+
+-- name: LAST_EVENT
+SELECT xid::text::bigint, (extract(epoch FROM at) * 1000)::bigint FROM events
+ORDER BY events.xid DESC, seq DESC LIMIT 1
 
 -- name: TRANSFERS_PAGE
 SELECT id, to_jsonb(transfers)::text FROM transfers

@@ -13,13 +13,14 @@ AND NOT EXISTS (
       AND (sinks.xid, sinks.seq) < (events.xid, events.seq))
 
 -- name: EVENTS_PAGE
--- Other items' events are read as well, without their documents: there is no index by item, which
--- every order would have to pay for.
+-- The events of other items are read as well, without their documents: there is no index by item, which
+-- every order would have to pay for. Each comes with its time: behind those of the sale, the pages end.
 WITH events AS (
     SELECT * FROM events
     WHERE (xid, seq) > ($4::text::xid8, $5) AND xid < pg_snapshot_xmin(pg_current_snapshot())
     ORDER BY xid, seq LIMIT $6)
-SELECT xid::text::bigint, seq, CASE WHEN {EVENT_GOES} THEN to_jsonb(events)::text END
+SELECT xid::text::bigint, seq, (extract(epoch FROM at) * 1000)::bigint,
+       CASE WHEN {EVENT_GOES} THEN to_jsonb(events)::text END
 FROM events ORDER BY xid, seq
 
 -- name: LOCK_EVENTS

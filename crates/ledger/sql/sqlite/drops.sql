@@ -28,12 +28,23 @@ WHERE archived_at <= ?1 AND drop_by IS NULL
 ORDER BY archived_at LIMIT ?2
 
 -- name: ORDERS_OWED
-SELECT count(*) FROM orders WHERE id BETWEEN ?2 AND ?3 AND item = ?1 AND {MONEY_IS_DUE}
+SELECT count(*) FROM orders WHERE id > ?2 AND id <= ?3 AND item = ?1 AND {MONEY_IS_DUE}
 
 -- name: ORDERS_PAGE
 SELECT id, {} FROM orders
 WHERE id >= ?2 AND id > ?3 AND id <= ?4 AND item = ?1 AND NOT {MONEY_IS_DUE}
 ORDER BY id LIMIT ?5
+
+-- name: TIMES
+-- From when until when the item had a sale.
+SELECT created_at, archived_at FROM items WHERE id = ?1
+
+-- name: EVENT_AT
+-- The first event at this position or behind it, and when it happened.
+SELECT seq, at FROM events WHERE seq >= ?1 ORDER BY seq LIMIT 1
+
+-- name: LAST_EVENT
+SELECT seq, at FROM events ORDER BY seq DESC LIMIT 1
 
 -- name: TRANSFERS_PAGE
 SELECT id, {} FROM transfers WHERE item = ?1 AND id > ?2 ORDER BY id LIMIT ?3

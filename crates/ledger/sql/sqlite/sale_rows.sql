@@ -11,9 +11,9 @@ AND NOT EXISTS (
 AND NOT EXISTS (SELECT 1 FROM sinks WHERE served_at > ?2 AND sinks.seq < events.seq)
 
 -- name: EVENTS_PAGE
--- Other items' events are read as well, without their documents: there is no index by item, which
--- every order would have to pay for.
-SELECT seq, CASE WHEN {EVENT_GOES} THEN {} END FROM events WHERE seq > ?4 ORDER BY seq LIMIT ?5
+-- The events of other items are read as well, without their documents: there is no index by item, which
+-- every order would have to pay for. Each comes with its time: behind those of the sale, the pages end.
+SELECT seq, at, CASE WHEN {EVENT_GOES} THEN {} END FROM events WHERE seq > ?4 ORDER BY seq LIMIT ?5
 
 -- name: LOCK_EVENTS
 SELECT seq, {} FROM events WHERE seq IN (SELECT value FROM json_each(?4)) AND {EVENT_GOES}

@@ -45,14 +45,20 @@ pub(super) fn ended(is_done: bool) -> bool {
     is_done
 }
 
+/// The key before those of the events at this place, and behind all before it.
+pub(super) fn before_events_at(place: i64) -> Result<u128, LedgerError> {
+    drops::key(place, 0)
+}
+
+/// The next events, each with its time in milliseconds since 1970.
 pub(super) async fn events_page(
     connection: &mut PgConnection,
     id: &ItemId,
-    after: Option<u128>,
+    after: u128,
     at_most: usize,
-) -> Result<Vec<Row>, LedgerError> {
-    let (xid, seq) = drops::position(after.unwrap_or(0));
-    let rows = sqlx::query_as::<_, (i64, i64, Option<String>)>(sql::EVENTS_PAGE)
+) -> Result<Vec<(i64, Row)>, LedgerError> {
+    let (xid, seq) = drops::position(after);
+    let rows = sqlx::query_as::<_, (i64, i64, i64, Option<String>)>(sql::EVENTS_PAGE)
         .bind(id.as_str())
         .bind(milliseconds(SINK_UNUSED_AFTER))
         .bind(milliseconds(EVENTS_MIN_AGE))
@@ -62,7 +68,7 @@ pub(super) async fn events_page(
         .fetch_all(connection)
         .await?;
     rows.into_iter()
-        .map(|(xid, seq, row)| Ok((drops::key(xid, seq)?, row)))
+        .map(|(xid, seq, at, row)| Ok((at, (drops::key(xid, seq)?, row))))
         .collect()
 }
 

@@ -79,24 +79,30 @@ pub(super) fn ended(is_done: bool) -> Option<i64> {
     is_done.then(|| Timestamp::now().as_millisecond())
 }
 
+/// The key before that of the event at this place, and behind all before it.
+pub(super) fn before_events_at(place: i64) -> Result<u128, LedgerError> {
+    drops::key(0, place.max(1) - 1)
+}
+
+/// The next events, each with its time in milliseconds since 1970.
 pub(super) async fn events_page(
     connection: &mut SqliteConnection,
     id: &ItemId,
-    after: Option<u128>,
+    after: u128,
     at_most: usize,
-) -> Result<Vec<Row>, LedgerError> {
+) -> Result<Vec<(i64, Row)>, LedgerError> {
     let page = with_documents(connection, SaleTable::Events, sql::EVENTS_PAGE).await?;
     let [served, old] = event_times();
-    let rows = sqlx::query_as::<_, (i64, Option<String>)>(page)
+    let rows = sqlx::query_as::<_, (i64, i64, Option<String>)>(page)
         .bind(id.as_str())
         .bind(served)
         .bind(old)
-        .bind(after.map_or(0, drops::number))
+        .bind(drops::number(after))
         .bind(signed(at_most as u64))
         .fetch_all(connection)
         .await?;
     rows.into_iter()
-        .map(|(seq, row)| Ok((drops::key(0, seq)?, row)))
+        .map(|(seq, at, row)| Ok((at, (drops::key(0, seq)?, row))))
         .collect()
 }
 

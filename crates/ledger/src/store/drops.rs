@@ -1,9 +1,12 @@
 //! Dropping archived items: the statements, for either database. The rows of events, and what each
 //! database locks and writes into an export, stay apart.
 
+use std::time::Instant;
+
 use async_trait::async_trait;
 use domain::ItemId;
 use jiff::Timestamp;
+use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::{
@@ -16,7 +19,8 @@ use crate::{
     VerifiedExport,
     columns::DropColumns,
     convert::{column, id_range, parsed, signed, unsigned},
-    drops::{self, DropState, Row, RowsLeft, Statements},
+    drops::{self, DropState, EventAt, EventTimes, Places, Row, RowsLeft, Statements},
+    listing,
 };
 
 #[async_trait]
@@ -50,12 +54,22 @@ impl Drops for Store {
     }
 
     async fn orders_owed(&self, id: &ItemId) -> Result<u64, LedgerError> {
-        let [first, last] = id_range(id.tag());
-        let owed = sqlx::query_scalar::<_, i64>(sql::ORDERS_OWED)
-            .bind(id.as_str())
-            .bind(first.as_uuid())
-            .bind(last.as_uuid());
-        unsigned("orders", owed.fetch_one(&self.lists).await?)
+        let [mut after, last] = id_range(id.tag());
+        let mut owed = 0;
+        loop {
+            let began = Instant::now();
+            let end = listing::end_of_scan(self, after, last).await?;
+            let due = sqlx::query_scalar::<_, i64>(sql::ORDERS_OWED)
+                .bind(id.as_str())
+                .bind(after.as_uuid())
+                .bind(end.unwrap_or(last).as_uuid());
+            owed += unsigned::<u64>("orders", due.fetch_one(&self.lists).await?)?;
+            let Some(end) = end else {
+                return Ok(owed);
+            };
+            after = end;
+            sleep(began.elapsed() * drops::PAUSE_FACTOR).await;
+        }
     }
 
     async fn export_page(
@@ -70,7 +84,7 @@ impl Drops for Store {
             SaleTable::Orders => orders_page(&mut connection, id, after, at_most).await?,
             SaleTable::Transfers => transfers_page(&mut connection, id, after, at_most).await?,
             SaleTable::Journal => journal_page(&mut connection, id, after, at_most).await?,
-            SaleTable::Events => apart::events_page(&mut connection, id, after, at_most).await?,
+            SaleTable::Events => events_page(&mut connection, id, after, at_most).await?,
         };
         Ok(ExportPage::of(rows, at_most))
     }
@@ -145,6 +159,48 @@ async fn journal_page(
     rows.into_iter()
         .map(|(id, row)| Ok((entry_key(id)?, Some(row))))
         .collect()
+}
+
+async fn events_page(
+    connection: &mut Connection,
+    id: &ItemId,
+    after: Option<u128>,
+    at_most: usize,
+) -> Result<Vec<Row>, LedgerError> {
+    let times = sqlx::query_as::<_, (i64, Option<i64>)>(sql::TIMES);
+    let times = times.bind(id.as_str()).fetch_optional(&mut *connection);
+    let Some((created, Some(archived))) = times.await? else {
+        return Ok(Vec::new());
+    };
+    let times = EventTimes::of(created, archived);
+    let after = match after {
+        Some(after) => after,
+        None => match drops::first_since(&mut *connection, times.from).await? {
+            Some(place) => apart::before_events_at(place)?,
+            None => return Ok(Vec::new()),
+        },
+    };
+    let rows = apart::events_page(connection, id, after, at_most).await?;
+    // A single event may have come from a process whose clock was wrong.
+    if rows.iter().all(|(at, _)| *at > times.until) {
+        return Ok(Vec::new());
+    }
+    Ok(rows.into_iter().map(|(_, row)| row).collect())
+}
+
+#[async_trait]
+impl Places for Connection {
+    async fn at(&mut self, place: i64) -> Result<Option<EventAt>, LedgerError> {
+        let event = sqlx::query_as::<_, (i64, i64)>(sql::EVENT_AT).bind(place);
+        let event = event.fetch_optional(self).await?;
+        Ok(event.map(|(place, at)| EventAt { place, at }))
+    }
+
+    async fn last(&mut self) -> Result<Option<EventAt>, LedgerError> {
+        let event = sqlx::query_as::<_, (i64, i64)>(sql::LAST_EVENT);
+        let event = event.fetch_optional(self).await?;
+        Ok(event.map(|(place, at)| EventAt { place, at }))
+    }
 }
 
 fn entry_key(id: i64) -> Result<u128, LedgerError> {

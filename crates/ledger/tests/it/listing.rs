@@ -197,6 +197,39 @@ async fn an_order_in_a_rare_state_is_found_by_an_index(env: &TestEnv) {
     last_becomes(OrderState::Cancelled).await;
 }
 
+/// A drop asks for it, and pauses between its statements.
+#[tested(on_both_databases(crate::env::run))]
+async fn the_open_money_of_a_sale_is_counted_in_parts(env: &TestEnv) {
+    let ledger = env.ledger_of_one_connection().await;
+    let (vase, last) = sale(env, &ledger).await;
+    let owed = async || {
+        let (owed, read) = statements(ledger.orders_owed(&vase.id)).await;
+        assert_eq!(read.len(), 6, "three parts: {read:?}");
+        owed.unwrap()
+    };
+    let set = async |state: &str, which: &str| {
+        let which = format!("(SELECT id FROM orders ORDER BY {which})");
+        let change = format!("UPDATE orders SET state = '{state}' WHERE id IN {which}");
+        env.sql(&change).await
+    };
+    // On both sides of the end of a part, and the last order.
+    let (middle, end) = ("id LIMIT 2 OFFSET 9999", "id DESC LIMIT 1");
+    assert_eq!(
+        set("refund_due", middle).await + set("refund_due", end).await,
+        3
+    );
+    assert_eq!(owed().await, 3);
+    // As the counters of the segment have them.
+    assert_eq!(set("held", middle).await + set("cancelled", end).await, 3);
+    assert_eq!(owed().await, 0);
+    assert_eq!(
+        ids_of(&ledger, &vase, Some(OrderState::Cancelled), 10)
+            .await
+            .0,
+        [last]
+    );
+}
+
 /// Items whose tags are spread over all tags, so that a search passes them.
 const FILLERS: &str = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 6000) \
      INSERT INTO items (id, tag, title, stock, price, currency, segments, hold_seconds, durability, state, epoch, as_created) \

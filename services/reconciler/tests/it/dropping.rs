@@ -401,6 +401,64 @@ async fn events_go_when_they_are_old_and_every_webhook_has_them(env: &Arc<TestEn
     forget(env).await;
 }
 
+/// Events of another item, which happened so many days from now.
+fn foreign(backend: Backend, days: i64) -> String {
+    match backend {
+        Backend::Postgres => format!(
+            "INSERT INTO events (at, item, kind, orders, data) \
+             SELECT now() + {days} * interval '1 day', 'other', 'order.held', '', '{{}}' FROM generate_series(1, 3000)"
+        ),
+        Backend::Sqlite => format!(
+            "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 3000) \
+             INSERT INTO events (at, item, kind, orders, data) \
+             SELECT unixepoch() * 1000 + {days} * 86400000, 'other', 'order.held', x'', '{{}}' FROM n"
+        ),
+    }
+}
+
+/// A shop has millions of events, and a drop reads those of all items to find its own.
+#[tested(on_both_databases(crate::env::run))]
+async fn a_drop_reads_the_events_of_the_time_of_its_sale(env: &Arc<TestEnv>) {
+    env.record().await;
+    let (database, backend) = (&env.database, env.database.backend);
+    database.execute(&foreign(backend, -3)).await.unwrap();
+    let sale = archived(env).await;
+    let id = &sale.item.id;
+    database.execute(&foreign(backend, 3)).await.unwrap();
+    let page = async |after| {
+        let page = sale.ledger.export_page(id, SaleTable::Events, after, 1000);
+        page.await.unwrap()
+    };
+    let [hours, days] = match backend {
+        Backend::Postgres => ["interval '2 hours'", "interval '10 days'"],
+        Backend::Sqlite => ["7200000", "864000000"],
+    };
+    let old = format!("UPDATE events SET at = at - {hours} WHERE item = '{id}'");
+    let all = database.execute(&old).await.unwrap();
+    assert!(all > 0, "the archive is an event");
+    // Transactions of other tests hide the newest events for a moment.
+    eventually("the old events", async || {
+        page(None).await.rows.len() as u64 == all
+    })
+    .await;
+    let (mut read, mut pages) = (page(None).await, 1);
+    while let Some(next) = read.next {
+        (read, pages) = (page(Some(next)).await, pages + 1);
+    }
+    assert!(pages <= 2, "all events would be seven pages: {pages}");
+    let old = format!(
+        "UPDATE items SET created_at = created_at - {days}, archived_at = archived_at - {days} WHERE id = '{id}'"
+    );
+    assert_eq!(database.execute(&old).await.unwrap(), 1);
+    let none = page(None).await;
+    assert_eq!(
+        (none.rows, none.next),
+        (vec![], None),
+        "its events are gone"
+    );
+    forget(env).await;
+}
+
 #[tested(on_both_databases(crate::env::run))]
 async fn money_that_is_owed_keeps_its_order(env: &Arc<TestEnv>) {
     env.record().await;

@@ -2,6 +2,8 @@
 
 use std::{
     collections::HashMap,
+    ops::RangeInclusive,
+    panic::resume_unwind,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -29,9 +31,11 @@ const SLOW_LIFETIME: Duration = Duration::from_secs(4);
 const SYSTEM_LIFETIME: Duration = Duration::from_secs(2);
 /// Age of what reads the orders of an item, at least.
 const SUMS_LIFETIME: Duration = Duration::from_secs(30);
-/// And so many times as long as it took to read them: an open page of a large sale costs the ledger a
-/// twentieth of a connection.
-const SUMS_LIFETIME_FACTOR: u32 = 20;
+/// What a large sale or shop makes longer is kept for so many times as long as it took to read: an open page
+/// costs the ledger a twentieth of a connection.
+const LIFETIME_FACTOR: u32 = 20;
+/// But not longer than this, where the page does not tell its age.
+const UNTOLD_LIFETIME_MAX: Duration = Duration::from_secs(60);
 /// Spans of the chart of holds.
 pub(super) const HOLD_SPANS: u16 = 24;
 /// Items whose drift is read concurrently.
@@ -93,14 +97,31 @@ pub(super) struct Sums {
     /// Units of holds that are over, and then by the end of their hold, for [`HOLD_SPANS`] spans.
     pub holds: Vec<u64>,
     pub span: Duration,
+}
+
+/// A value, and how long it took to read.
+#[derive(Clone)]
+struct Read<V> {
+    value: V,
     took: Duration,
 }
 
-struct SumsLifetime;
+impl<V> Read<V> {
+    async fn of<E>(reading: impl Future<Output = Result<V, E>>) -> Result<Self, E> {
+        let began = Instant::now();
+        let value = reading.await?;
+        let took = began.elapsed();
+        Ok(Self { value, took })
+    }
+}
 
-impl Expiry<ItemId, Arc<Sums>> for SumsLifetime {
-    fn expire_after_create(&self, _: &ItemId, sums: &Arc<Sums>, _: Instant) -> Option<Duration> {
-        Some(SUMS_LIFETIME.max(sums.took * SUMS_LIFETIME_FACTOR))
+/// How long such a value is kept, at least and at most: longer if it has cost much.
+struct ByCost(RangeInclusive<Duration>);
+
+impl<K, V> Expiry<K, Read<V>> for ByCost {
+    fn expire_after_create(&self, _: &K, read: &Read<V>, _: Instant) -> Option<Duration> {
+        let lifetime = read.took.saturating_mul(LIFETIME_FACTOR);
+        Some(lifetime.clamp(*self.0.start(), *self.0.end()))
     }
 }
 
@@ -110,12 +131,13 @@ pub(super) struct Reads {
     rates: Rates,
     refusals: Rates,
     system: Cache<(), Arc<System>>,
-    sums: Cache<ItemId, Arc<Sums>>,
+    at_work: Cache<(), Read<Arc<[ItemId]>>>,
+    sums: Cache<ItemId, Read<Arc<Sums>>>,
     overviews: Cache<Option<ItemId>, Arc<Overview>>,
     states: Cache<ItemId, Option<Arc<ItemState>>>,
     details: Cache<ItemId, Arc<Details>>,
     drifts: Cache<ItemId, u64>,
-    refunds: Cache<(), Arc<Vec<RefundDue>>>,
+    refunds: Cache<(), Read<Arc<Vec<RefundDue>>>>,
 }
 
 fn cache<K, V>(lifetime: Duration) -> Cache<K, V>
@@ -127,6 +149,15 @@ where
     cache.time_to_live(lifetime).build()
 }
 
+fn by_cost<K, V>(lifetime: RangeInclusive<Duration>) -> Cache<K, Read<V>>
+where
+    K: std::hash::Hash + Eq + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    let cache = Cache::builder().max_capacity(KEPT_MAX);
+    cache.expire_after(ByCost(lifetime)).build()
+}
+
 impl Reads {
     pub(super) fn new(engine: Arc<Engine>) -> Self {
         Self {
@@ -134,15 +165,13 @@ impl Reads {
             rates: Rates::over(1),
             refusals: Rates::over(2),
             system: cache(SYSTEM_LIFETIME),
-            sums: Cache::builder()
-                .max_capacity(KEPT_MAX)
-                .expire_after(SumsLifetime)
-                .build(),
+            at_work: by_cost(SYSTEM_LIFETIME..=UNTOLD_LIFETIME_MAX),
+            sums: by_cost(SUMS_LIFETIME..=Duration::MAX),
             overviews: cache(LIFETIME),
             states: cache(LIFETIME),
             details: cache(SLOW_LIFETIME),
             drifts: cache(SLOW_LIFETIME),
-            refunds: cache(SLOW_LIFETIME),
+            refunds: by_cost(SLOW_LIFETIME..=UNTOLD_LIFETIME_MAX),
         }
     }
 
@@ -218,7 +247,8 @@ impl Reads {
             let page = self.engine.list_refunds_due(None, ROWS).await?;
             Ok::<_, EngineError>(Arc::new(page.rows))
         };
-        self.refunds.try_get_with((), read).await
+        let refunds = self.refunds.try_get_with((), Read::of(read)).await?;
+        Ok(refunds.value)
     }
 
     /// The item and its segments. `None`: there is no such item.
@@ -277,7 +307,7 @@ impl Reads {
     /// in a large sale.
     pub(super) async fn sums(&self, item: &Item) -> Result<Arc<Sums>, ReadError> {
         let read = async {
-            let (ledger, at, began) = (&self.engine.ledger, Timestamp::now(), Instant::now());
+            let (ledger, at) = (&self.engine.ledger, Timestamp::now());
             let span = Duration::from_secs(u64::from(item.hold_seconds)) / u32::from(HOLD_SPANS);
             let totals = ledger.totals(&item.id).await?;
             let holds = ledger.held_units_by_end(&item.id, at, span, HOLD_SPANS);
@@ -288,16 +318,32 @@ impl Reads {
                     .unwrap_or_default(),
                 holds: holds.await?,
                 span,
-                took: began.elapsed(),
             }))
         };
-        self.sums.try_get_with(item.id.clone(), read).await
+        let sums = self.sums.try_get_with(item.id.clone(), Read::of(read));
+        Ok(sums.await?.value)
     }
 
     /// What runs, and how far each part is behind.
     pub(super) async fn system(&self) -> Arc<System> {
-        let read = async { Arc::new(System::read(&self.engine).await) };
+        let read = async { Arc::new(System::read(&self.engine, self.at_work()).await) };
         self.system.get_with((), read).await
+    }
+
+    /// Items that sell, may sell again, or have units that are to return. A read that takes longer than a
+    /// viewer waits goes on, so that the next one finds them.
+    async fn at_work(&self) -> Result<Arc<[ItemId]>, ReadError> {
+        let (engine, cache) = (Arc::clone(&self.engine), self.at_work.clone());
+        let read = async move {
+            let items = engine.ledger.items_at_work().await?;
+            Ok::<_, EngineError>(Arc::from(items))
+        };
+        let reading = tokio::spawn(async move { cache.try_get_with((), Read::of(read)).await });
+        // Nothing cancels it.
+        let items = reading
+            .await
+            .unwrap_or_else(|error| resume_unwind(error.into_panic()));
+        Ok(items?.value)
     }
 
     async fn orders(&self, id: &ItemId, state: OrderState) -> Result<Vec<OrderView>, EngineError> {

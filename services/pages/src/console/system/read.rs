@@ -8,7 +8,7 @@ use domain::ItemId;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use ledger::{DatabaseReport, EventCursor, Events, SeenProcess};
-use order::Engine;
+use order::{Engine, engine::EngineError};
 use stock::RedisReport;
 
 /// How long a part may take.
@@ -64,13 +64,17 @@ pub(super) struct Receiver {
 }
 
 impl System {
-    pub(in super::super) async fn read(engine: &Arc<Engine>) -> Self {
+    /// `at_work`: the items that sell, may sell again, or have units that are to return.
+    pub(in super::super) async fn read(
+        engine: &Arc<Engine>,
+        at_work: impl Future<Output = Result<Arc<[ItemId]>, Arc<EngineError>>>,
+    ) -> Self {
         let (stock, ledger) = (&engine.stock, &engine.ledger);
         let (processes, redis, database, segments, receivers) = tokio::join!(
             part(ledger.processes()),
             part(stock.inspect_servers()),
             part(database(engine)),
-            part(backlog(engine)),
+            part(backlog(engine, at_work)),
             part(receivers(engine)),
         );
         Self {
@@ -112,10 +116,13 @@ async fn database(engine: &Engine) -> Result<Database, ledger::LedgerError> {
     })
 }
 
-async fn backlog(engine: &Arc<Engine>) -> Result<Backlog, audit::AuditError> {
-    let live = engine.ledger.items_at_work().await?;
-    let (items, read) = (live.len(), live.len().min(ITEMS_MAX));
-    let mut reading = stream::iter(live.into_iter().take(ITEMS_MAX))
+async fn backlog(
+    engine: &Arc<Engine>,
+    at_work: impl Future<Output = Result<Arc<[ItemId]>, Arc<EngineError>>>,
+) -> Result<Backlog, Arc<EngineError>> {
+    let at_work = at_work.await?;
+    let (items, read) = (at_work.len(), at_work.len().min(ITEMS_MAX));
+    let mut reading = stream::iter(at_work[..read].to_vec())
         .map(|id| async move {
             let snapshots = audit::snapshots(&engine.stock, &*engine.ledger, &id).await;
             (id, snapshots)
@@ -123,7 +130,7 @@ async fn backlog(engine: &Arc<Engine>) -> Result<Backlog, audit::AuditError> {
         .buffer_unordered(ITEMS_CONCURRENT);
     let mut behind = Vec::new();
     while let Some((id, snapshots)) = reading.next().await {
-        let late = snapshots?;
+        let late = snapshots.map_err(EngineError::from)?;
         behind.extend(late.iter().filter_map(|segment| lag(&id, segment)));
     }
     behind.sort_by_key(|segment| segment.oldest_ms);

@@ -17,7 +17,7 @@ mod changes;
 mod walks;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -152,6 +152,7 @@ impl Audits {
         let mut items = self.items();
         items.audited.remove(id);
         items.looks.set(id, None);
+        self.gauges.leave(id);
     }
 
     /// The items to audit, those that have waited longest first. Those of which only the age of
@@ -257,13 +258,12 @@ pub(crate) async fn run(reconciler: Arc<Reconciler>) {
     let interval = reconciler.settings.audit_interval;
     let look_interval = (interval / 4).min(LOOK_INTERVAL);
     let (mut refunds, mut look) = (Instant::now(), Instant::now() + look_interval);
-    let mut shown = HashSet::new();
     let mut walks = Walks::new(&reconciler);
     let mut is_well = true;
     while let Some(mut audited) = walks.next_until(look).await {
         if refunds <= Instant::now() {
             refunds = Instant::now() + interval;
-            audited = audited.and(show_refunds_due(&reconciler, &mut shown).await);
+            audited = audited.and(show_refunds_due(&reconciler).await);
         }
         if let Err(error) = audited {
             error_latch.failed(&error);
@@ -282,35 +282,13 @@ pub(crate) async fn run(reconciler: Arc<Reconciler>) {
 /// Refunds change no row of a segment. Their orders and their journal entries have small indexes.
 ///
 /// A refund may fail long after its item was archived, and an item is archived while its gauge
-/// is 1. So this shows the items that have any, besides those that are live. `shown` are those of
-/// the last time, which go back to 0.
-async fn show_refunds_due(
-    reconciler: &Reconciler,
-    shown: &mut HashSet<ItemId>,
-) -> Result<(), ReconcilerError> {
-    let due: HashMap<_, _> = reconciler
-        .ledger
-        .refunds_due_by_item()
-        .await?
-        .into_iter()
-        .collect();
-    let failed: HashMap<_, _> = reconciler
-        .ledger
-        .failed_refunds_by_item()
-        .await?
-        .into_iter()
-        .collect();
-    let mut now: HashSet<_> = due.keys().chain(failed.keys()).cloned().collect();
-    now.extend(reconciler.audits.items().audited.keys().cloned());
-    for id in now.union(shown) {
-        let count = |refunds: &HashMap<_, _>| refunds.get(id).copied().unwrap_or(0);
-        let refunds = [
-            (ItemGauge::RefundsDue, count(&due)),
-            (ItemGauge::FailedRefunds, count(&failed)),
-        ];
-        reconciler.audits.gauges.set(id, refunds);
-    }
-    *shown = now;
+/// is 1. So this shows all items that have any, live or not.
+async fn show_refunds_due(reconciler: &Reconciler) -> Result<(), ReconcilerError> {
+    let ledger = &reconciler.ledger;
+    let due = ledger.refunds_due_by_item().await?.into_iter().collect();
+    let failed = ledger.failed_refunds_by_item().await?;
+    let failed = failed.into_iter().collect();
+    reconciler.audits.gauges.set_refunds(&due, &failed);
     Ok(())
 }
 

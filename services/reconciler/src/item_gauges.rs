@@ -4,15 +4,16 @@
 //! megabytes that tell of items that nothing happens to. So at most [`SHOWN_MAX`] items are shown
 //! by name: first those with units that do not add up or with money to return, then those that
 //! sold last. What is learned about an item after a start is no sale: otherwise the first audits of
-//! all items would take turns in being shown, and each leaves its series behind for minutes. The others are in one sum, whose series have no label `item`. So a sum over all
-//! series is that of all items, and an alert on the largest one misses no item.
+//! all items would take turns in being shown, and each leaves its series behind for minutes. The
+//! others are in one sum, whose series have no label `item`. So a sum over all series is that of all
+//! items, and an alert on the largest one misses no item.
 //!
 //! The exporter forgets the series of an item that is not set any more. So all shown ones are set
 //! again regularly, whether they have changed or not.
 
 use std::{
     cmp::Reverse,
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -63,20 +64,36 @@ const TROUBLES: [ItemGauge; 4] = [
     ItemGauge::FailedRefunds,
 ];
 
+/// The gauges that tell of money to return.
+const REFUNDS: [ItemGauge; 2] = [ItemGauge::RefundsDue, ItemGauge::FailedRefunds];
+
 /// Values of one item. `None`: not known yet.
 type Values = [Option<u64>; SERIES.len()];
 
-/// The gauges of all items of one reconciler.
+/// Those that come first are shown: those in trouble, then those that sold last.
+type Rank = Reverse<(bool, Option<Instant>, bool)>;
+
+/// The gauges of all items of one reconciler. An item that does not change costs nothing.
 #[derive(Default)]
 pub(crate) struct ItemGauges(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     items: HashMap<ItemId, Figures>,
-    /// Number of items that are shown by name.
-    shown: usize,
-    /// Whether the sums of the others are shown.
+    /// Items with a rank.
+    ranked: BTreeSet<(Rank, ItemId)>,
+    /// Items that are shown by name.
+    shown: HashSet<ItemId>,
+    /// Sums of the others.
+    others: [u128; SERIES.len()],
+    /// Whether these are shown.
     has_sums: bool,
+    /// Items that may not be live: those that are new, and those that have left.
+    unsure: HashSet<ItemId>,
+    /// Items with money to return.
+    owing: HashSet<ItemId>,
+    /// Whether all items with money to return are known, so that the others have none.
+    knows_owing: bool,
 }
 
 struct Figures {
@@ -88,14 +105,44 @@ struct Figures {
 }
 
 impl Figures {
-    fn is_troubled(&self) -> bool {
-        let is_above_0 = |gauge: &ItemGauge| self.values[*gauge as usize].is_some_and(|of| of > 0);
-        TROUBLES.iter().any(is_above_0)
+    fn new(now: Instant) -> Self {
+        Self {
+            values: Values::default(),
+            changed: now,
+            moved: None,
+            is_shown: false,
+        }
     }
 
-    /// Those that come first are shown.
-    fn rank(&self) -> Reverse<(bool, Option<Instant>, bool)> {
-        Reverse((self.is_troubled(), self.moved, self.is_shown))
+    fn have(&self, values: &[(ItemGauge, u64)]) -> bool {
+        let mut values = values.iter();
+        values.all(|(gauge, value)| self.values[*gauge as usize] == Some(*value))
+    }
+
+    fn note(&mut self, values: &[(ItemGauge, u64)], now: Instant) {
+        for (gauge, value) in values {
+            let before = self.values[*gauge as usize].replace(*value);
+            if before.is_some_and(|before| before != *value) {
+                self.moved = Some(now);
+            }
+        }
+        self.changed = now;
+    }
+
+    fn is_above_0(&self, gauges: &[ItemGauge]) -> bool {
+        let is_above_0 = |gauge: &ItemGauge| self.values[*gauge as usize].is_some_and(|of| of > 0);
+        gauges.iter().any(is_above_0)
+    }
+
+    fn is_troubled(&self) -> bool {
+        self.is_above_0(&TROUBLES)
+    }
+
+    /// `None`: nothing sets it apart from the others.
+    fn rank(&self) -> Option<Rank> {
+        let is_troubled = self.is_troubled();
+        let has_rank = is_troubled || self.moved.is_some() || self.is_shown;
+        has_rank.then_some(Reverse((is_troubled, self.moved, self.is_shown)))
     }
 }
 
@@ -105,88 +152,165 @@ impl ItemGauges {
     }
 
     /// Notes values of an item, and shows them if the item is shown by name, or can be.
-    pub(crate) fn set(&self, id: &ItemId, values: impl IntoIterator<Item = (ItemGauge, u64)>) {
+    pub(crate) fn set<const N: usize>(&self, id: &ItemId, values: [(ItemGauge, u64); N]) {
+        self.state().set(id, &values, Instant::now());
+    }
+
+    /// Notes the money that is to be returned: of the items that have some, and of no other.
+    pub(crate) fn set_refunds(&self, due: &HashMap<ItemId, u64>, failed: &HashMap<ItemId, u64>) {
         let now = Instant::now();
         let mut state = self.state();
-        let has_room = state.shown < SHOWN_MAX;
-        let figures = state.items.entry(id.clone()).or_insert_with(|| Figures {
-            values: Values::default(),
-            changed: now,
-            moved: None,
-            is_shown: false,
-        });
-        let before = figures.values;
-        for (gauge, value) in values {
-            figures.values[gauge as usize] = Some(value);
+        let owing = due.keys().chain(failed.keys()).cloned();
+        let owing: HashSet<_> = owing.chain(state.owing.iter().cloned()).collect();
+        for id in owing {
+            let values = REFUNDS
+                .into_iter()
+                .zip([due, failed])
+                .map(|(gauge, counts)| (gauge, counts.get(&id).copied().unwrap_or(0)));
+            let values: Vec<_> = values.collect();
+            state.set(&id, &values, now);
         }
-        if figures.values == before {
-            return;
-        }
-        figures.changed = now;
-        let mut known = before.iter().zip(figures.values);
-        if known.any(|(before, after)| before.is_some() && *before != after) {
-            figures.moved = Some(now);
-        }
-        let appears = has_room && !figures.is_shown;
-        figures.is_shown |= appears;
-        if figures.is_shown {
-            publish(Some(id), &figures.values);
-        }
-        state.shown += usize::from(appears);
+        state.know_owing();
+    }
+
+    /// The item is not live any more. It is forgotten, unless something is wrong with it.
+    pub(crate) fn leave(&self, id: &ItemId) {
+        self.state().unsure.insert(id.clone());
     }
 
     /// Decides which items are shown by name, and shows them and the sums of the others. Forgets
     /// items that are not live, unless something is wrong with them.
     pub(crate) fn refresh(&self, is_live: impl Fn(&ItemId) -> bool) {
-        let now = Instant::now();
-        let mut state = self.state();
-        state.forget(is_live, now);
-        let named = state.named();
-        state.show(&named);
-        state.show_sums();
+        self.state().refresh(is_live, Instant::now());
     }
 }
 
 impl State {
-    fn forget(&mut self, is_live: impl Fn(&ItemId) -> bool, now: Instant) {
-        self.items.retain(|id, figures| {
-            let is_recent = now.saturating_duration_since(figures.changed) < KEPT;
-            let is_kept = is_live(id) || figures.is_troubled() || is_recent;
-            if !is_kept && figures.is_shown {
-                hide(Some(id));
-            }
-            is_kept
+    fn set(&mut self, id: &ItemId, values: &[(ItemGauge, u64)], now: Instant) {
+        let known = self.items.get(id);
+        if known.is_some_and(|figures| figures.have(values)) {
+            return;
+        }
+        if known.is_none() {
+            self.add(id, now);
+        }
+        let has_room = self.shown.len() < SHOWN_MAX;
+        self.change(id, |figures| {
+            figures.note(values, now);
+            figures.is_shown |= has_room;
         });
-    }
-
-    /// The items to show by name.
-    fn named(&self) -> HashSet<ItemId> {
-        let mut ranked: Vec<_> = self.items.iter().collect();
-        if ranked.len() > SHOWN_MAX {
-            ranked.select_nth_unstable_by_key(SHOWN_MAX - 1, |(_, figures)| figures.rank());
-            ranked.truncate(SHOWN_MAX);
+        if let Some(figures) = self.items.get(id).filter(|figures| figures.is_shown) {
+            publish(id, &figures.values);
         }
-        ranked.into_iter().map(|(id, _)| id.clone()).collect()
     }
 
-    fn show(&mut self, named: &HashSet<ItemId>) {
-        for (id, figures) in &mut self.items {
-            let is_named = named.contains(id);
-            if is_named {
-                publish(Some(id), &figures.values);
-            } else if figures.is_shown {
-                hide(Some(id));
+    fn add(&mut self, id: &ItemId, now: Instant) {
+        let mut figures = Figures::new(now);
+        if self.knows_owing {
+            owe_nothing(&mut figures);
+        }
+        self.items.insert(id.clone(), figures);
+        self.unsure.insert(id.clone());
+    }
+
+    /// Changes the figures of an item, and what follows from them.
+    fn change(&mut self, id: &ItemId, change: impl FnOnce(&mut Figures)) {
+        if let Some(mut figures) = self.remove(id) {
+            change(&mut figures);
+            self.insert(id, figures);
+        }
+    }
+
+    fn remove(&mut self, id: &ItemId) -> Option<Figures> {
+        let figures = self.items.remove(id)?;
+        if let Some(rank) = figures.rank() {
+            self.ranked.remove(&(rank, id.clone()));
+        }
+        if figures.is_shown {
+            self.shown.remove(id);
+        } else {
+            for (sum, value) in self.others.iter_mut().zip(figures.values) {
+                *sum -= u128::from(value.unwrap_or(0));
             }
-            figures.is_shown = is_named;
         }
-        self.shown = named.len();
+        self.owing.remove(id);
+        Some(figures)
+    }
+
+    fn insert(&mut self, id: &ItemId, figures: Figures) {
+        if let Some(rank) = figures.rank() {
+            self.ranked.insert((rank, id.clone()));
+        }
+        if figures.is_shown {
+            self.shown.insert(id.clone());
+        } else {
+            for (sum, value) in self.others.iter_mut().zip(figures.values) {
+                *sum += u128::from(value.unwrap_or(0));
+            }
+        }
+        if figures.is_above_0(&REFUNDS) {
+            self.owing.insert(id.clone());
+        }
+        self.items.insert(id.clone(), figures);
+    }
+
+    /// An item of which nothing else is known has no money to return.
+    fn know_owing(&mut self) {
+        if !std::mem::replace(&mut self.knows_owing, true) {
+            self.items.values_mut().for_each(owe_nothing);
+        }
+    }
+
+    fn refresh(&mut self, is_live: impl Fn(&ItemId) -> bool, now: Instant) {
+        self.forget(is_live, now);
+        self.name();
+        for id in &self.shown {
+            publish(id, &self.items[id].values);
+        }
+        self.show_sums();
+    }
+
+    fn forget(&mut self, is_live: impl Fn(&ItemId) -> bool, now: Instant) {
+        for id in std::mem::take(&mut self.unsure) {
+            let Some(figures) = self.items.get(&id).filter(|_| !is_live(&id)) else {
+                continue;
+            };
+            let is_recent = now.saturating_duration_since(figures.changed) < KEPT;
+            if figures.is_troubled() || is_recent {
+                self.unsure.insert(id);
+            } else if self.remove(&id).is_some_and(|figures| figures.is_shown) {
+                hide(Some(&id));
+            }
+        }
+    }
+
+    /// Decides which items are shown by name.
+    fn name(&mut self) {
+        let ranked = self.ranked.iter().take(SHOWN_MAX);
+        let mut named: HashSet<_> = ranked.map(|(_, id)| id.clone()).collect();
+        let room = SHOWN_MAX - named.len();
+        if room > 0 && self.items.len() > named.len() {
+            let others = self.items.keys().filter(|id| !named.contains(*id));
+            let others: Vec<_> = others.take(room).cloned().collect();
+            named.extend(others);
+        }
+        let shown = self.shown.clone();
+        for id in shown.difference(&named) {
+            self.change(id, |figures| figures.is_shown = false);
+            hide(Some(id));
+        }
+        for id in named.difference(&shown) {
+            self.change(id, |figures| figures.is_shown = true);
+        }
     }
 
     fn show_sums(&mut self) {
-        let mut others = self.items.values().filter(|of| !of.is_shown).peekable();
-        let has_sums = others.peek().is_some();
+        let has_sums = self.items.len() > self.shown.len();
         if has_sums {
-            publish(None, &sums(others));
+            #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+            let sums = self.others.map(|sum| sum as f64);
+            let places = sums.into_iter().enumerate();
+            places.for_each(|(place, sum)| gauge(None, place).set(sum));
         } else if self.has_sums {
             hide(None);
         }
@@ -194,20 +318,17 @@ impl State {
     }
 }
 
-fn sums<'a>(items: impl Iterator<Item = &'a Figures>) -> Values {
-    items.fold([Some(0); SERIES.len()], |mut sums, figures| {
-        for (sum, value) in sums.iter_mut().zip(figures.values) {
-            *sum = sum.map(|sum: u64| sum.saturating_add(value.unwrap_or(0)));
-        }
-        sums
-    })
+fn owe_nothing(figures: &mut Figures) {
+    for gauge in REFUNDS {
+        figures.values[gauge as usize].get_or_insert(0);
+    }
 }
 
-fn publish(id: Option<&ItemId>, values: &Values) {
+fn publish(id: &ItemId, values: &Values) {
     for (place, value) in values.iter().enumerate() {
         if let Some(value) = value {
             #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-            gauge(id, place).set(*value as f64);
+            gauge(Some(id), place).set(*value as f64);
         }
     }
 }
@@ -229,12 +350,15 @@ fn gauge(id: Option<&ItemId>, place: usize) -> metrics::Gauge {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::{
+        collections::{HashMap, HashSet},
+        time::Instant,
+    };
 
     use domain::ItemId;
     use metrics_exporter_prometheus::PrometheusBuilder;
 
-    use super::{ItemGauge, ItemGauges, SERIES, SHOWN_MAX, TROUBLES};
+    use super::{ItemGauge, ItemGauges, KEPT, REFUNDS, SERIES, SHOWN_MAX, State, TROUBLES};
 
     /// More items than are shown.
     const ITEMS: usize = 20_000;
@@ -339,6 +463,114 @@ mod tests {
         let hidden = recorder.handle().render();
         let hidden = hidden.lines().filter(|line| line.ends_with(" NaN"));
         assert_eq!(hidden.count(), 0);
+    }
+
+    /// What is kept besides the figures, made anew from them.
+    fn assert_is_consistent(state: &State) {
+        let of = |is_shown: bool| {
+            state
+                .items
+                .iter()
+                .filter(move |(_, of)| of.is_shown == is_shown)
+        };
+        let shown: HashSet<_> = of(true).map(|(id, _)| id.clone()).collect();
+        assert_eq!(state.shown, shown);
+        assert!(shown.len() <= SHOWN_MAX);
+        let mut sums = [0; SERIES.len()];
+        for (_, figures) in of(false) {
+            for (sum, value) in sums.iter_mut().zip(figures.values) {
+                *sum += u128::from(value.unwrap_or(0));
+            }
+        }
+        assert_eq!(state.others, sums);
+        let ranked = state
+            .items
+            .iter()
+            .filter_map(|(id, of)| Some((of.rank()?, id.clone())));
+        assert_eq!(state.ranked, ranked.collect());
+        let owing = state.items.iter().filter(|(_, of)| of.is_above_0(&REFUNDS));
+        assert_eq!(state.owing, owing.map(|(id, _)| id.clone()).collect());
+    }
+
+    #[test]
+    fn sums_and_ranks_follow_the_figures() {
+        let (gauges, mut live) = (ItemGauges::default(), HashSet::new());
+        let start = Instant::now();
+        // Numbers that look like chance, and are the same in each run.
+        let mut seed = 1_u64;
+        let mut next = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % below
+        };
+        for round in 0..3_000_u32 {
+            let id = id(usize::try_from(next(600)).unwrap());
+            let now = start + KEPT / 100 * round;
+            match next(8) {
+                0 => {
+                    live.remove(&id);
+                    gauges.leave(&id);
+                }
+                1 => {
+                    let due = HashMap::from([(id.clone(), next(2))]);
+                    live.insert(id);
+                    gauges.set_refunds(&due, &HashMap::new());
+                }
+                gauge => {
+                    let gauge = [ItemGauge::Available, ItemGauge::Drift][usize::from(gauge == 2)];
+                    gauges.state().set(&id, &[(gauge, next(3))], now);
+                    live.insert(id);
+                }
+            }
+            if next(20) == 0 {
+                gauges.state().refresh(|id| live.contains(id), now);
+            }
+            if round % 50 == 0 {
+                assert_is_consistent(&gauges.state());
+            }
+        }
+        assert_is_consistent(&gauges.state());
+    }
+
+    #[test]
+    fn an_item_that_has_left_is_forgotten_unless_something_is_wrong_with_it() {
+        let gauges = ItemGauges::default();
+        let (good, bad, live) = (id(0), id(1), id(2));
+        for id in [&good, &bad, &live] {
+            gauges.set(id, [(ItemGauge::Available, 1)]);
+            gauges.leave(id);
+        }
+        gauges.set(&bad, [(ItemGauge::RefundsDue, 1)]);
+        let known = |now: Instant| {
+            let mut state = gauges.state();
+            state.refresh(|id| *id == live, now);
+            let mut known: Vec<_> = state.items.keys().cloned().collect();
+            known.sort();
+            known
+        };
+        let now = Instant::now();
+        assert_eq!(known(now), [good.clone(), bad.clone(), live.clone()]);
+        assert_eq!(known(now + KEPT), [bad.clone(), live.clone()]);
+        gauges.set_refunds(&HashMap::new(), &HashMap::new());
+        assert_eq!(known(now + KEPT * 2), [live]);
+    }
+
+    #[test]
+    fn items_without_money_to_return_say_so_once_it_is_known() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, || {
+            let gauges = ItemGauges::default();
+            let live = [id(0), id(1), id(2)];
+            gauges.set(&live[0], [(ItemGauge::Available, 1)]);
+            let due = HashMap::from([(live[1].clone(), 7)]);
+            gauges.set_refunds(&due, &HashMap::new());
+            gauges.set(&live[2], [(ItemGauge::Available, 1)]);
+            gauges.refresh(|id| live.contains(id));
+        });
+        let text = recorder.handle().render();
+        for (item, due) in [(0, 0), (1, 7), (2, 0)] {
+            let line = format!("stockade_refund_due_orders{{item=\"item-{item}\"}} {due}");
+            assert!(text.lines().any(|shown| shown == line), "{line}: {text}");
+        }
     }
 
     #[test]

@@ -166,6 +166,18 @@ fn in_ms(at: Timestamp) -> Timestamp {
 }
 
 impl FullAudit {
+    /// Stores what the ledger is to remember. Without it, the next audit of the reconciler would read all
+    /// orders again.
+    pub async fn store(&self, ledger: &dyn Ledger, item: &ItemId) -> Result<(), LedgerError> {
+        if let Some(result) = self.result {
+            ledger.note_audit(item, result).await?;
+        }
+        if let Some(compared) = &self.compared {
+            ledger.note_sums(item, compared).await?;
+        }
+        Ok(())
+    }
+
     /// Of all orders, in an audit from `began` to `ended`. `good` is the last good one before it.
     fn of_orders(
         totals: ItemTotals,

@@ -368,31 +368,21 @@ async fn walk(
 pub(crate) async fn take_in(
     reconciler: &Reconciler,
     id: &ItemId,
-    FullAudit {
-        report,
-        result,
-        compared,
-    }: FullAudit,
+    audited: FullAudit,
 ) -> Result<(), ReconcilerError> {
     let (audits, ledger) = (&reconciler.audits, &*reconciler.ledger);
-    audits.show_found(id, &report);
+    let report = &audited.report;
+    audits.show_found(id, report);
     let miscounted = report.miscounted + report.oversold;
     if miscounted != 0 && miscounted != audits.miscounted(id) {
-        report_fault(reconciler, id, &report).await?;
+        report_fault(reconciler, id, report).await?;
     }
-    let noted = match result {
-        Some(result) => ledger.note_audit(id, result).await,
-        None => Ok(()),
-    };
-    audits.update(id, |audited| {
-        (audited.miscounted, audited.good) = (miscounted, good_of(result));
-        audits.show_drift(id, audited);
+    let stored = audited.store(ledger, id).await;
+    audits.update(id, |known| {
+        (known.miscounted, known.good) = (miscounted, good_of(audited.result));
+        audits.show_drift(id, known);
     });
-    noted?;
-    match compared {
-        Some(compared) => Ok(ledger.note_sums(id, &compared).await?),
-        None => Ok(()),
-    }
+    Ok(stored?)
 }
 
 fn good_of(result: Option<AuditResult>) -> Option<GoodAudit> {

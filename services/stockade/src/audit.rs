@@ -47,9 +47,7 @@ async fn full(stock: &Stock, ledger: &dyn Ledger, item: &ItemId) -> Result<Optio
     let Some(audited) = ::audit::full_audit(stock, ledger, item, at, &Progress).await? else {
         return Ok(None);
     };
-    if let Some(result) = audited.result
-        && let Err(error) = ledger.note_audit(item, result).await
-    {
+    if let Err(error) = audited.store(ledger, item).await {
         // The report is true all the same.
         eprintln!("the ledger did not take the result of this audit: {error}");
     }

@@ -414,6 +414,13 @@ impl TestEnv {
         .await
     }
 
+    /// Whether the next audit can read only what has changed since the last one of all orders.
+    pub async fn has_sums(&self, item: &str) -> bool {
+        let ledger = &self.engines[0].ledger;
+        let sums = ledger.last_sums(&item.parse().unwrap()).await;
+        sums.unwrap().is_some()
+    }
+
     /// Excludes an item from the audit at the end, because the test has audited it itself.
     pub fn forget_item(&self, item: &str) {
         self.items.lock().unwrap().retain(|id| id != item);

@@ -236,9 +236,11 @@ async fn an_audit_says_when_all_orders_were_compared(env: Env) {
     };
     let placed = Answer::of(env.order_at(0, &item, "ann", "k", 1)).await;
     placed.is_held();
-    env.settled_audit(&item).await;
+    env.settled_by(&format!("/v1/items/{item}/audit")).await;
+    assert!(!env.has_sums(&item).await);
     let full = audit("?full=true").await.body;
     assert_eq!(full["orders_checked"]["current"], true, "{full:#}");
+    assert!(env.has_sums(&item).await);
     let brief = audit("?full=false").await.body;
     assert_eq!(brief, full, "nothing has changed");
     let placed = Answer::of(env.order_at(0, &item, "bob", "k", 1)).await;

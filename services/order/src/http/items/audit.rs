@@ -1,6 +1,6 @@
 //! The audit of an item: without a walk over its orders, or with one.
 
-use audit::{AuditReport, FullAudit};
+use audit::AuditReport;
 use axum::{
     Json,
     extract::{RawQuery, State},
@@ -74,16 +74,14 @@ fn is_full(query: &str) -> Result<bool, Problem> {
 async fn full(engine: &Engine, id: &ItemId) -> Result<Option<AuditReport>, EngineError> {
     let (ledger, at) = (&*engine.ledger, Timestamp::now());
     let audited = audit::full_audit(&engine.stock, ledger, id, at, &WithoutPause).await?;
-    let Some(FullAudit { report, result, .. }) = audited else {
+    let Some(audited) = audited else {
         return Ok(None);
     };
-    if let Some(result) = result
-        && let Err(error) = ledger.note_audit(id, result).await
-    {
+    if let Err(error) = audited.store(ledger, id).await {
         // The report is true all the same.
         tracing::warn!(item = %id, %error, "failed to note the result of a full audit");
     }
-    Ok(Some(report))
+    Ok(Some(audited.report))
 }
 
 #[cfg(test)]

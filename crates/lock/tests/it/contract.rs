@@ -614,7 +614,7 @@ async fn several_locks_are_held_as_one<S: TestEnv>() {
     let (one, other) = (env.client().await, env.client().await);
     let (a, b, c) = (name("several a"), name("several b"), name("several c"));
     let mut set = one
-        .acquire_all(&[&c, &a, &b, &a], Wait::Never)
+        .acquire_all(&[&c, &a, &b, &a], Wait::AtMost(timeout()))
         .await
         .unwrap();
     assert_eq!(
